@@ -1,0 +1,68 @@
+"""Collective operations written against a link.
+
+Sizes follow the convention of the field's benchmarks: `nbytes` is the full buffer of an all-reduce, the gathered size
+of an all-gather, the input of a reduce-scatter or all-to-all, the message of a send. Group sizes are real-valued; a
+group of one costs nothing.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..cost import Cost
+from ..fabrics import Group
+from ..fields import quantity
+from ..hardware import Link
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+
+
+class AbstractCollective(eqx.Module):
+    """An algorithm for one operation."""
+
+    @abc.abstractmethod
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Time of the operation and the energy of what one member sends."""
+
+
+def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array) -> Cost:
+    """`steps` messages one after the other that carry `sent_bytes` in all; nothing for a group of one or no bytes."""
+    busy = (group.size > 1) & (sent_bytes > 0)
+    seconds = steps * link.alpha_s + sent_bytes * link.beta_s_per_byte
+    return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, sent_bytes * link.energy_j_per_byte, 0.0))
+
+
+class Tuned(AbstractCollective):
+    """Any algorithm as a library runs it: a launch time, and a share of the link's rate and of its latency.
+
+    Source: constants from `conf/calibration`.
+    """
+
+    inner: AbstractCollective
+    launch_s: Float[Array, "*b"] = quantity(default=0.0)
+    bandwidth_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=4.0, default=1.0)
+    latency_ratio: Float[Array, "*b"] = quantity(default=1.0)
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Launch, then the algorithm on the slower link."""
+        slower = Link(
+            link.alpha_s * self.latency_ratio, link.beta_s_per_byte / self.bandwidth_ratio, link.energy_j_per_byte
+        )
+        launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
+        return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
+
+
+class ScaledVolume(AbstractCollective):
+    """One latency and nbytes * scalar * (1 + offset / n) on the wire, whatever the algorithm.
+
+    Source: [isaev2023], its network operation factors.
+    """
+
+    scalar: Float[Array, "*b"] = quantity(default=1.0)
+    offset: Float[Array, "*b"] = quantity(low=-1.0, high=10.0, default=0.0)
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """One latency plus the scaled volume at the link's rate."""
+        return among_many(group, link, jnp.asarray(1.0), nbytes * self.scalar * (1 + self.offset / group.size))

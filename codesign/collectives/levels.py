@@ -1,0 +1,118 @@
+"""The collectives of one network level, and operations that span several levels."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..cost import Cost, overlap, zero
+from ..errors import ConfigError
+from ..fabrics import AbstractFabric, Group
+from ..fields import quantity
+from .base import OPERATIONS, AbstractCollective
+
+
+class Collectives(eqx.Module):
+    """One algorithm per operation."""
+
+    all_reduce: AbstractCollective
+    all_gather: AbstractCollective
+    reduce_scatter: AbstractCollective
+    all_to_all: AbstractCollective
+    send: AbstractCollective
+
+
+class NetworkLevel(eqx.Module):
+    """A fabric and the collectives that run on it.
+
+    processor_ratio is the share of the compute engines that communication on this level takes while it overlaps.
+    """
+
+    fabric: AbstractFabric
+    collectives: Collectives
+    processor_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+
+
+class Stage(NamedTuple):
+    """The part of a group that talks on one level."""
+
+    level: NetworkLevel
+    group: Group
+
+    def run(self, operation: str, nbytes: Array) -> Cost:
+        """Cost of the operation inside this level alone."""
+        algorithm = getattr(self.level.collectives, operation)
+        return algorithm.cost(nbytes, self.group, self.level.fabric.link(self.group))
+
+
+def stages(levels: Sequence[NetworkLevel], group: Group) -> list[Stage]:
+    """Split a group over levels, innermost first; each level takes what its reach holds."""
+    result, rest = [], group
+    for level in levels[:-1]:
+        inner, rest = rest.split(level.fabric.reach())
+        result.append(Stage(level, inner))
+    return [*result, Stage(levels[-1], rest)]
+
+
+def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """Cost of an operation over a group that spans the given levels, innermost first.
+
+    all-reduce: reduce-scatter inside, all-reduce of the shards outside, all-gather inside (or the level's own
+    all-reduce where nobody is outside). all-gather and reduce-scatter: the shards outside, everything inside.
+    all-to-all: both levels at once, each with its share of the traffic. send: the slowest level that is crossed.
+
+    Raises:
+        ConfigError: unknown operation.
+    """
+    if operation not in OPERATIONS:
+        raise ConfigError(f"collective operation {operation!r} is not one of {', '.join(OPERATIONS)}")
+    inner, rest = parts[0], parts[1:]
+    if not rest:
+        return inner.run(operation, nbytes)
+    if operation == "send":
+        return _crossing_send(nbytes, parts)
+    if operation == "all_to_all":
+        return _split_all_to_all(nbytes, parts)
+    outside = hierarchical(operation, nbytes / inner.group.size, rest)
+    if operation != "all_reduce":
+        return outside + inner.run(operation, nbytes)
+    beyond = _members(rest) > 1
+    around = inner.run("reduce_scatter", nbytes) + inner.run("all_gather", nbytes)
+    return outside + _where(beyond, around, inner.run("all_reduce", nbytes))
+
+
+def _members(parts: Sequence[Stage]) -> Array:
+    total = jnp.asarray(1.0)
+    for part in parts:
+        total = total * part.group.size
+    return total
+
+
+def _where(condition: Array, a: Cost, b: Cost) -> Cost:
+    return Cost(jnp.where(condition, a.time_s, b.time_s), jnp.where(condition, a.energy_j, b.energy_j))
+
+
+def _crossing_send(nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """The outermost level that the group reaches sets the pace of neighbour messages."""
+    chosen = parts[0].run("send", nbytes)
+    for part in parts[1:]:
+        chosen = _where(part.group.size > 1, part.run("send", nbytes), chosen)
+    return chosen
+
+
+def _split_all_to_all(nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """Each level carries the blocks of the members that are first met on it, all levels at once.
+
+    A member of the group keeps 1/n of its buffer, sends (g1-1)/n inside and the rest outside; a level's own
+    algorithm of g members sends (g-1)/g of what it is handed, hence the g/n.
+    """
+    everyone = _members(parts)
+    total, met = zero(), jnp.asarray(1.0)
+    for part in parts:
+        size = part.group.size
+        share = met * size / everyone
+        total = overlap(total, part.run("all_to_all", nbytes * share))
+        met = met * size
+    return total

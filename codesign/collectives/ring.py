@@ -1,0 +1,53 @@
+"""Ring algorithms: bandwidth-optimal, latency linear in the group."""
+
+from jaxtyping import Array
+
+from ..cost import Cost
+from ..fabrics import Group
+from ..hardware import Link
+from .base import AbstractCollective, among_many
+
+
+class RingAllReduce(AbstractCollective):
+    """2 (n-1) alpha + 2 (n-1)/n nbytes beta.
+
+    Assumes: full-duplex links, n equal chunks, reduction hidden behind the wire.
+    Source: [patarasuk2009].
+    """
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Reduce-scatter then all-gather round the ring."""
+        n = group.size
+        return among_many(group, link, 2 * (n - 1), 2 * (n - 1) / n * nbytes)
+
+
+class RingAllGather(AbstractCollective):
+    """(n-1) alpha + (n-1)/n nbytes beta; a reduce-scatter is the same run backwards.
+
+    Source: [patarasuk2009].
+    """
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """n - 1 rounds of one chunk each."""
+        n = group.size
+        return among_many(group, link, n - 1, (n - 1) / n * nbytes)
+
+
+class PairwiseAllToAll(AbstractCollective):
+    """(n-1) exchanges of nbytes / n with each other member.
+
+    Assumes: a fabric on which any permutation runs at full rate.
+    """
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """n - 1 rounds of one block each."""
+        n = group.size
+        return among_many(group, link, n - 1, (n - 1) / n * nbytes)
+
+
+class Send(AbstractCollective):
+    """One message to a neighbour: alpha + nbytes beta."""
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """One message."""
+        return among_many(group, link, 1.0 + 0 * group.size, nbytes)

@@ -1,0 +1,33 @@
+"""Errors a user can mend.
+
+`CodesignError`
+    `ConfigError`  a key, value or combination that the configuration may not have
+    `DataError`    a table of measurements that cannot be read as what it claims to be
+
+The command line prints the message on one line and exits with code 2; nothing else is caught.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class CodesignError(Exception):
+    """Anything the user can mend; the message is one line."""
+
+
+class ConfigError(CodesignError):
+    """Bad configuration: names the key, the value and what is allowed."""
+
+
+class DataError(CodesignError):
+    """A measured table that does not follow the schema."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close."""
+    options = sorted(str(k) for k in known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
+    if close:
+        return f" (did you mean {close[0]!r}?)"
+    shown = ", ".join(options[:20]) + (", ..." if len(options) > 20 else "")
+    return f" (known: {shown})" if options else ""

@@ -1,0 +1,57 @@
+"""What a fabric must answer: which link does each member of this process group see?"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+from ..hardware import Link
+from ..smooth import at_least, at_most, floor
+
+
+class Group(eqx.Module):
+    """A process group: `size` members, `stride` devices apart, while others load the same links.
+
+    All real-valued, so that searches may relax them.
+    """
+
+    size: Float[Array, "*b"] = quantity(low=1.0)
+    stride: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
+    background_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+
+    def split(self, reach: Array) -> tuple["Group", "Group"]:
+        """Cut at a domain of `reach` neighbouring devices: (members inside one domain, one member of each domain).
+
+        A domain holds floor(reach / stride) members, at least one and at most all of them.
+        """
+        inside = at_most(at_least(floor(reach / self.stride), 1.0), self.size)
+        inner = Group(inside, self.stride, self.background_bytes_per_s)
+        outer = Group(self.size / inside, self.stride * inside, self.background_bytes_per_s)
+        return inner, outer
+
+
+class AbstractFabric(eqx.Module):
+    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count."""
+
+    @abc.abstractmethod
+    def link(self, group: Group) -> Link:
+        """The link each member of the group sees while all of them talk."""
+
+    @abc.abstractmethod
+    def reach(self) -> Array:
+        """Neighbouring devices that one instance of this fabric joins."""
+
+    @abc.abstractmethod
+    def capex_usd(self) -> Array:
+        """Purchase price per endpoint."""
+
+    @abc.abstractmethod
+    def static_power_w(self) -> Array:
+        """Power per endpoint whether or not anything moves."""
+
+
+def everywhere() -> Array:
+    """The reach of the outermost fabric."""
+    return jnp.asarray(1e9)

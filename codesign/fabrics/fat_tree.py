@@ -1,0 +1,47 @@
+"""A scale-out fat tree: a network card per device, leaf switches, and a core that may be oversubscribed."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+from ..hardware import Link
+from .base import AbstractFabric, Group, everywhere
+
+
+class FatTree(AbstractFabric):
+    """Leaves of `leaf_endpoints` devices under a core with `blocking` times less bandwidth than the leaves offer.
+
+    A group that spans one leaf sees its card; a wider one also sees the blocking factor and two more hops.
+
+    Assumes: static even load (a rail-optimised tree has blocking 1 for rail-local traffic: give it larger leaves).
+    """
+
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint")
+    latency_s: Float[Array, "*b"] = quantity(doc="one message under one leaf")
+    hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch")
+    leaf_endpoints: Float[Array, "*b"] = quantity(low=1.0, default=256.0)
+    blocking: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0)
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+
+    def link(self, group: Group) -> Link:
+        """Full rate inside a leaf, divided by the blocking factor beyond."""
+        beyond = group.size * group.stride > self.leaf_endpoints
+        slowdown = jnp.where(beyond, self.blocking, 1.0)
+        latency = self.latency_s + jnp.where(beyond, 2 * self.hop_latency_s, 0.0)
+        return Link(latency, slowdown / self.bandwidth_bytes_per_s, self.energy_j_per_byte)
+
+    def reach(self) -> Array:
+        """Everything: this is the outermost fabric."""
+        return everywhere()
+
+    def capex_usd(self) -> Array:
+        """Card, switch ports and cables of one endpoint; a blocking core is cheaper in proportion to what it lacks."""
+        core = 0.5 * (1 + 1 / self.blocking)
+        return self.fixed_usd + self.bandwidth_bytes_per_s * self.usd_per_bytes_per_s * core
+
+    def static_power_w(self) -> Array:
+        """Card, switch port and optics of one endpoint."""
+        return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s

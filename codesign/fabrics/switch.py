@@ -1,0 +1,38 @@
+"""A single-stage switch domain: every pair of endpoints is one switch apart (NVLink + NVSwitch, PCIe switch...)."""
+
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+from ..hardware import Link
+from .base import AbstractFabric, Group
+
+
+class SwitchDomain(AbstractFabric):
+    """`endpoints` devices on one non-blocking switch stage, any pattern at full rate.
+
+    Assumes: enough parallel switches to carry every endpoint at its full bandwidth.
+    """
+
+    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint")
+    latency_s: Float[Array, "*b"] = quantity(doc="one message from endpoint to endpoint")
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+
+    def link(self, group: Group) -> Link:
+        """The same link for every group."""
+        return Link(self.latency_s, 1 / self.bandwidth_bytes_per_s, self.energy_j_per_byte)
+
+    def reach(self) -> Array:
+        """All endpoints of the domain."""
+        return self.endpoints
+
+    def capex_usd(self) -> Array:
+        """Switch ports and cables of one endpoint."""
+        return self.fixed_usd + self.bandwidth_bytes_per_s * self.usd_per_bytes_per_s
+
+    def static_power_w(self) -> Array:
+        """Switch port and SerDes of one endpoint."""
+        return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s

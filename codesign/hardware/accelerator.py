@@ -1,0 +1,57 @@
+"""One accelerator: engines, memory, kernels, power and price."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..cost import Cost
+from ..errors import ConfigError
+from ..fields import quantities, quantity, static
+from .compute import AbstractKernel, Work
+from .memory import AbstractMemory
+
+RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
+"""Which kernel constants stand in for a number format without its own, nearest first."""
+
+
+class Accelerator(eqx.Module):
+    """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
+
+    kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
+    (see `kernel`).
+    """
+
+    name: str = static()
+    peak_flops_per_s: dict[str, Float[Array, "*b"]] = quantities(low=1.0)
+    hbm: AbstractMemory
+    kernels: dict[str, dict[str, AbstractKernel]]
+    energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities()
+    idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power when nothing runs")
+    tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power, for the power budget")
+    price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
+
+    def peak(self, number_format: str) -> Array:
+        """Dense peak of a number format.
+
+        Raises:
+            ConfigError: the device has no such format.
+        """
+        if number_format not in self.peak_flops_per_s:
+            known = ", ".join(sorted(self.peak_flops_per_s))
+            raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {known})")
+        return self.peak_flops_per_s[number_format]
+
+    def kernel(self, kind: str, number_format: str) -> AbstractKernel:
+        """The kernel model of a class and number format; falls back to a related format, then to `elementwise`."""
+        formats = self.kernels.get(kind) or self.kernels.get(kind.split("_")[0]) or self.kernels["elementwise"]
+        for candidate in (number_format, *RELATED_FORMATS.get(number_format, ()), "bf16", "fp16", "any"):
+            if candidate in formats:
+                return formats[candidate]
+        return next(iter(formats.values()))
+
+    def compute(self, kind: str, number_format: str, work: Work, count: Array) -> Cost:
+        """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
+        seconds = self.kernel(kind, number_format).time_s(work, self.peak(number_format), self.hbm.bandwidth())
+        per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
+        joules = work.flops * per_flop + work.nbytes * self.hbm.energy()
+        return Cost(seconds, joules) * count

@@ -1,0 +1,100 @@
+"""evaluate(scenario) -> Metrics: pure, jittable, vmappable, differentiable in every leaf."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..cost import Cost
+from ..errors import ConfigError, suggestion
+from ..scenario import Scenario
+from ..smooth import ratio
+from ..workloads import Op
+from .footprint import memory_by_class, per_tier
+from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
+
+
+class Metrics(eqx.Module):
+    """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
+
+    `usage` is the used share of each memory tier (feasible up to 1), `violations` the broken rules of the plan
+    (feasible at 0), `extra` what only this kind of job has (TTFT, TPOT). Powers include the facility's overhead.
+    """
+
+    time_s: Float[Array, "*b"]
+    tokens_per_s: Float[Array, "*b"]
+    mfu: Float[Array, "*b"]
+    energy_j: Float[Array, "*b"]
+    joules_per_token: Float[Array, "*b"]
+    power_w: Float[Array, "*b"]
+    provisioned_power_w: Float[Array, "*b"]
+    capex_usd: Float[Array, "*b"]
+    usd_per_million_tokens: Float[Array, "*b"]
+    extra: dict[str, Float[Array, "*b"]]
+    usage: dict[str, Float[Array, "*b"]]
+    violations: dict[str, Float[Array, "*b"]]
+    memory_bytes: dict[str, Float[Array, "*b"]]
+    breakdown_s: dict[str, Float[Array, "*b"]]
+
+    def get(self, name: str) -> Array:
+        """A metric by name: a field, an entry of `extra`, or `usage.hbm` and the like.
+
+        Raises:
+            ConfigError: no such metric, with a suggestion.
+        """
+        flat = self.flat()
+        if name not in flat:
+            raise ConfigError(f"metric {name!r} does not exist{suggestion(name, flat)}")
+        return flat[name]
+
+    def flat(self) -> dict[str, Array]:
+        """Every number by name; nested ones as `group.key`, those of `extra` by their own name."""
+        result: dict[str, Array] = {}
+        for field, value in vars(self).items():
+            if field == "extra":
+                result |= value
+            elif isinstance(value, dict):
+                result |= {f"{field}.{key}": entry for key, entry in value.items()}
+            else:
+                result[field] = value
+        return result
+
+
+def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
+    """Every operation of the workload with its cost on the cluster."""
+    layout = scenario.layout
+    return [(op, scenario.cluster.price(op, layout)) for op in scenario.workload.lower(layout)]
+
+
+def evaluate(scenario: Scenario) -> Metrics:
+    """Price the scenario.
+
+    Returns:
+        Metrics with leaves of the scenario's batch shape.
+    """
+    cluster, layout = scenario.cluster, scenario.layout
+    timeline = scenario.workload.timeline(priced_ops(scenario), layout)
+    devices, facility = cluster.device_count, cluster.facility
+    idle = device_idle_w(cluster)
+    energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
+    provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
+    capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
+    usd = capex * timeline.time_s / (facility.amortisation_s * facility.busy_ratio) + energy * facility.usd_per_j
+    memory = memory_by_class(scenario)
+    capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+    used = per_tier(memory)
+    peak = cluster.accelerator.peak(scenario.workload.number_format())
+    return Metrics(
+        time_s=timeline.time_s,
+        tokens_per_s=timeline.tokens / timeline.time_s,
+        mfu=timeline.model_flops / (timeline.time_s * devices * peak),
+        energy_j=energy,
+        joules_per_token=energy / timeline.tokens,
+        power_w=energy / timeline.time_s,
+        provisioned_power_w=provisioned,
+        capex_usd=capex,
+        usd_per_million_tokens=1e6 * usd / timeline.tokens,
+        extra=timeline.extra,
+        usage={tier: ratio(nbytes, capacity[tier], otherwise=0.0) for tier, nbytes in used.items()},
+        violations=scenario.workload.violations(layout),
+        memory_bytes=memory,
+        breakdown_s=timeline.breakdown_s,
+    )

@@ -1,0 +1,30 @@
+"""What lies in which memory."""
+
+from jaxtyping import Array
+
+from ..scenario import Scenario
+
+OFFLOADED_BY = {"weights": "offload_weights", "activations": "offload_activations", "optimizer": "offload_optimizer"}
+
+
+def memory_by_class(scenario: Scenario) -> dict[str, Array]:
+    """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
+
+    Near memory holds (1 - x) all + x buffer, far memory x all.
+    """
+    layout, used = scenario.layout, {}
+    for name, (whole, buffer) in scenario.workload.footprint(layout).items():
+        share = getattr(layout.plan, OFFLOADED_BY[name]) if name in OFFLOADED_BY else 0.0
+        used[f"hbm/{name}"] = (1 - share) * whole + share * buffer
+        if name in OFFLOADED_BY:
+            used[f"ddr/{name}"] = share * whole
+    return used
+
+
+def per_tier(used: dict[str, Array]) -> dict[str, Array]:
+    """Summed over classes."""
+    tiers: dict[str, Array] = {}
+    for name, nbytes in used.items():
+        tier = name.split("/")[0]
+        tiers[tier] = tiers.get(tier, 0.0) + nbytes
+    return tiers

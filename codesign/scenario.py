@@ -1,0 +1,96 @@
+"""The one pytree: a cluster, a workload and a plan."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .collectives import NetworkLevel, hierarchical, stages
+from .cost import Cost
+from .errors import ConfigError, suggestion
+from .fields import quantity, static
+from .hardware import Accelerator, Link
+from .hardware.memory import AbstractMemory
+from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
+
+
+class Host(eqx.Module):
+    """An accelerator's share of its node: the second memory tier, the link to it, processors, chassis."""
+
+    memory: AbstractMemory
+    link: Link
+    price_usd: Float[Array, "*b"] = quantity(default=0.0)
+    power_w: Float[Array, "*b"] = quantity(default=0.0)
+
+    def transfer(self, nbytes: Array) -> Cost:
+        """Move bytes to or from the second tier: the slower of link and memory would bound; the link is taken.
+
+        Assumes: the second tier's own bandwidth exceeds the link's (checked as a violation).
+        """
+        seconds = jnp.where(nbytes > 0, self.link.alpha_s + nbytes * self.link.beta_s_per_byte, 0.0)
+        return Cost(seconds, nbytes * (self.link.energy_j_per_byte + self.memory.energy()))
+
+
+class Facility(eqx.Module):
+    """What surrounds the cluster: overhead power, electricity, write-off."""
+
+    pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
+    usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6)
+    amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0)
+    busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
+    usd_per_w: Float[Array, "*b"] = quantity(default=0.0, doc="building and cooling per provisioned watt")
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(dict(value).items()))
+
+
+class Cluster(eqx.Module):
+    """`device_count` equal accelerators, their hosts, and network levels from the inside out.
+
+    `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
+    name); an axis that is not pinned spreads over the levels as ranks are numbered.
+    """
+
+    accelerator: Accelerator
+    host: Host
+    network: dict[str, NetworkLevel]
+    device_count: Float[Array, "*b"] = quantity(low=1.0)
+    facility: Facility = Facility()
+    levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
+    placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
+
+    def __check_init__(self) -> None:
+        """Every level and every pin must name an entry of `network`."""
+        for name in (*self.levels, *(level for _, level in self.placement)):
+            if name not in self.network:
+                raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
+
+    def communicate(self, operation: str, axis: str, nbytes: Array, layout: Layout) -> Cost:
+        """Cost of a collective among the members of a mesh axis."""
+        group = layout.group(axis)
+        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
+        names = (pinned,) if pinned else self.levels
+        return hierarchical(operation, nbytes, stages([self.network[name] for name in names], group))
+
+    def price(self, op: Op, layout: Layout) -> Cost:
+        """Cost of one operation on this hardware, its count included."""
+        if isinstance(op, ComputeOp):
+            return self.accelerator.compute(op.kernel, op.number_format, op.work, op.count)
+        if isinstance(op, CommOp):
+            return self.communicate(op.operation, op.axis, op.nbytes, layout) * op.count
+        return self.host.transfer(op.nbytes) * op.count
+
+
+class Scenario(eqx.Module):
+    """A candidate: what runs, on what, laid out how."""
+
+    cluster: Cluster
+    workload: AbstractWorkload
+    plan: Plan
+
+    @property
+    def layout(self) -> Layout:
+        """The plan on the cluster's devices."""
+        return Layout(self.plan, self.cluster.device_count)

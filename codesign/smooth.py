@@ -1,0 +1,110 @@
+"""Every numeric trick, once: the one maximum, safe division, straight-through rounding.
+
+`maximum` is the only maximum in a formula. It has several readings of the same model, chosen from outside:
+
+    hard      max(a, b): every reported number
+    p-norm    (a^p + b^p)^(1/p), at least the maximum and at most 2^(1/p) times it: for searches; keeps log-convexity
+    weighted  w a + (1 - w) b with w = sigmoid(p log(a/b)) held constant: never above the maximum, for lower bounds
+
+The reading is fixed while a function is traced: `reading(PNorm(8.0), f)` returns a new function of the same
+arguments, so a `jit` of it can never be confused with a `jit` of `f`.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Hard(NamedTuple):
+    """The exact maximum."""
+
+
+class PNorm(NamedTuple):
+    """The p-norm; `p` may be traced."""
+
+    p: Any
+
+
+class Weighted(NamedTuple):
+    """A fixed convex combination with the p-norm's tangent weights; `p` may be traced."""
+
+    p: Any
+
+
+Reading = Hard | PNorm | Weighted
+_current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading", default=Hard())
+TINY = 1e-30  # stands in for zero under a logarithm; far below any second, byte or joule that matters
+
+
+@contextlib.contextmanager
+def _reading(mode: Reading) -> Iterator[None]:
+    token = _current.set(mode)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def reading(mode: Reading, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with every `maximum` inside it read as `mode`."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with _reading(mode):
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def reading_with_sharpness(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(p, ...)` read as the p-norm of a traced sharpness `p`: one compilation for an annealed search."""
+
+    def wrapped(p: Any, *args: Any) -> Any:
+        with _reading(PNorm(p)):
+            return function(*args)
+
+    return wrapped
+
+
+def maximum(a: Any, b: Any, *more: Any) -> Float[Array, "..."]:
+    """The largest of non-negative numbers, in the reading chosen from outside (default: exactly)."""
+    if more:
+        return maximum(maximum(a, b), *more)
+    mode = _current.get()
+    if isinstance(mode, Hard):
+        return jnp.maximum(a, b)
+    log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
+    if isinstance(mode, PNorm):
+        return jnp.exp(jnp.logaddexp(mode.p * log_a, mode.p * log_b) / mode.p)
+    weight = jax.lax.stop_gradient(jax.nn.sigmoid(mode.p * (log_a - log_b)))
+    return weight * a + (1 - weight) * b
+
+
+def at_least(value: Any, floor: Any) -> Float[Array, "..."]:
+    """A constant of the plan bounded below (heads per rank, members of a group): hard in every reading."""
+    return jnp.maximum(value, floor)
+
+
+def at_most(value: Any, ceiling: Any) -> Float[Array, "..."]:
+    """A constant of the plan bounded above: hard in every reading, never applied to hardware variables."""
+    return jnp.minimum(value, ceiling)
+
+
+def ratio(numerator: Any, denominator: Any, otherwise: Any = 0.0) -> Float[Array, "..."]:
+    """numerator / denominator, and `otherwise` where the denominator is zero, with finite gradients on both sides."""
+    positive = denominator != 0
+    return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
+
+
+def ceil(value: Any) -> Float[Array, "..."]:
+    """Round up in the value, identity in the gradient (straight-through); 1e-6 forgives rounding noise."""
+    return value + jax.lax.stop_gradient(jnp.ceil(value - 1e-6) - value)
+
+
+def floor(value: Any) -> Float[Array, "..."]:
+    """Round down in the value, identity in the gradient (straight-through); 1e-6 forgives rounding noise."""
+    return value + jax.lax.stop_gradient(jnp.floor(value + 1e-6) - value)

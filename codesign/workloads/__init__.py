@@ -1,0 +1,20 @@
+"""What must be computed: models and jobs that lower a plan to operations."""
+
+from .attention import AbstractAttention as AbstractAttention
+from .attention import GroupedQueryAttention as GroupedQueryAttention
+from .attention import LatentAttention as LatentAttention
+from .base import AbstractWorkload as AbstractWorkload
+from .blocks import Precision as Precision
+from .feed_forward import AbstractFeedForward as AbstractFeedForward
+from .feed_forward import DenseFeedForward as DenseFeedForward
+from .feed_forward import MixtureOfExperts as MixtureOfExperts
+from .ops import CommOp as CommOp
+from .ops import ComputeOp as ComputeOp
+from .ops import Op as Op
+from .ops import TransferOp as TransferOp
+from .plan import Layout as Layout
+from .plan import Plan as Plan
+from .serving import Serving as Serving
+from .training import Adam as Adam
+from .training import Training as Training
+from .transformer import Transformer as Transformer

@@ -1,0 +1,197 @@
+"""What one layer does on one device, forward and backward, as a short list of operations.
+
+A `Shard` says which part of the tensor a device holds; constructors below give the arithmetic, traffic, weights and
+stored activations of the common operations. Symbols in comments: N tokens, h hidden, t tensor-parallel degree.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity, static
+from ..hardware import Work
+from ..units import BYTES
+from .plan import Layout
+
+
+class Precision(eqx.Module):
+    """Number format of each class of tensor, and of the arithmetic."""
+
+    compute: str = static(default="bf16")
+    weights: str = static(default="bf16")
+    activations: str = static(default="bf16")
+    gradients: str = static(default="fp32")
+    kv_cache: str = static(default="bf16")
+    attention: str = static(default="bf16")
+    dispatch: str = static(default="bf16")
+
+    def bytes_of(self, tensor: str) -> float:
+        """Bytes per element of a class of tensor."""
+        return BYTES[getattr(self, tensor)]
+
+
+class Shard(eqx.Module):
+    """The tokens one device works on, and how the layout cuts them.
+
+    sequences x queries new tokens, each sequence attending `keys` tokens (itself included).
+    """
+
+    layout: Layout
+    precision: Precision
+    sequences: Float[Array, "*b"] = quantity()
+    queries: Float[Array, "*b"] = quantity()
+    keys: Float[Array, "*b"] = quantity()
+    decode: bool = static(default=False)
+
+    @property
+    def tokens(self) -> Array:
+        """N: new tokens in one tensor-parallel group."""
+        return self.sequences * self.queries
+
+    @property
+    def outside(self) -> Array:
+        """Divisor of activations outside the tensor-parallel regions: t with sequence parallelism, else 1."""
+        return 1 + self.layout.scattered * (self.layout.plan.tp - 1)
+
+
+class BlockOp(eqx.Module):
+    """One forward operation of a layer with its backward, weights and what it keeps for the backward pass.
+
+    `per_layer` is how often an average layer runs it; `core` marks the attention core, redone under selective
+    recomputation; `expert` marks weights that are divided over expert-parallel ranks. Bytes are per micro-batch.
+    """
+
+    name: str = static()
+    kernel: str = static()
+    number_format: str = static()
+    forward: Work | None
+    grad_input: Work | None
+    grad_weight: Work | None
+    weights: Float[Array, "*b"] = quantity(default=0.0)
+    stored_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    working_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    per_layer: Float[Array, "*b"] = quantity(default=1.0)
+    core: bool = static(default=False)
+    expert: bool = static(default=False)
+
+
+class BlockComm(eqx.Module):
+    """One communication of a layer: how many times in forward, backward and recomputation."""
+
+    name: str = static()
+    operation: str = static()
+    axis: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    forward: Float[Array, "*b"] = quantity(default=0.0)
+    backward: Float[Array, "*b"] = quantity(default=0.0)
+    recompute: Float[Array, "*b"] = quantity(default=0.0)
+    per_layer: Float[Array, "*b"] = quantity(default=1.0)
+
+
+def linear(
+    name: str, shard: Shard, rows: Array, depth: Array, cols: Array, *, stored_bytes: Array | float = 0.0
+) -> BlockOp:
+    """[rows, depth] x [depth, cols]: 2 rows depth cols FLOPs forward, the same for each gradient."""
+    act, weight = shard.precision.bytes_of("activations"), shard.precision.bytes_of("weights")
+    nbytes = (rows * depth + rows * cols) * act + depth * cols * weight
+    flops = 2 * rows * depth * cols
+    return BlockOp(
+        name=name,
+        kernel="gemm",
+        number_format=shard.precision.compute,
+        forward=Work(flops, nbytes, rows, cols, depth),
+        grad_input=Work(flops, nbytes, rows, depth, cols),
+        grad_weight=Work(flops, nbytes, depth, cols, rows),
+        weights=depth * cols,
+        stored_bytes=stored_bytes,
+    )
+
+
+def elementwise(
+    name: str,
+    elements: Array,
+    *,
+    forward: tuple[float, float],
+    backward: tuple[float, float],
+    weight_gradient: tuple[float, float] = (0.0, 0.0),
+    extra_bytes: Array | float = 0.0,
+    weights: Array | float = 0.0,
+    stored_bytes: Array | float = 0.0,
+    core: bool = False,
+) -> BlockOp:
+    """An operation that touches every element a few times.
+
+    Args:
+        forward, backward, weight_gradient: (FLOPs, bytes) per element.
+        extra_bytes: traffic of the weights, in each of the passes that exist.
+    """
+
+    def work(per_element: tuple[float, float]) -> Work | None:
+        flops, nbytes = per_element
+        return Work(elements * flops, elements * nbytes + extra_bytes) if flops + nbytes > 0 else None
+
+    return BlockOp(
+        name=name,
+        kernel="elementwise",
+        number_format="vector",
+        forward=work(forward),
+        grad_input=work(backward),
+        grad_weight=work(weight_gradient),
+        weights=jnp.asarray(weights, dtype=float),
+        stored_bytes=jnp.asarray(stored_bytes, dtype=float),
+        core=core,
+    )
+
+
+def norm(name: str, shard: Shard, hidden: Array, *, vectors: float = 2.0) -> BlockOp:
+    """Layer normalisation of the device's share of N x h, `vectors` weight vectors (2 with bias, 1 for RMS).
+
+    FLOPs per element forward/input gradient/weight gradient: 9 / 14 / 7. Source: [isaev2023], its operation counts.
+    """
+    act = shard.precision.bytes_of("activations")
+    pass_bytes = 2 * act
+    return elementwise(
+        name,
+        shard.tokens * hidden / shard.outside,
+        forward=(9, pass_bytes),
+        backward=(14, pass_bytes),
+        weight_gradient=(7, pass_bytes),
+        extra_bytes=vectors * hidden * act,
+        weights=vectors * hidden,
+    )
+
+
+def branch(name: str, shard: Shard, hidden: Array, users: int, *, sharded: bool, stored_bytes: Array) -> BlockOp:
+    """A tensor read by several operations: free forward, their gradients are summed backward."""
+    act = shard.precision.bytes_of("activations")
+    elements = shard.tokens * hidden / (shard.outside if sharded else 1.0)
+    return elementwise(name, elements, forward=(0, 0), backward=(users, (users + 1) * act), stored_bytes=stored_bytes)
+
+
+def residual(name: str, shard: Shard, hidden: Array, *, dropout: bool) -> list[BlockOp]:
+    """Dropout (one byte of mask an element) where the model trains with it, then the residual addition."""
+    act = shard.precision.bytes_of("activations")
+    elements = shard.tokens * hidden / shard.outside
+    add = elementwise(f"{name}_residual", elements, forward=(1, 3 * act), backward=(2, 3 * act))
+    if not dropout:
+        return [add]
+    masked = (1, 2 * act + 1)
+    drop = elementwise(f"{name}_dropout", elements, forward=masked, backward=masked, stored_bytes=elements)
+    return [drop, add]
+
+
+def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Array) -> list[BlockComm]:
+    """What joins the tensor-parallel region of one sub-layer to the rest.
+
+    Without sequence parallelism one all-reduce in each direction; with it an all-gather and a reduce-scatter in each
+    direction, and the gather once more (`again`) where its result was not kept for the backward pass.
+    """
+    layout = shard.layout
+    volume = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    scattered = layout.scattered
+    full = layout.full
+    return [
+        BlockComm(f"{name}_tp", "all_reduce", "tp", volume, 1 - scattered, 1 - scattered, full * (1 - scattered)),
+        BlockComm(f"{name}_tp", "all_gather", "tp", volume, scattered, scattered, again * scattered),
+        BlockComm(f"{name}_tp", "reduce_scatter", "tp", volume, scattered, scattered, full * scattered),
+    ]

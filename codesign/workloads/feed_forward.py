@@ -1,0 +1,191 @@
+"""Feed-forward sub-layers: dense (GELU or SwiGLU) and mixtures of experts."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity, static, switch
+from ..hardware import Work
+from ..smooth import at_least
+from .attention import input_bytes_kept
+from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
+
+
+class AbstractFeedForward(eqx.Module):
+    """One feed-forward sub-layer, from its norm to its residual addition, averaged over the layers."""
+
+    @abc.abstractmethod
+    def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Arithmetic of an average layer on one device."""
+
+    @abc.abstractmethod
+    def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
+        """Communication of an average layer."""
+
+    @abc.abstractmethod
+    def parameters(self, hidden: Array, layers: Array) -> Array:
+        """Weights of an average layer, on all devices together."""
+
+    @abc.abstractmethod
+    def active_parameters(self, hidden: Array, layers: Array) -> Array:
+        """Weights of an average layer that one token uses."""
+
+
+def _scale(op: BlockOp, per_layer: Array) -> BlockOp:
+    return eqx.tree_at(lambda o: o.per_layer, op, op.per_layer * per_layer)
+
+
+def mlp(
+    shard: Shard, hidden: Array, width: Array, gated: Array, kept: Array, *, fused: bool, name: str
+) -> list[BlockOp]:
+    """Up-projection (twice as wide where gated), activation, down-projection. `width` is this rank's share."""
+    act, tokens = shard.precision.bytes_of("activations"), shard.tokens
+    inner = tokens * width
+    stored = 0.0 if fused else inner * (1 + gated) * act
+    return [
+        linear(f"{name}_up", shard, tokens, hidden, width * (1 + gated), stored_bytes=kept),
+        elementwise(
+            f"{name}_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
+            stored_bytes=stored, extra_bytes=inner * gated * act,
+        ),
+        linear(f"{name}_down", shard, tokens, width, hidden, stored_bytes=inner * act),
+    ]  # fmt: skip
+
+
+class DenseFeedForward(AbstractFeedForward):
+    """Two matrices and an activation (GELU, gated 0), or three with a gate (SwiGLU, gated 1).
+
+    `fused_activation` recomputes the activation function's input from nothing kept (a fused kernel).
+    """
+
+    width: Float[Array, "*b"] = quantity(low=1.0, doc="intermediate size")
+    gated: Float[Array, "*b"] = switch(default=0.0)
+    fused_activation: bool = static(default=False)
+
+    def parameters(self, hidden: Array, layers: Array) -> Array:
+        """Up, gate and down."""
+        return hidden * self.width * (2 + self.gated)
+
+    def active_parameters(self, hidden: Array, layers: Array) -> Array:
+        """All of them."""
+        return self.parameters(hidden, layers)
+
+    def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
+        """Tensor-parallel joins."""
+        again = jnp.maximum(shard.layout.full, shard.layout.regather)
+        return tensor_parallel_comms("mlp", shard, hidden, again=again)
+
+    def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Norm, two or three products, activation, residual."""
+        act = shard.precision.bytes_of("activations")
+        kept = input_bytes_kept(shard, hidden, shard.layout.full)
+        sharded = shard.tokens * hidden * act / shard.outside
+        width = self.width / shard.layout.plan.tp
+        return [
+            branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
+            norm("mlp_norm", shard, hidden, vectors=norm_vectors),
+            *mlp(shard, hidden, width, self.gated, kept, fused=self.fused_activation, name="mlp"),
+            *residual("mlp", shard, hidden, dropout=dropout),
+        ]
+
+
+class MixtureOfExperts(AbstractFeedForward):
+    """`experts` feed-forward networks of which each token visits `top_k`, plus shared ones that all visit.
+
+    The first `dense_layers` layers are dense with `dense_width`. Experts are divided over the expert-parallel ranks
+    and each expert over the tensor ranks. `imbalance` is the most loaded rank's tokens over the mean.
+
+    Assumes: tokens spread evenly but for `imbalance`; the expected number of distinct experts touched by few tokens.
+    Source: [fedus2022]; shared experts [dai2024].
+    """
+
+    experts: Float[Array, "*b"] = quantity(low=1.0)
+    top_k: Float[Array, "*b"] = quantity(low=1.0)
+    expert_width: Float[Array, "*b"] = quantity(low=1.0)
+    shared_experts: Float[Array, "*b"] = quantity(default=0.0)
+    gated: Float[Array, "*b"] = switch(default=1.0)
+    dense_layers: Float[Array, "*b"] = quantity(default=0.0)
+    dense_width: Float[Array, "*b"] = quantity(default=0.0)
+    imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
+
+    def _dense_share(self, layers: Array) -> Array:
+        return self.dense_layers / layers
+
+    def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
+        matrices = hidden * (2 + self.gated)
+        sparse = (experts + self.shared_experts) * self.expert_width * matrices + hidden * self.experts
+        dense = self._dense_share(layers)
+        return (1 - dense) * sparse + dense * self.dense_width * matrices
+
+    def parameters(self, hidden: Array, layers: Array) -> Array:
+        """Router, shared and routed experts; dense layers where there are some."""
+        return self._parameters(hidden, layers, self.experts)
+
+    def active_parameters(self, hidden: Array, layers: Array) -> Array:
+        """Router, shared and the visited experts."""
+        return self._parameters(hidden, layers, self.top_k)
+
+    def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
+        """Tensor-parallel joins, dispatch to the experts and combination of their results."""
+        layout = shard.layout
+        again = jnp.maximum(layout.full, layout.regather)
+        volume = shard.tokens * self.top_k * hidden * self.imbalance / layout.plan.tp
+        sparse = 1 - self._dense_share(layers)
+        dispatch = volume * shard.precision.bytes_of("dispatch")
+        combine = volume * shard.precision.bytes_of("activations")
+        return [
+            *tensor_parallel_comms("mlp", shard, hidden, again=again),
+            BlockComm("moe_dispatch", "all_to_all", "ep", dispatch, 1.0, 1.0, layout.full, sparse),
+            BlockComm("moe_combine", "all_to_all", "ep", combine, 1.0, 1.0, layout.full, sparse),
+        ]
+
+    def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
+        layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
+        dense = self._dense_share(layers)
+        kept = input_bytes_kept(shard, hidden, layout.full)
+        sharded = tokens * hidden * act / shard.outside
+        shared_width = self.shared_experts * self.expert_width / layout.plan.tp
+        shared = mlp(shard, hidden, shared_width, self.gated, 0.0 * kept, fused=False, name="moe_shared")
+        dense_ops = mlp(
+            shard, hidden, self.dense_width / layout.plan.tp, self.gated, 0.0 * kept, fused=False, name="mlp"
+        )
+        router = linear("moe_router", shard, tokens / shard.outside, hidden, self.experts, stored_bytes=kept)
+        return [
+            branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
+            norm("mlp_norm", shard, hidden, vectors=norm_vectors),
+            _scale(router, 1 - dense),
+            *[_scale(op, 1 - dense) for op in shared],
+            *[_scale(op, 1 - dense) for op in self._routed(shard, hidden)],
+            *[_scale(op, dense) for op in dense_ops],
+            *residual("mlp", shard, hidden, dropout=dropout),
+        ]
+
+    def _routed(self, shard: Shard, hidden: Array) -> list[BlockOp]:
+        """The grouped products of the experts that this rank holds."""
+        layout, act = shard.layout, shard.precision.bytes_of("activations")
+        local = self.experts / layout.plan.ep
+        rows = shard.tokens * self.top_k * self.imbalance  # token copies that reach this rank
+        width = self.expert_width / layout.plan.tp
+        touched = at_least(local * (1 - (1 - 1 / self.experts) ** (rows * layout.plan.ep)), 1.0)
+
+        def grouped(name: str, depth: Array, cols: Array) -> BlockOp:
+            flops = 2 * rows * depth * cols
+            nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.bytes_of("weights")
+            work = Work(flops, nbytes, rows / local, cols, depth, local)
+            return BlockOp(
+                name, "moe_gemm", shard.precision.compute, work, work, work,
+                weights=local * depth * cols, stored_bytes=rows * depth * act, expert=True,
+            )  # fmt: skip
+
+        inner = rows * width
+        return [
+            grouped("moe_up", hidden, width * (1 + self.gated)),
+            elementwise(
+                "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
+                stored_bytes=inner * (1 + self.gated) * act, extra_bytes=inner * self.gated * act,
+            ),
+            grouped("moe_down", width, hidden),
+        ]  # fmt: skip

@@ -1,0 +1,64 @@
+"""From one layer's operations to the counted operations of a pass."""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .blocks import BlockComm, BlockOp
+from .ops import CommOp, ComputeOp, Op
+from .plan import Layout
+
+
+def forward_ops(block: list[BlockOp], times: Array, *, phase: str = "forward", edge: bool = False) -> list[Op]:
+    """Every forward kernel, `times` an average layer's count."""
+    return [
+        ComputeOp(op.name, op.kernel, op.number_format, phase, op.forward, times * op.per_layer, edge)
+        for op in block
+        if op.forward is not None
+    ]
+
+
+def backward_ops(block: list[BlockOp], times: Array, *, edge: bool = False) -> list[Op]:
+    """Input and weight gradients."""
+    return [
+        ComputeOp(op.name, op.kernel, op.number_format, "backward", work, times * op.per_layer, edge)
+        for op in block
+        for work in (op.grad_input, op.grad_weight)
+        if work is not None
+    ]
+
+
+def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op]:
+    """The forward kernels that run again: the attention core under selective, all of them under full."""
+    return [
+        ComputeOp(
+            op.name, op.kernel, op.number_format, "recompute", op.forward,
+            times * op.per_layer * (layout.selective if op.core else layout.full),
+        )
+        for op in block
+        if op.forward is not None
+    ]  # fmt: skip
+
+
+def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> list[Op]:
+    """Communication of the given phases."""
+    return [
+        CommOp(comm.name, comm.operation, comm.axis, phase, comm.nbytes, times * comm.per_layer * getattr(comm, phase))
+        for comm in comms
+        for phase in phases
+    ]
+
+
+def weights_held(block: list[BlockOp], times: Array, *, expert: bool) -> Array:
+    """Weights one device holds of its layers: those of experts, or all others."""
+    total = jnp.asarray(0.0)
+    for op in block:
+        if op.expert == expert:
+            total = total + op.weights * op.per_layer * times
+    return total
+
+
+def indivisible(whole: Array, part: Array) -> Array:
+    """0 where `part` divides `whole`, else the share that is left over."""
+    rest = whole / part
+    gap = jnp.abs(rest - jnp.round(rest))
+    return jnp.where(gap < 1e-4, 0.0, gap / jnp.maximum(rest, 1.0)) + jnp.where(rest < 1 - 1e-6, 1 / rest - 1, 0.0)

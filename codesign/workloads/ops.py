@@ -1,0 +1,50 @@
+"""The operations a workload lowers to: arithmetic, communication and transfers between memory tiers.
+
+`count` says how often one device runs the operation: per micro-batch for the phases forward, backward and recompute
+(and decode), per step for `gradients`, `parameters` and `optimizer`. Repeated layers are one op with a count, so the
+traced program stays small.
+"""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..fields import quantity, static
+from ..hardware import Work
+
+PER_MICRO_BATCH = ("forward", "backward", "recompute")
+PER_STEP = ("gradients", "parameters", "optimizer")
+
+
+class ComputeOp(eqx.Module):
+    """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble."""
+
+    name: str = static()
+    kernel: str = static()
+    number_format: str = static()
+    phase: str = static()
+    work: Work
+    count: Float[Array, "*b"] = quantity()
+    edge: bool = static(default=False)
+
+
+class CommOp(eqx.Module):
+    """`count` collective operations among the members of a mesh axis."""
+
+    name: str = static()
+    operation: str = static()
+    axis: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+
+
+class TransferOp(eqx.Module):
+    """`count` transfers of `nbytes` between the accelerator's memory and its second tier."""
+
+    name: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+
+
+Op = ComputeOp | CommOp | TransferOp

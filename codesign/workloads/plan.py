@@ -1,0 +1,121 @@
+"""How a job is laid out on devices: parallel degrees, micro-batches, recomputation, sharding, offload.
+
+Every choice is a traced number, so a search prices plans as data with one compilation.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ConfigError, suggestion
+from ..fabrics import Group
+from ..fields import as_leaf, quantity, switch
+from ..smooth import at_least, at_most
+
+RECOMPUTE = ("none", "selective", "full")
+AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp")
+
+
+def recompute_level(value: Any) -> Any:
+    """0, 1, 2 for none, selective, full; numbers pass."""
+    if isinstance(value, str):
+        if value not in RECOMPUTE:
+            raise ConfigError(
+                f"recompute = {value!r} is not one of {', '.join(RECOMPUTE)}{suggestion(value, RECOMPUTE)}"
+            )
+        return as_leaf(float(RECOMPUTE.index(value)))
+    return as_leaf(value)
+
+
+class Plan(eqx.Module):
+    """The parallelisation of one job.
+
+    dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
+    (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
+    replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the communication.
+    """
+
+    tp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="tensor parallel")
+    pp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pipeline stages")
+    cp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="context parallel (ring attention)")
+    ep: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="expert parallel")
+    virtual_stages: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="model chunks per stage (interleaving)")
+    micro_batch: Float[Array, "*b"] = quantity(low=0.0, default=1.0, doc="sequences")
+    recompute: Float[Array, "*b"] = eqx.field(
+        converter=recompute_level, default=0.0, metadata={"low": 0.0, "high": 2.0, "doc": "none, selective or full"}
+    )
+    sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
+    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimiser, + gradients, + parameters")
+    offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
+    scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
+    tp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    cp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
+    ep_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
+    pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+
+
+class Layout(eqx.Module):
+    """A plan on a number of devices: everything derived that the lowering needs."""
+
+    plan: Plan
+    devices: Float[Array, "*b"] = quantity(low=1.0)
+
+    def __getattr__(self, name: str) -> Array:
+        """Fields of the plan, read through."""
+        if name.startswith("__") or name == "plan":
+            raise AttributeError(name)
+        return getattr(self.plan, name)
+
+    @property
+    def dp(self) -> Array:
+        """Data-parallel replicas."""
+        return self.devices / (self.plan.tp * self.plan.cp * self.plan.pp)
+
+    @property
+    def selective(self) -> Array:
+        """1 where the attention core is recomputed (selective or full)."""
+        return at_most(self.plan.recompute, 1.0)
+
+    @property
+    def full(self) -> Array:
+        """1 where whole layers are recomputed."""
+        return at_least(self.plan.recompute - 1.0, 0.0)
+
+    @property
+    def scattered(self) -> Array:
+        """1 where activations outside the tensor-parallel regions are sharded over the tensor ranks."""
+        return jnp.where(self.plan.tp > 1, self.plan.sequence_parallel, 0.0)
+
+    def shards(self, stage: int) -> Array:
+        """Members that share what ZeRO `stage` (1, 2 or 3) shards: data ranks, or 1 where it is not sharded."""
+        on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
+        return 1 + on * (self.dp * self.plan.cp - 1)
+
+    def expert_shards(self, stage: int) -> Array:
+        """The same for expert weights, whose replicas are fewer."""
+        on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
+        return 1 + on * (self.dp * self.plan.cp / self.plan.ep - 1)
+
+    def group(self, axis: str) -> Group:
+        """The process group of a mesh axis, ranks ordered tp, cp, dp, pp from the inside out."""
+        plan = self.plan
+        if axis == "tp":
+            return Group(plan.tp, jnp.ones_like(plan.tp))
+        if axis == "cp":
+            return Group(plan.cp, plan.tp)
+        if axis == "ep":
+            return Group(plan.ep, plan.tp)
+        if axis == "expert_data":
+            return Group(self.dp * plan.cp / plan.ep, plan.tp * plan.ep)
+        if axis == "data":
+            return Group(self.dp * plan.cp, plan.tp)
+        if axis == "pp":
+            return Group(plan.pp, plan.tp * plan.cp * self.dp)
+        raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join(AXES)}")

@@ -1,0 +1,89 @@
+"""From priced operations to a timeline: what hides behind what, and what one pass of a stage takes."""
+
+from collections.abc import Iterable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..cost import Cost, partly_hidden_s, zero
+from .ops import CommOp, ComputeOp, Op, TransferOp
+from .plan import Plan
+
+
+class Timeline(eqx.Module):
+    """What a job takes: per step in training, per batch of requests in serving.
+
+    `breakdown_s` sums to `time_s`; `energy_j` is one device's operations (idle power not included); `tokens` and
+    `model_flops` are those of all devices together; `extra` holds what only this kind of job has.
+    """
+
+    time_s: Float[Array, "*b"]
+    breakdown_s: dict[str, Float[Array, "*b"]]
+    energy_j: Float[Array, "*b"]
+    tokens: Float[Array, "*b"]
+    model_flops: Float[Array, "*b"]
+    extra: dict[str, Float[Array, "*b"]]
+
+
+class Pass(eqx.Module):
+    """One phase of one micro-batch on one stage: arithmetic, what communication and transfers leave exposed."""
+
+    compute_s: Float[Array, "*b"]
+    edge_s: Float[Array, "*b"]
+    exposed_s: dict[str, Float[Array, "*b"]]
+    energy_j: Float[Array, "*b"]
+
+    @property
+    def busy_s(self) -> Array:
+        """All but the work that only one stage has."""
+        total = self.compute_s
+        for seconds in self.exposed_s.values():
+            total = total + seconds
+        return total
+
+
+Priced = list[tuple[Op, Cost]]
+
+
+def total(priced: Priced, phase: str, kind: type, axes: Iterable[str] = (), *, edge: bool | None = None) -> Cost:
+    """Summed cost of the operations of a phase and kind, restricted to mesh axes or edge work where given."""
+    chosen = tuple(axes)
+    cost = zero()
+    for op, price in priced:
+        if op.phase != phase or not isinstance(op, kind):
+            continue
+        if isinstance(op, CommOp) and chosen and op.axis not in chosen:
+            continue
+        if isinstance(op, ComputeOp) and edge is not None and op.edge != edge:
+            continue
+        cost = cost + price
+    return cost
+
+
+def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array) -> Pass:
+    """Chain what can hide: tensor, context and expert communication, data-parallel traffic, offload, then sends.
+
+    Each is hidden behind the share `*_overlap` of what came before it; what is left is exposed.
+    """
+    compute, edge = total(priced, phase, ComputeOp, edge=False), total(priced, phase, ComputeOp, edge=True)
+    chain = {
+        "tp": (total(priced, phase, CommOp, ("tp",)), plan.tp_overlap),
+        "cp": (total(priced, phase, CommOp, ("cp",)), plan.cp_overlap),
+        "ep": (total(priced, phase, CommOp, ("ep",)), plan.ep_overlap),
+        "dp": (total(priced, phase, CommOp, ("data", "expert_data")), plan.dp_overlap),
+        "offload": (total(priced, phase, TransferOp), plan.offload_overlap),
+        "pp": (total(priced, phase, CommOp, ("pp",)), plan.pp_overlap),
+    }
+    busy = compute.time_s * slowdown
+    start, energy, exposed = busy, compute.energy_j + edge.energy_j, {}
+    for name, (cost, hidden) in chain.items():
+        longer = partly_hidden_s(busy, cost.time_s, hidden)
+        exposed[name] = longer - busy
+        busy, energy = longer, energy + cost.energy_j
+    return Pass(start, edge.time_s * slowdown, exposed, energy)
+
+
+def nothing() -> Array:
+    """Zero seconds."""
+    return jnp.asarray(0.0)

@@ -1,0 +1,65 @@
+"""A decoder-only transformer: what its layers, embedding and head cost on one device."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity, static, switch
+from .attention import AbstractAttention
+from .blocks import BlockComm, BlockOp, Shard, elementwise, linear, norm
+from .feed_forward import AbstractFeedForward
+
+
+class Transformer(eqx.Module):
+    """`layers` equal layers of attention and feed-forward, an embedding and a language-model head.
+
+    vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.
+    """
+
+    name: str = static()
+    hidden: Float[Array, "*b"] = quantity(low=1.0)
+    layers: Float[Array, "*b"] = quantity(low=0.0)
+    attention: AbstractAttention
+    feed_forward: AbstractFeedForward
+    vocab: Float[Array, "*b"] = quantity(default=0.0)
+    tied_embeddings: Float[Array, "*b"] = switch(default=0.0)
+    norm_vectors: float = static(default=1.0)
+    dropout: bool = static(default=False)
+
+    def layer_ops(self, shard: Shard) -> list[BlockOp]:
+        """Arithmetic of an average layer."""
+        options = {"dropout": self.dropout and not shard.decode, "norm_vectors": self.norm_vectors}
+        attention = self.attention.ops(shard, self.hidden, **options)
+        return attention + self.feed_forward.ops(shard, self.hidden, self.layers, **options)
+
+    def layer_comms(self, shard: Shard) -> list[BlockComm]:
+        """Communication of an average layer."""
+        return self.attention.comms(shard, self.hidden) + self.feed_forward.comms(shard, self.hidden, self.layers)
+
+    def head_ops(self, shard: Shard, scored: Array) -> list[BlockOp]:
+        """Final norm, projection of `scored` tokens to the vocabulary, softmax in fp32."""
+        share = self.vocab / shard.layout.plan.tp
+        logits = scored * share
+        return [
+            norm("head_norm", shard, self.hidden * jnp.where(self.vocab > 0, 1.0, 0.0), vectors=self.norm_vectors),
+            linear("head", shard, scored, self.hidden, share, stored_bytes=scored * self.hidden * 2.0),
+            elementwise("head_softmax", logits, forward=(5, 6), backward=(3, 6), stored_bytes=logits * 4.0),
+        ]
+
+    def embedding_parameters(self) -> Array:
+        """Embedding and, unless tied, head."""
+        return self.vocab * self.hidden * (2 - self.tied_embeddings)
+
+    def parameters(self) -> Array:
+        """All weights (norm vectors left out)."""
+        layer = self.attention.parameters(self.hidden) + self.feed_forward.parameters(self.hidden, self.layers)
+        return self.layers * layer + self.embedding_parameters()
+
+    def active_parameters(self) -> Array:
+        """Weights that one token multiplies: visited experts only, the head but not the embedding table."""
+        layer = self.attention.parameters(self.hidden) + self.feed_forward.active_parameters(self.hidden, self.layers)
+        return self.layers * layer + self.vocab * self.hidden
+
+    def forward_flops_per_token(self, keys: Array) -> Array:
+        """2 FLOPs a weight used, plus the attention core over `keys` attended tokens on average."""
+        return 2 * self.active_parameters() + self.layers * self.attention.flops_per_token(keys)
