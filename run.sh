@@ -1,0 +1,115 @@
+#!/bin/sh
+# One door to the project: sets it up where that is needed, then runs what is asked. See usage() below.
+set -eu
+unset CDPATH PYTHONHOME PYTHONPATH VIRTUAL_ENV
+
+root=$(cd -- "$(dirname -- "$0")" && pwd -P)
+venv=$root/.venv
+stamp=$venv/setup-stamp     # what this environment was installed from; written last
+started=$venv/setup-started # process id of a setup that has not finished
+
+say() { printf '%s\n' "$*"; }
+fail() {
+    say "run.sh: $*" >&2
+    exit 1
+}
+usage() {
+    say 'usage: sh run.sh demo | test | setup | -- CODESIGN_ARGUMENTS...' >&2
+    exit 2
+}
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+has_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+fingerprint() { (say "$root" && cat "$root/requirements.lock" "$root/pyproject.toml") | cksum; }
+
+# Sets $python to the first Python that is new enough and can build an environment with the installer at hand.
+find_python() {
+    lacks_venv=
+    for python in python3.14 python3.13 python3.12 python3.11 python3; do
+        is_new_enough "$python" || continue
+        if [ "$installer" = uv ] || has_venv "$python"; then return; fi
+        lacks_venv=${lacks_venv:-$python}
+    done
+    [ -n "$lacks_venv" ] || fail 'no Python 3.11 or newer on PATH (on Debian: apt-get install python3 python3-venv)'
+    package=$("$lacks_venv" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    fail "$lacks_venv has no venv module; install it first (on Debian: apt-get install $package)"
+}
+
+# Installs the given arguments of `pip install` into the environment.
+install() {
+    if [ "$installer" = uv ]; then
+        UV_SYSTEM_CERTS=1 uv pip install --quiet --python "$venv/bin/python" "$@"
+    else
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --use-pep517 "$@"
+    fi
+}
+
+# An environment is kept when it is whole, was not moved here from elsewhere and can be installed into.
+is_usable() {
+    [ ! -e "$started" ] && is_new_enough "$venv/bin/python" || return 1
+    grep -qF "$venv" "$venv/bin/activate" || return 1
+    [ "$installer" = uv ] || "$venv/bin/python" -m pip --version >/dev/null 2>&1
+}
+
+setup() {
+    wanted=$(fingerprint)
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && is_new_enough "$venv/bin/python"; then return; fi
+    if kill -0 "$(cat "$started" 2>/dev/null || echo none)" 2>/dev/null; then
+        fail "another setup is at work in $venv; try again when it is done (or remove that folder)"
+    fi
+    if command -v uv >/dev/null 2>&1; then installer=uv; else installer=pip; fi
+
+    if ! is_usable; then
+        find_python
+        say "setup: new environment in .venv ($("$python" --version 2>&1), $installer)"
+        rm -rf "$venv"
+        mkdir "$venv"
+        say $$ >"$started"
+        if [ "$installer" = uv ]; then
+            uv venv --quiet --allow-existing --python "$(command -v "$python")" "$venv"
+        else
+            "$python" -m venv "$venv"
+        fi
+    fi
+    say $$ >"$started"
+    rm -f "$stamp"
+    say 'setup: installing requirements.lock (the first time takes a minute or two)'
+    install -r "$root/requirements.lock" || fail 'could not install the requirements; see the lines above'
+    say 'setup: installing codesign'
+    install --no-deps -e "$root" || fail 'could not install codesign; see the lines above'
+    say "$wanted" >"$stamp"
+    rm -f "$started"
+    say 'setup: done'
+}
+
+step() {
+    say "test: $*"
+    tool=$1
+    shift
+    "$venv/bin/$tool" "$@"
+}
+
+task=${1:-}
+[ $# -eq 0 ] || shift
+case $task in
+setup | test | demo) [ $# -eq 0 ] || usage ;;
+--) ;;
+*) usage ;;
+esac
+
+setup
+case $task in
+test)
+    cd -- "$root"
+    export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # it would otherwise ask the network for a newer version
+    step ruff check
+    step ruff format --check
+    step pyright
+    step pytest -n 2 --dist worksteal
+    ;;
+demo)
+    cd -- "$root"
+    say 'demo: codesign optimize'
+    exec "$venv/bin/codesign" optimize
+    ;;
+--) exec "$venv/bin/codesign" "$@" ;;
+esac

@@ -1,0 +1,92 @@
+"""Imports point one way, Hydra stays at the edge, and the command line starts without JAX."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "codesign"
+
+# Low to high. A module may import the layers below its own; modules of one layer do not know each other.
+FOUNDATION = {"fields", "units", "errors", "smooth", "cost"}  # one layer, but these may import each other
+LAYERS = [
+    FOUNDATION,
+    {"hardware"},
+    {"fabrics"},
+    {"collectives", "workloads"},
+    {"scenario"},
+    {"metrics"},
+    {"objective", "space"},
+    {"search"},
+    {"results"},
+    {"report"},
+    {"config"},
+    {"calibration"},
+    {"validation"},
+    {"reproduce"},
+    {"run"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+KNOWS_HYDRA = {"config", "run", "cli"}
+
+
+def top_level_name(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields (line, absolute dotted name) of each import in a file, those inside functions included."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def package_imports() -> Iterator[tuple[str, str, str]]:
+    """Yields (place, importing top-level module, imported name) over the whole package."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for line, name in imported_names(path):
+            yield f"{path.relative_to(ROOT)}:{line}", top_level_name(path), name
+
+
+def test_every_module_has_a_place_in_the_order():
+    unknown = {top_level_name(path) for path in PACKAGE.rglob("*.py")} - RANK.keys()
+    assert not unknown, f"give {sorted(unknown)} a place in LAYERS of tests/test_imports.py, on purpose"
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for place, module, name in package_imports():
+        root, *rest = name.split(".")
+        if root != "codesign" or module not in RANK:
+            continue
+        target = rest[0] if rest and rest[0] in RANK else "__init__"  # `from codesign import x` asks __init__
+        if RANK[target] >= RANK[module] and target != module and not {target, module} <= FOUNDATION:
+            wrong.append(f"{place}: {module} must not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_hydra_stays_at_the_edge():
+    wrong = [
+        f"{place}: {name}"
+        for place, module, name in package_imports()
+        if name.split(".")[0] in {"hydra", "omegaconf"} and module not in KNOWS_HYDRA
+    ]
+    assert not wrong, "only config, run and cli may know Hydra:\n" + "\n".join(wrong)
+
+
+@pytest.mark.skipif(not (PACKAGE / "cli.py").exists(), reason="codesign/cli.py is not written yet")
+def test_command_line_starts_without_jax():
+    code = "import sys, codesign.cli; sys.exit('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or "import codesign.cli imported jax"
