@@ -37,7 +37,8 @@ class Weighted(NamedTuple):
 
 
 Reading = Hard | PNorm | Weighted
-_current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading", default=Hard())
+HARD = Hard()
+_current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
 TINY = 1e-30  # stands in for zero under a logarithm; far below any second, byte or joule that matters
 
 
@@ -74,7 +75,7 @@ def maximum(a: Any, b: Any, *more: Any) -> Float[Array, "..."]:
     """The largest of non-negative numbers, in the reading chosen from outside (default: exactly)."""
     if more:
         return maximum(maximum(a, b), *more)
-    mode = _current.get()
+    mode = _current.get(HARD)
     if isinstance(mode, Hard):
         return jnp.maximum(a, b)
     log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))

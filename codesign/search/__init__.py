@@ -1,0 +1,10 @@
+"""Ways to look for good designs."""
+
+from .base import AbstractSearch as AbstractSearch
+from .base import Problem as Problem
+from .base import Progress as Progress
+from .base import Trace as Trace
+from .gradient import Descent as Descent
+from .gradient import GridThenGradient as GridThenGradient
+from .gradient import Optimiser as Optimiser
+from .grid import Grid as Grid

@@ -1,0 +1,60 @@
+"""What a search is given and what it leaves."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..objective import Objective
+from ..scenario import Scenario
+from ..space import DesignSpace
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A scenario to vary, what may vary, and what is wanted."""
+
+    scenario: Scenario
+    space: DesignSpace
+    objective: Objective
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands: of `total` units in `stage`, `done` are finished; `best` is the goal's value so far."""
+
+    stage: str
+    done: int
+    total: int
+    best: float
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Report to nobody."""
+
+
+@dataclass
+class Trace:
+    """The designs a search kept, to be priced again exactly, and what it took.
+
+    points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
+    the report; `claim` says in words how much the result proves.
+    """
+
+    points: dict[str, np.ndarray]
+    method: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    claim: str = ""
+
+
+class AbstractSearch(abc.ABC):
+    """A way to look for good designs."""
+
+    @abc.abstractmethod
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search; every random number comes from `seed`."""

@@ -1,0 +1,180 @@
+"""Gradient search over the hardware variables of the best plans: any Optax optimiser, many starts, one compilation."""
+
+import time
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from ..errors import ConfigError, suggestion
+from ..metrics import evaluate
+from ..scenario import Scenario
+from ..smooth import reading_with_sharpness
+from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .grid import Screened, kept_of, screen
+
+OPTIMISERS = ("adam", "adamw", "adabelief", "amsgrad", "lion", "nadam", "radam", "rmsprop", "sgd", "yogi")
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """An Optax optimiser by name; `options` go to its constructor."""
+
+    name: str = "adam"
+    learning_rate: float = 0.05
+    options: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Only names from the list: a configuration may not reach arbitrary code."""
+        if self.name not in OPTIMISERS:
+            raise ConfigError(f"search.optimiser.name = {self.name!r} is not known{suggestion(self.name, OPTIMISERS)}")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"search.optimiser.learning_rate = {self.learning_rate} must be positive")
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The transformation with a cosine decay over the run."""
+        schedule = optax.cosine_decay_schedule(self.learning_rate, steps, alpha=0.02)
+        return getattr(optax, self.name)(schedule, **self.options)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How the continuous variables are optimised.
+
+    The maximum is read as a p-norm whose p grows from `sharpness[0]` to `sharpness[1]`, and the weight of violated
+    constraints from `penalty[0]` to `penalty[1]`; in the last fifth each constraint is tightened by `margin`.
+    """
+
+    starts: int = 4
+    steps: int = 150
+    optimiser: Optimiser = Optimiser()
+    sharpness: tuple[float, float] = (8.0, 400.0)
+    penalty: tuple[float, float] = (1.0, 40.0)
+    margin: float = 2e-3
+
+    def minimise(self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray) -> np.ndarray:
+        """Descend from every start of every plan.
+
+        Args:
+            plans: name -> [candidates] values.
+            start: [candidates, starts, variables] unit-cube coordinates.
+
+        Returns:
+            [candidates, starts, variables] final coordinates.
+        """
+        names = problem.space.names
+        optimiser = self.optimiser.build(self.steps)
+        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+
+        def loss(u: Array, plan: dict[str, Array], scenario: Scenario, sharpness, weight, margin) -> Array:
+            point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
+            metrics = priced(sharpness, problem.space.place(scenario, point))
+            return problem.objective.loss(metrics, weight, margin)
+
+        def descend(u: Array, plan: dict[str, Array], scenario: Scenario) -> Array:
+            def step(carry, progress):
+                u, state = carry
+                sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
+                weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+                margin = jnp.where(progress > 0.8, self.margin, 0.0)
+                gradient = jax.grad(loss)(u, plan, scenario, sharpness, weight, margin)
+                gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+                updates, state = optimiser.update(gradient, state, u)
+                return (jnp.clip(optax.apply_updates(u, updates), 0.0, 1.0), state), None
+
+            (final, _), _ = jax.lax.scan(step, (u, optimiser.init(u)), jnp.linspace(0.0, 1.0, self.steps))
+            return final
+
+        over_starts = jax.vmap(descend, in_axes=(0, None, None))
+        over_plans = jax.jit(jax.vmap(over_starts, in_axes=(0, 0, None)))
+        return np.asarray(over_plans(jnp.asarray(start), _arrays(plans), problem.scenario))
+
+
+def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
+    return {name: jnp.asarray(column) for name, column in plans.items()}
+
+
+@dataclass(frozen=True)
+class GridThenGradient(AbstractSearch):
+    """An exhaustive grid, then a descent over the hardware variables of its best plans.
+
+    Args:
+        block: points in one vectorised call of the grid.
+        keep: plans whose best level is kept for the frame.
+        candidates: plans that are refined.
+        descent: how they are refined.
+    """
+
+    block: int = 16384
+    keep: int = 64
+    candidates: int = 16
+    descent: Descent = Descent()
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        for name in ("block", "keep", "candidates"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
+        screened = screen(problem, self.block, report)
+        trace = kept_of(screened, self.keep)
+        if not problem.space.names or not np.isfinite(screened.best).any():
+            return trace
+        began = time.perf_counter()
+        refined = self._refine(problem, screened, seed, report)
+        count = len(next(iter(refined.values())))
+        trace.points = {name: np.concatenate([trace.points[name], refined[name]]) for name in trace.points}
+        trace.method += ["gradient"] * count
+        trace.counts["refined"] = count
+        trace.seconds["gradient"] = time.perf_counter() - began
+        trace.claim = "best found by an exhaustive grid and gradients on its best plans; no proof"
+        return trace
+
+    def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
+        chosen = np.argsort(screened.best, kind="stable")[: self.candidates]
+        chosen = chosen[np.isfinite(screened.best[chosen])]
+        plans = {name: column[chosen] for name, column in screened.plans.items()} or {
+            "tp": np.full(1, float(problem.scenario.plan.tp))
+        }
+        names, count = problem.space.names, len(chosen)
+        levels = {name: screened.levels[name][screened.best_level[chosen]] for name in names}
+        first = np.stack([np.asarray(problem.space.coordinates(levels)[name]) for name in names], axis=-1)
+        rng = np.random.default_rng(seed)
+        spread = rng.uniform(size=(count, self.descent.starts, len(names)))
+        spread[:, 0] = first
+        report(Progress("gradient", 0, count, float("nan")))
+        final = self.descent.minimise(problem, plans, spread)
+        points = _best_on_segments(problem, plans, first, final)
+        report(Progress("gradient", count, count, float("nan")))
+        return points if screened.plans else {n: v for n, v in points.items() if n in names}
+
+
+def _best_on_segments(
+    problem: Problem, plans: dict[str, np.ndarray], first: np.ndarray, final: np.ndarray, samples: int = 17
+) -> dict[str, np.ndarray]:
+    """The best feasible point, priced hard, between each plan's grid point and where its descents ended.
+
+    A descent ends a little inside or outside its constraints; the segment to a feasible start holds a feasible point.
+    """
+    names = problem.space.names
+    share = np.linspace(0.0, 1.0, samples) ** 0.5  # denser towards the descent's end
+    line = first[:, None, None, :] + share[None, None, :, None] * (final - first[:, None, :])[:, :, None, :]
+    count = line.shape[0]
+    flat = line.reshape(count, -1, len(names))
+
+    def one(u: Array, plan: dict[str, Array], scenario: Scenario) -> tuple[Array, Array]:
+        point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
+        metrics = evaluate(problem.space.place(scenario, point))
+        return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
+
+    priced = jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
+    goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
+    winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
+    best = flat[np.arange(count), winner]
+    values = problem.space.values({name: best[:, i] for i, name in enumerate(names)})
+    return plans | {name: np.asarray(value) for name, value in values.items()}
