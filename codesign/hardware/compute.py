@@ -19,7 +19,8 @@ class Work(eqx.Module):
 
     flops and nbytes are the compulsory arithmetic and memory traffic. The shape is what the class of kernel says: a
     GEMM is `batch` products of [rows, depth] x [depth, cols]; attention has rows = new tokens a sequence, cols = keys
-    a sequence, depth = head dimension, batch = sequences x heads, groups = sequences x KV heads.
+    a sequence, depth = head dimension, batch = sequences x heads, groups = sequences x KV heads; a grouped product has
+    batch = experts on the device, groups = experts with any row.
     """
 
     flops: Float[Array, "*b"] = quantity()

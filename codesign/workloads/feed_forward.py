@@ -174,7 +174,7 @@ class MixtureOfExperts(AbstractFeedForward):
         def grouped(name: str, depth: Array, cols: Array) -> BlockOp:
             flops = 2 * rows * depth * cols
             nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.bytes_of("weights")
-            work = Work(flops, nbytes, rows / local, cols, depth, local)
+            work = Work(flops, nbytes, rows / local, cols, depth, local, touched)
             return BlockOp(
                 name, "moe_gemm", shard.precision.compute, work, work, work,
                 weights=local * depth * cols, stored_bytes=rows * depth * act, expert=True,
