@@ -6,6 +6,7 @@ group of one costs nothing.
 """
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,10 +28,13 @@ class AbstractCollective(eqx.Module):
         """Time of the operation and the energy of what one member sends."""
 
 
-def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array) -> Cost:
-    """`steps` messages one after the other that carry `sent_bytes` in all; nothing for a group of one or no bytes."""
+def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array, new_partners: Array | float = 0.0) -> Cost:
+    """`steps` messages one after the other that carry `sent_bytes` in all; nothing for a group of one or no bytes.
+
+    `new_partners` counts the steps before which a circuit must be pointed at someone else.
+    """
     busy = (group.size > 1) & (sent_bytes > 0)
-    seconds = steps * link.alpha_s + sent_bytes * link.beta_s_per_byte
+    seconds = steps * link.alpha_s + new_partners * link.reconfiguration_s + sent_bytes * link.beta_s_per_byte
     return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, sent_bytes * link.energy_j_per_byte, 0.0))
 
 
@@ -47,8 +51,10 @@ class Tuned(AbstractCollective):
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Launch, then the algorithm on the slower link."""
-        slower = Link(
-            link.alpha_s * self.latency_ratio, link.beta_s_per_byte / self.bandwidth_ratio, link.energy_j_per_byte
+        slower = dataclasses.replace(
+            link,
+            alpha_s=link.alpha_s * self.latency_ratio,
+            beta_s_per_byte=link.beta_s_per_byte / self.bandwidth_ratio,
         )
         launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
         return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)

@@ -34,7 +34,7 @@ class RingAllGather(AbstractCollective):
 
 
 class PairwiseAllToAll(AbstractCollective):
-    """(n-1) exchanges of nbytes / n with each other member.
+    """(n-1) exchanges of nbytes / n with each other member; on circuits, each must be set first.
 
     Assumes: a fabric on which any permutation runs at full rate.
     """
@@ -42,7 +42,7 @@ class PairwiseAllToAll(AbstractCollective):
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """n - 1 rounds of one block each."""
         n = group.size
-        return among_many(group, link, n - 1, (n - 1) / n * nbytes)
+        return among_many(group, link, n - 1, (n - 1) / n * nbytes, new_partners=n - 1)
 
 
 class Send(AbstractCollective):

@@ -2,5 +2,8 @@
 
 from .base import AbstractFabric as AbstractFabric
 from .base import Group as Group
+from .contended import Contended as Contended
 from .fat_tree import FatTree as FatTree
+from .optical_circuit import OpticalCircuit as OpticalCircuit
+from .pcie_tree import PcieTree as PcieTree
 from .switch import SwitchDomain as SwitchDomain

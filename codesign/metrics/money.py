@@ -20,10 +20,9 @@ def device_capex_usd(cluster: Cluster) -> dict[str, Array]:
 
 def device_provisioned_w(cluster: Cluster) -> dict[str, Array]:
     """Power that must be provisioned per accelerator, by part, before the facility's overhead."""
-    hbm = cluster.accelerator.hbm
     parts = {
         "accelerator": cluster.accelerator.tdp_w,
-        "hbm": hbm.bandwidth() * hbm.energy() + hbm.static_power_w(),
+        "hbm": cluster.accelerator.hbm.peak_power_w(),
         "host": cluster.host.power_w + cluster.host.memory.static_power_w(),
     }
     for name in cluster.levels:
