@@ -43,7 +43,7 @@ def top_level_name(path: Path) -> str:
 def imported_names(path: Path) -> Iterator[tuple[int, str]]:
     """Yields (line, absolute dotted name) of each import in a file, those inside functions included."""
     package = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
