@@ -8,6 +8,8 @@ from .blocks import Precision as Precision
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
+from .hub import from_config_json as from_config_json
+from .hub import transformer_from_dict as transformer_from_dict
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
