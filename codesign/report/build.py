@@ -1,0 +1,194 @@
+"""From a run folder to `report.html`: one page that needs nothing else, and its figures as PNG files."""
+
+import base64
+import importlib.resources
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from matplotlib.figure import Figure
+
+from . import figures, series, tables, wording
+from .labels import PARTS, number, signed
+from .run_folder import MissingPart, RunFolder, read_run
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A rendered figure."""
+
+    name: str
+    alt: str
+    png: bytes
+
+    @property
+    def data_uri(self) -> str:
+        """The picture as text, for the page."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a sentence or two and what they are about; `missing` says why there is nothing to show."""
+
+    title: str
+    text: str = ""
+    picture: Picture | None = None
+    table: tables.Table | None = None
+    folded: tuple[str, tables.Table] | None = None
+    missing: str = ""
+
+
+def build_report(path: Path | str) -> Path:
+    """Write `report.html` and `figures/*.png` into a run folder, from what the folder holds.
+
+    Raises:
+        ConfigError: the folder is not a run.
+    """
+    run = read_run(path)
+    with figures.style():
+        sections = [_section(run, title, make) for title, make in SECTIONS if title or run.is_serving]
+    folder = run.path / "figures"
+    folder.mkdir(exist_ok=True)
+    for section in sections:
+        if section.picture:
+            (folder / f"{section.picture.name}.png").write_bytes(section.picture.png)
+    page = run.path / "report.html"
+    page.write_text(_page(run, sections), encoding="utf-8")
+    return page
+
+
+def _page(run: RunFolder, sections: list[Section]) -> str:
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    source = importlib.resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
+    try:
+        budgets = tables.budgets(run)
+    except MissingPart:
+        budgets = []
+    return environment.from_string(source).render(
+        run=run,
+        title=wording.title(run),
+        words=wording,
+        best_is_feasible=bool(run.best.get("feasible", True)),
+        sections=sections,
+        budgets=budgets,
+        config=(run.path / "config.yaml").read_text(encoding="utf-8"),
+    )
+
+
+def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section]) -> Section:
+    try:
+        return make(run)
+    except MissingPart as reason:
+        return Section(title, missing=f"Left out: {reason}.")
+
+
+def _picture(run: RunFolder, draw: Callable[[RunFolder], Figure], alt: str) -> Picture:
+    return Picture(draw.__name__, alt, figures.render(draw(run)))
+
+
+def _best_designs(run: RunFolder) -> Section:
+    shown = min(tables.BEST_DESIGNS, len(run.designs))
+    feasible = int(run.designs["feasible"].sum()) if "feasible" in run.designs else len(run.designs)
+    text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
+    return Section("Best designs", text, table=tables.best_designs(run))
+
+
+def _time(run: RunFolder) -> Section:
+    table = series.time_breakdown(run)
+    best = table.iloc[0] / table.iloc[0].sum()
+    largest = best.sort_values(ascending=False, kind="stable").head(3)
+    words = [f"{PARTS.get(str(name), (str(name),))[0]} {number(share, '%', 2)}" for name, share in largest.items()]
+    what = "batch of requests" if run.is_serving else "training step"
+    text = (
+        f"One {what} of the best design is {', '.join(words[:-1])} and {words[-1]}. "
+        if len(words) > 1
+        else f"One {what} of the best design is all {words[0]}. "
+    )
+    text += "Communication counts as far as arithmetic does not hide it."
+    return Section(
+        "Where the time goes", text, _picture(run, figures.time_breakdown, "Time of the best designs by part")
+    )
+
+
+def _front(run: RunFolder) -> Section:
+    table = series.time_against_cost(run)
+    front = int(table["front"].sum())
+    text = (
+        f"Each point is a kept design. On the front ({front:,} of {int(table['feasible'].sum()):,} feasible) nothing "
+        "can be had faster without paying more, or cheaper without waiting longer."
+    )
+    return Section("Time against cost", text, _picture(run, figures.time_against_cost, "Time and cost of all designs"))
+
+
+def _roofline(run: RunFolder) -> Section:
+    ops = series.roofline(run)
+    ridge = ops["peak_flops_per_s"] / ops["bandwidth_bytes_per_s"]
+    bound = ops["share"][ops["intensity"] < ridge].sum()
+    text = (
+        f"Arithmetic of the best design: a mark's area is its share of the time of all ops. Marks left of a roof's "
+        f"corner are limited by memory bandwidth; they take {number(bound, '%', 2)} of that time."
+    )
+    return Section("Roofline", text, _picture(run, figures.roofline, "Roofline of the best design's operations"))
+
+
+def _ops(run: RunFolder) -> Section:
+    text = (
+        "The operations of the best design that take most time, hidden communication included. Work is arithmetic, "
+        "or the payload of a message; a rate in brackets is the share of the dense peak."
+    )
+    return Section("Operations", text, table=tables.top_ops(run))
+
+
+def _memory(run: RunFolder) -> Section:
+    text = "Bytes per accelerator by class, as shares of what is used; the red mark is the usable capacity."
+    return Section("Memory", text, _picture(run, figures.memory_by_tier, "Memory of the best designs by class"))
+
+
+def _cache(run: RunFolder) -> Section:
+    return Section("KV cache", tables.cache_room(run))
+
+
+def _money(run: RunFolder) -> Section:
+    text = "The best design's whole cluster, by part."
+    return Section("Price and power", text, _picture(run, figures.capex_and_power, "Capex and power by part"))
+
+
+def _elasticities(run: RunFolder) -> Section:
+    table = series.elasticities(run)
+    guesses = table[table["kind"].isin(["assumed", "unstated"])]
+    text = "How the result hangs on the constants it rests on, at the best design with its plan held fixed. "
+    if len(guesses):
+        first = guesses.iloc[0]
+        text += (
+            f"{len(guesses)} of the {len(table)} that matter most are assumed; the heaviest is "
+            f"{first['path'].removeprefix('cluster.')} ({signed(first['elasticity'])})."
+        )
+    else:
+        text += f"None of the {len(table)} that matter most is assumed."
+    return Section(
+        "What the result hangs on", text, _picture(run, figures.elasticities, "Elasticities of the objective")
+    )
+
+
+def _constants(run: RunFolder) -> Section:
+    moving, idle = tables.constants(run)
+    names = ", ".join(label for label in moving.head[4:])
+    text = f"Least sure first. Right: change in per cent when the constant grows by 1 % ({names})."
+    folded = (f"{len(idle.rows)} constants without effect on this design", idle) if idle.rows else None
+    return Section("Constants used", text, table=moving, folded=folded)
+
+
+SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
+    ("Best designs", _best_designs),
+    ("Where the time goes", _time),
+    ("Time against cost", _front),
+    ("Memory", _memory),
+    ("", _cache),
+    ("Price and power", _money),
+    ("What the result hangs on", _elasticities),
+    ("Roofline", _roofline),
+    ("Operations", _ops),
+    ("Constants used", _constants),
+)

@@ -1,0 +1,102 @@
+"""The committed outcome of an experiment: a folder with a Markdown page, its tables as CSV and small figures."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from . import figures as drawing
+from .labels import DASH, number
+
+CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
+LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
+
+
+def write_experiment_report(
+    folder: Path | str,
+    title: str,
+    tables: Mapping[str, pd.DataFrame],
+    figures: Mapping[str, Figure | bytes] | None = None,
+    text: str = "",
+) -> Path:
+    """Write `README.md`, one CSV per table and one PNG per figure; the same input leaves the same bytes.
+
+    A table with the columns claim, paper, model, error, bar and standing is shown as a table of claims: errors and bars
+    are fractions, and a claim is met where `ok` says so, or else where |error| <= bar.
+
+    Args:
+        folder: where to write; made where it is absent. Its other files stay.
+        title: heading of the page.
+        tables: name -> frame, in the order of the page; the name becomes heading and file name.
+        figures: name -> figure or PNG bytes.
+        text: Markdown under the heading (question, command, what was seen).
+
+    Returns:
+        The page.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"# {title}", ""]
+    if text:
+        lines += [text.strip(), ""]
+    for name, frame in tables.items():
+        file = f"{_file_name(name)}.csv"
+        frame.to_csv(folder / file, index=False, float_format="%.10g", lineterminator="\n")
+        is_claims = set(CLAIMS) <= set(frame.columns)
+        shown = _claims(frame) if is_claims else frame
+        lines += [f"## {name}", ""]
+        if is_claims:
+            met = int(_met(frame).sum())
+            lines += [f"{met} of {len(frame)} claims are met.", ""]
+        if len(shown) <= LONGEST_TABLE:
+            lines += [*markdown_table(shown), ""]
+        lines += [f"[{len(frame)} rows as CSV]({file})", ""]
+    for name, figure in (figures or {}).items():
+        file = f"{_file_name(name)}.png"
+        (folder / file).write_bytes(figure if isinstance(figure, bytes) else drawing.render(figure))
+        lines += [f"## {name}", "", f"![{name}]({file})", ""]
+    page = folder / "README.md"
+    page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    return page
+
+
+def markdown_table(frame: pd.DataFrame) -> list[str]:
+    """A frame as lines of a Markdown table, numbers to four digits and to the right."""
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame]
+    lines = [_row(frame.columns), _row("---:" if right else "---" for right in numeric)]
+    return lines + [_row(_cell(value) for value in row) for row in frame.itertuples(index=False, name=None)]
+
+
+def _met(frame: pd.DataFrame) -> pd.Series:
+    return frame["ok"].astype(bool) if "ok" in frame else frame["error"].abs() <= frame["bar"]
+
+
+def _claims(frame: pd.DataFrame) -> pd.DataFrame:
+    """Errors and bars in per cent, and whether the bar was met."""
+    shown = frame[[name for name in ("experiment", *CLAIMS) if name in frame]].copy()
+    shown["error"] = [number(value, "%") if _is_number(value) else value for value in frame["error"]]
+    shown["bar"] = [number(value, "%") if _is_number(value) else value for value in frame["bar"]]
+    shown["met"] = ["yes" if ok else "**no**" for ok in _met(frame)]
+    return shown
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if _is_number(value):
+        return number(value, "", 4)
+    return DASH if value is None else str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _row(cells: object) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"  # type: ignore[call-overload]
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

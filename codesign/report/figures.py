@@ -1,0 +1,284 @@
+"""Figures of a run, drawn from the frames of `series`. The same data give the same bytes."""
+
+import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from . import series
+from .labels import (
+    DASH,
+    KERNELS,
+    KINDS,
+    MEMORY_CLASSES,
+    OTHER_COLOUR,
+    PARTS,
+    TIERS,
+    axis_prefix,
+    component,
+    metric,
+    money,
+    number,
+    signed,
+)
+from .run_folder import RunFolder
+
+WIDTH_IN, DPI = 7.6, 130
+INK, SOFT, ACCENT = "#1c2733", "#5c6875", "#d55e00"
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
+    "font.size": 8.5,
+    "axes.labelsize": 8.5,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#aab2bb",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e9ed",
+    "grid.linewidth": 0.7,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """The look of every figure; figures are drawn and rendered inside it."""
+    return matplotlib.rc_context(STYLE)
+
+
+def canvas(height_in: float, columns: int = 1, **options: object) -> tuple[Figure, list[Axes]]:
+    """An empty figure of the page's width, and its axes side by side."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False, **options)
+    return figure, list(axes[0])
+
+
+def render(figure: Figure) -> bytes:
+    """PNG without date or software version."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], factor: float) -> None:
+    """Stacked horizontal bars, best on top; a segment wide enough carries its share."""
+    places, left = np.arange(len(table)), np.zeros(len(table))
+    whole = table.sum(axis="columns").to_numpy()
+    for name in table:
+        label, colour = known.get(str(name), (str(name).replace("_", " "), OTHER_COLOUR))
+        values = table[name].to_numpy() / factor
+        axes.barh(places, values, left=left, height=0.72, color=colour, label=label, edgecolor="white", linewidth=0.6)
+        for place, value in zip(places, values, strict=True):
+            if value > 0.055 * whole.max() / factor:
+                share = value * factor / whole[place]
+                axes.text(
+                    left[place] + value / 2, place, f"{share:.0%}", ha="center", va="center", fontsize=7,
+                    color=_contrast(colour),
+                )  # fmt: skip
+        left += values
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _contrast(colour: str) -> str:
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
+
+
+def _legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), handlelength=1.1)
+
+
+def time_breakdown(run: RunFolder) -> Figure:
+    """Stacked bars: where the time of the best designs goes."""
+    table = series.time_breakdown(run)
+    factor, unit = axis_prefix(float(table.sum(axis="columns").max()), "s")
+    figure, (axes,) = canvas(1.35 + 0.3 * len(table))
+    _bars(axes, table, PARTS, factor)
+    axes.set_yticks(range(len(table)), series.design_labels(run, len(table)))
+    axes.set_xlabel(f"{metric('time_s', run.is_serving).label} [{unit}]")
+    totals = table.sum(axis="columns").to_numpy()
+    for place, total in enumerate(totals):
+        axes.text(total / factor, place, f" {number(total, 's')}", va="center", fontsize=7.5)
+    axes.set_xlim(0, 1.1 * totals.max() / factor)
+    _legend_below(figure, axes)
+    return figure
+
+
+def roofline(run: RunFolder) -> Figure:
+    """Log-log: the ops of the best design under the peaks and the memory bandwidth."""
+    ops = series.roofline(run)
+    figure, (axes,) = canvas(3.9)
+    bandwidth = float(ops["bandwidth_bytes_per_s"].max())
+    peaks = ops.groupby("number_format")["peak_flops_per_s"].max()
+    low = min(ops["intensity"].min(), peaks.min() / bandwidth) / 2.5
+    high = max(ops["intensity"].max(), peaks.max() / bandwidth) * 4
+    for name, peak in peaks.sort_values(ascending=False).items():
+        x = np.array([low, peak / bandwidth, high])
+        axes.plot(x, np.minimum(x * bandwidth, peak), color=SOFT, linewidth=1.3, zorder=1)
+        axes.annotate(
+            f"{name} peak {number(peak, 'FLOP/s')}", (high, peak), (0, 3), textcoords="offset points", ha="right",
+            fontsize=7.5, color=SOFT,
+        )  # fmt: skip
+    _scatter_ops(axes, ops)
+    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    floor = min(ops["achieved_flops_per_s"].min() / 3, low * bandwidth)
+    axes.set_ylim(floor, peaks.max() * 2.2)
+    axes.set_xlabel("Arithmetic intensity [FLOP per byte of memory traffic]")
+    axes.set_ylabel("Achieved rate per accelerator [FLOP/s]")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "F").removesuffix("F")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.text(0.012, 0.97, f"memory {number(bandwidth, 'B/s')}", transform=axes.transAxes, va="top", fontsize=7.5,
+              color=SOFT)  # fmt: skip
+    return figure
+
+
+def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
+    for kind in [*KERNELS, *sorted(set(ops["family"]) - set(KERNELS))]:
+        own = ops[ops["family"] == kind]
+        if own.empty:
+            continue
+        label, colour, marker = KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o"))
+        axes.scatter(
+            own["intensity"], own["achieved_flops_per_s"], s=18 + 1400 * own["share"], c=colour, marker=marker,
+            alpha=0.8, edgecolors="white", linewidths=0.7, zorder=3,
+        )  # fmt: skip
+        axes.scatter([], [], s=40, c=colour, marker=marker, label=label)
+    for row in ops.drop_duplicates("name").head(5).itertuples():
+        axes.annotate(
+            f"{row.name} {row.share:.0%}", (row.intensity, row.achieved_flops_per_s), (0, -14),
+            textcoords="offset points", ha="center", va="top", fontsize=7.5, zorder=4,
+        )  # fmt: skip
+    axes.legend(loc="lower right")
+
+
+def time_against_cost(run: RunFolder) -> Figure:
+    """All kept designs in time and cost; the front in colour, designs that break a limit in grey."""
+    table = series.time_against_cost(run)
+    figure, (axes,) = canvas(3.6)
+    out, rest = table[~table["feasible"]], table[table["feasible"] & ~table["front"]]
+    front = table[table["front"]].sort_values("time_s", kind="stable")
+    x, y = "time_s", "usd_per_million_tokens"
+    axes.scatter(out[x], out[y], s=12, c="#c9ced4", marker="x", linewidths=0.8, label=f"breaks a limit ({len(out)})")
+    axes.scatter(rest[x], rest[y], s=14, c="#8fc1e8", label=f"feasible ({len(rest)})")
+    axes.plot(front[x], front[y], c="#0072b2", marker="o", markersize=5, linewidth=1.2, label=f"front ({len(front)})")
+    axes.scatter(
+        run.best[x], run.best[y], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5,
+        label="best for the objective",
+    )  # fmt: skip
+    _log_axis(axes, "x", table[x], lambda value, _: number(value, "s"))
+    _log_axis(axes, "y", table[y], lambda value, _: money(value))
+    axes.set_xlabel(metric(x, run.is_serving).label)
+    axes.set_ylabel("Cost per million tokens")
+    axes.legend(loc="best")
+    return figure
+
+
+def _log_axis(axes: Axes, which: str, values: pd.Series, text: Callable[..., str]) -> None:
+    """Log where values span more than a factor of four, with labels inside a decade too; linear otherwise."""
+    axis, span = getattr(axes, f"{which}axis"), float(values.max() / values.min())
+    if span > 4:
+        getattr(axes, f"set_{which}scale")("log")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 100 else (1.0,)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(7))
+    axis.set_major_formatter(FuncFormatter(text))
+
+
+def memory_by_tier(run: RunFolder) -> Figure:
+    """Stacked bars of each tier against its capacity."""
+    tiers = series.memory_by_tier(run)
+    rows = len(next(iter(tiers.values()))[0])
+    figure, all_axes = canvas(1.35 + 0.3 * rows, len(tiers), sharey=True)
+    for axes, (tier, (table, capacity)) in zip(all_axes, tiers.items(), strict=True):
+        largest = float(max(table.sum(axis="columns").max(), capacity.max() if capacity.notna().any() else 0.0))
+        factor, unit = axis_prefix(largest, "B")
+        _bars(axes, table, MEMORY_CLASSES, factor)
+        ends = (capacity / factor).to_numpy()
+        for place, end in enumerate(ends):
+            axes.plot([end, end], [place - 0.45, place + 0.45], color=ACCENT, linewidth=2)
+        axes.set_title(TIERS.get(tier, tier))
+        axes.set_xlabel(f"Per accelerator [{unit}]")
+        axes.set_xlim(0, 1.06 * largest / factor)
+    all_axes[0].set_yticks(range(rows), series.design_labels(run, rows))
+    found = {
+        label: handle for axes in all_axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    found["usable capacity"] = Line2D([], [], color=ACCENT, linewidth=2)
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)), handlelength=1.1)
+    return figure
+
+
+def elasticities(run: RunFolder) -> Figure:
+    """Horizontal bars: by how many per cent the goal moves when a constant grows by one per cent."""
+    table = series.elasticities(run)
+    figure, (axes,) = canvas(1.1 + 0.235 * len(table))
+    colours = [KINDS.get(kind, (kind, OTHER_COLOUR))[1] for kind in table["kind"]]
+    axes.barh(range(len(table)), table["elasticity"], height=0.7, color=colours)
+    axes.set_yticks(range(len(table)), [path.removeprefix("cluster.") for path in table["path"]], fontsize=7.5)
+    reach = 1.22 * table["elasticity"].abs().max()
+    has_both = (table["elasticity"] < 0).any(), (table["elasticity"] > 0).any()
+    axes.set_xlim(-reach if has_both[0] else 0, reach if has_both[1] else 0)
+    for place, value in enumerate(table["elasticity"]):
+        axes.text(
+            value, place, f" {signed(value)} ", va="center", ha="left" if value > 0 else "right",
+            fontsize=7.5,
+        )  # fmt: skip
+    axes.axvline(0, color=SOFT, linewidth=0.9)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    name = metric(series.elasticity_metric(run), run.is_serving).label
+    axes.set_xlabel(f"Change of {name[0].lower() + name[1:]} [%] when the constant grows by 1 %")
+    handles = [
+        Patch(color=colour, label=label) for kind, (label, colour) in KINDS.items() if kind in set(table["kind"])
+    ]
+    axes.legend(handles=handles, loc="lower right" if abs(axes.get_xlim()[1]) >= abs(axes.get_xlim()[0]) else "best")
+    return figure
+
+
+def capex_and_power(run: RunFolder) -> Figure:
+    """What the best design costs to buy and to power, by part."""
+    capex, power = series.parts(run, "capex."), series.parts(run, "power.")
+    figure, axes = canvas(0.85 + 0.27 * max(len(capex), len(power)), 2)
+    names = list(dict.fromkeys([*capex.index, *power.index]))
+    for panel, values, unit, title in (
+        (axes[0], capex, "$", "Purchase price"),
+        (axes[1], power, "W", "Provisioned power"),
+    ):
+        own = values.reindex(names).fillna(0.0)
+        panel.barh(range(len(names)), own, height=0.7, color="#2f6fb0")
+        for place, value in enumerate(own):
+            text = f" {number(value, unit)}  {value / own.sum():.0%}" if value > 0 else f" {DASH}"
+            panel.text(value, place, text, va="center", fontsize=7.5)
+        panel.set_yticks(range(len(names)), [component(str(name)) for name in names])
+        panel.set_xlim(0, 1.5 * own.max())
+        panel.set_title(f"{title}: {number(own.sum(), unit)}")
+        panel.set_xticks([])
+        panel.invert_yaxis()
+        panel.grid(visible=False)
+        panel.tick_params(axis="y", length=0)
+        panel.spines["bottom"].set_visible(False)
+    axes[1].set_yticklabels([])
+    return figure

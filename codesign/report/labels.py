@@ -1,0 +1,205 @@
+"""Words, units and colours: what a column is called, how its numbers are written, which colour its parts have.
+
+Colours follow Okabe and Ito where categories are few; where they are many, a hue names the family (arithmetic blue,
+communication orange to brown, waiting grey) and lightness the member, so that they survive colour blindness and grey
+printing.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..units import engineering
+
+THIN = "\u202f"  # narrow no-break space between a number and its unit
+DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"  # typographic, where ASCII has only look-alikes
+OTHER_COLOUR = "#9a9a9a"
+
+PARTS = {  # of the time: name -> (label, colour), in the order of a bar
+    "forward": ("forward", "#8fc1e8"),
+    "backward": ("backward", "#2f6fb0"),
+    "recompute": ("recompute", "#12365f"),
+    "prefill": ("prefill", "#8fc1e8"),
+    "decode": ("decode", "#2f6fb0"),
+    "head": ("embedding and head", "#cfe3f4"),
+    "optimizer": ("optimiser", "#009e73"),
+    "tp": ("tensor-parallel comm.", "#e69f00"),
+    "cp": ("context-parallel comm.", "#f6cf74"),
+    "ep": ("expert-parallel comm.", "#d55e00"),
+    "pp": ("pipeline comm.", "#a35200"),
+    "dp": ("data-parallel comm.", "#5e2f00"),
+    "offload": ("offload", "#cc79a7"),
+    "bubble": ("pipeline bubble", "#c4c4c4"),
+    "overhead": ("framework overhead", "#7d7d7d"),
+}
+MEMORY_CLASSES = {
+    "weights": ("weights", "#2f6fb0"),
+    "gradients": ("gradients", "#8fc1e8"),
+    "optimizer": ("optimiser state", "#009e73"),
+    "activations": ("activations", "#e69f00"),
+    "kv_cache": ("KV cache", "#d55e00"),
+    "working": ("working set", "#c4c4c4"),
+}
+TIERS = {"hbm": "HBM", "ddr": "second tier (DDR)"}
+COMPONENTS = {  # of capex and power
+    "accelerator": "accelerators",
+    "hbm": "HBM",
+    "host": "hosts",
+    "ddr": "DDR",
+    "scale_up": "scale-up network",
+    "scale_out": "scale-out network",
+    "facility": "facility overhead",
+}
+KERNELS = {  # class -> (label, colour, marker); the longest matching prefix counts
+    "gemm": ("GEMM", "#0072b2", "o"),
+    "attention": ("attention", "#e69f00", "s"),
+    "moe": ("MoE GEMM", "#d55e00", "D"),
+    "elementwise": ("element-wise", "#009e73", "^"),
+    "optimizer": ("optimiser", "#cc79a7", "v"),
+}
+KINDS = {  # of provenance, least sure first
+    "unstated": ("no provenance", "#000000"),
+    "assumed": ("assumed", "#d55e00"),
+    "fitted": ("fitted", "#e69f00"),
+    "derived": ("derived", "#cc79a7"),
+    "measured": ("measured", "#009e73"),
+    "published": ("published", "#56b4e9"),
+    "datasheet": ("datasheet", "#0072b2"),
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is called and written. A `unit` of `%` or `$` is written as such, others get SI prefixes."""
+
+    label: str
+    unit: str = ""
+    per: str = ""  # what a price is per
+
+    def text(self, value: Any, digits: int = 3) -> str:
+        """The value with its unit."""
+        return number(value, self.unit, digits) + (f" {self.per}" if self.per else "")
+
+
+METRICS = {
+    "time_s": Metric("Step time", "s"),
+    "ttft_s": Metric("Time to first token", "s"),
+    "tpot_s": Metric("Time per output token", "s"),
+    "tokens_per_s": Metric("Throughput", "tokens/s"),
+    "decode_tokens_per_s": Metric("Decode throughput", "tokens/s"),
+    "tokens_per_s_per_device": Metric("Throughput per accelerator", "tokens/s"),
+    "mfu": Metric("MFU", "%"),
+    "energy_j": Metric("Energy", "J"),
+    "joules_per_token": Metric("Energy per token", "J"),
+    "power_w": Metric("Mean power", "W"),
+    "provisioned_power_w": Metric("Provisioned power", "W"),
+    "capex_usd": Metric("Capex", "$"),
+    "usd_per_million_tokens": Metric("Cost per million tokens", "$"),
+    "usage.hbm": Metric("HBM", "%"),
+    "usage.ddr": Metric("Second tier (DDR)", "%"),
+}
+
+_UNITS = (  # ending of a name -> unit, longest first
+    ("_usd_per_bytes_per_s", "$/(B/s)"),
+    ("_w_per_bytes_per_s", "W/(B/s)"),
+    ("usd_per_bytes_per_s", "$/(B/s)"),
+    ("flops_per_s", "FLOP/s"),
+    ("bytes_per_s", "B/s"),
+    ("j_per_byte", "J/B"),
+    ("j_per_flop", "J/FLOP"),
+    ("s_per_byte", "s/B"),
+    ("usd_per_byte", "$/B"),
+    ("w_per_byte", "W/B"),
+    ("usd_per_w", "$/W"),
+    ("usd_per_j", "$/J"),
+    ("_bytes", "B"),
+    ("_usd", "$"),
+    ("_tokens", "tokens"),
+    ("_w", "W"),
+    ("_j", "J"),
+    ("_s", "s"),
+)
+
+
+def unit_of(path: str) -> str:
+    """The unit that the name of a leaf carries; the parent's for an entry of a mapping (`peak_flops_per_s.bf16`)."""
+    for key in reversed(path.split(".")[-2:]):
+        for ending, unit in _UNITS:
+            if key.endswith(ending):
+                return unit
+    return ""
+
+
+def is_number(value: Any) -> bool:
+    """Whether there is a finite number to show."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def number(value: Any, unit: str = "", digits: int = 3) -> str:
+    """A number with its unit as a reader wants it; a dash where there is none."""
+    if not is_number(value):
+        return DASH
+    if unit == "%":
+        return f"{100 * value:.{max(digits - 2, 0)}f}{THIN}%"
+    if unit == "$":
+        return money(value, digits)
+    if unit.startswith("$/"):  # small prices read best per giga-unit
+        return f"{money(value * 1e9, digits)} per G{unit[2:]}" if value < 1e-3 else f"{money(value, digits)}/{unit[2:]}"
+    if not unit:
+        return plain(value, digits)
+    text = engineering(float(value), unit, digits).replace(" u", " µ")
+    return text.replace(" ", THIN)
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number that always has a sign, so many digits behind the point."""
+    return f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A number without unit: whole numbers in full with thousands marks, others to so many digits."""
+    if float(value).is_integer() and abs(value) < 1e7:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def money(usd: float, digits: int = 3) -> str:
+    """Dollars: $0.518, $30.7 M."""
+    for factor, suffix in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
+        if abs(usd) >= factor:
+            scale = 1e3 if suffix == "k" else factor
+            return f"${_significant(usd / scale, digits)}{THIN}{suffix}"
+    return f"${_significant(usd, digits)}"
+
+
+def _significant(value: float, digits: int) -> str:
+    """So many significant digits, never an exponent between 1e-4 and 1e4; trailing zeros stay, as prices have them."""
+    if value == 0 or not 1e-4 <= abs(value) < 1e5:
+        return f"{value:.{digits}g}"
+    return f"{value:,.{max(digits - 1 - math.floor(math.log10(abs(value))), 0)}f}"
+
+
+def metric(name: str, serving: bool = False) -> Metric:
+    """What is known of a metric; the name itself with the unit it carries otherwise."""
+    if serving and name == "time_s":
+        return Metric("Batch time", "s")
+    return METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
+
+
+def kernel_class(kernel: str) -> str:
+    """The class whose colour a kernel has: `attention_prefill` is `attention`."""
+    matches = [name for name in KERNELS if kernel.startswith(name)]
+    return max(matches, key=len) if matches else kernel
+
+
+def component(name: str) -> str:
+    """A part of capex or power."""
+    return COMPONENTS.get(name, name.replace("_", " "))
+
+
+def axis_prefix(largest: float, unit: str) -> tuple[float, str]:
+    """(factor, unit with prefix) that bring the largest value of an axis to between 1 and 1000."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m")):
+        if largest >= factor:
+            return factor, prefix + unit
+    return (1e-6, "µ" + unit) if largest > 0 else (1.0, unit)

@@ -1,0 +1,167 @@
+"""A run folder as the search left it: read once, checked at the edge, never written to by what shows it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ..errors import ConfigError
+
+REQUIRED = ("config.yaml", "designs.parquet")
+PLAN_PREFIX = "var."
+
+
+class MissingPart(Exception):
+    """A section cannot be shown; the message says what the folder lacks."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What one search left behind. Optional parts are empty where the folder lacks them.
+
+    designs: one row per kept design, best first. ops and elasticities belong to the best design.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    designs: pd.DataFrame
+    pareto: pd.DataFrame = field(default_factory=pd.DataFrame)
+    ops: pd.DataFrame = field(default_factory=pd.DataFrame)
+    elasticities: pd.DataFrame = field(default_factory=pd.DataFrame)
+    summary: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best design: column -> value."""
+        return {str(key): value for key, value in self.designs.iloc[0].to_dict().items()}
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are served (the designs have times to and per token)."""
+        return "tpot_s" in self.designs and bool(self.designs["tpot_s"].notna().any())
+
+    @property
+    def goal(self) -> str:
+        """Name of the metric that was optimised."""
+        wanted = self.summary.get("objective", self.config.get("objective", {}))
+        if isinstance(wanted, dict):
+            wanted = wanted.get("minimise") or wanted.get("maximise") or wanted.get("goal") or "time_s"
+        return str(wanted)
+
+    @property
+    def maximised(self) -> bool:
+        """Whether more of the goal is better."""
+        for source in (self.summary.get("objective"), self.config.get("objective")):
+            if isinstance(source, dict):
+                return bool(source.get("maximise"))
+        return False
+
+    @property
+    def device_count(self) -> float | None:
+        """Accelerators of the best design."""
+        count = self.best.get("var.device_count", self.setting("cluster.device_count"))
+        return None if count is None else float(count)
+
+    def setting(self, path: str) -> Any:
+        """A value of the resolved configuration by dotted path; None where there is none."""
+        node: Any = self.config
+        for key in path.split("."):
+            if not isinstance(node, dict) or key not in node:
+                return None
+            node = node[key]
+        return node
+
+    def columns(self, prefix: str) -> list[str]:
+        """Names after `prefix` of the columns that have it, in the frame's order."""
+        return [str(column)[len(prefix) :] for column in self.designs if str(column).startswith(prefix)]
+
+    def require(self, frame: str, *columns: str) -> pd.DataFrame:
+        """One of the frames, with these columns.
+
+        Raises:
+            MissingPart: the file is absent or empty, or lacks a column.
+        """
+        table: pd.DataFrame = getattr(self, frame)
+        if table.empty:
+            raise MissingPart(f"{frame}.parquet is absent or empty")
+        absent = [column for column in columns if column not in table]
+        if absent:
+            raise MissingPart(f"{frame}.parquet has no column {', '.join(absent)}")
+        return table
+
+
+def read_run(path: Path | str) -> RunFolder:
+    """Read the folder that `codesign optimize` leaves.
+
+    Raises:
+        ConfigError: not a folder, not a run, or a file that cannot be read; names what is missing.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ConfigError(f"run {str(path)!r} is not a folder")
+    absent = [name for name in REQUIRED if not (path / name).is_file()]
+    if absent:
+        raise ConfigError(f"{str(path)!r} is not a run of `codesign optimize`: it has no {' and no '.join(absent)}")
+    designs = _frame(path / "designs.parquet")
+    if designs.empty or "time_s" not in designs:
+        lack = "no design" if designs.empty else "no column time_s"
+        raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
+    if "rank" in designs:
+        designs = designs.sort_values("rank", kind="stable")
+    return RunFolder(
+        path=path,
+        config=_optional(path / "config.yaml", _mapping),
+        designs=designs.reset_index(drop=True),
+        pareto=_optional_frame(path / "pareto.parquet"),
+        ops=_optional_frame(path / "ops.parquet"),
+        elasticities=_optional_frame(path / "elasticities.parquet"),
+        summary=_optional(path / "summary.json", _json),
+        versions=_optional(path / "versions.json", _json),
+        overrides=_overrides(path / "overrides.txt"),
+    )
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _optional_frame(path: Path) -> pd.DataFrame:
+    return _frame(path) if path.is_file() else pd.DataFrame()
+
+
+def _mapping(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)
+
+
+def _optional(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{str(path)!r} should hold a mapping of names to values")
+    return found
+
+
+def _overrides(path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        return ()
+    return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())

@@ -1,0 +1,160 @@
+"""The data behind each figure: from the run folder to small frames in SI units, nothing drawn.
+
+Each function raises `MissingPart` where the folder lacks what it needs.
+"""
+
+import numpy as np
+import pandas as pd
+
+from .labels import MEMORY_CLASSES, PARTS, kernel_class
+from .run_folder import MissingPart, RunFolder
+from .wording import degrees
+
+SHOWN_DESIGNS = 8
+SHOWN_ELASTICITIES = 15
+NEGLIGIBLE = 5e-4  # share of a bar, or elasticity, that no reader could see
+
+
+def _in_order(names: list[str], known: dict[str, tuple[str, str]]) -> list[str]:
+    return [name for name in known if name in names] + sorted(set(names) - set(known))
+
+
+def design_labels(run: RunFolder, count: int = SHOWN_DESIGNS) -> list[str]:
+    """`#1  TP 8 · PP 8` for the best designs."""
+    return [f"#{place + 1}  {degrees(row)}" for place, row in enumerate(_rows(run.designs.head(count)))]
+
+
+def _rows(frame: pd.DataFrame) -> list[dict]:
+    return frame.to_dict(orient="records")
+
+
+def time_breakdown(run: RunFolder, count: int = SHOWN_DESIGNS) -> pd.DataFrame:
+    """Seconds of each part of the best designs: one row per design, parts in the order of the bar.
+
+    What the parts leave of the time is `other`; parts that no shown design has are dropped.
+    """
+    names = run.columns("breakdown_s.")
+    if not names:
+        raise MissingPart("designs.parquet has no column breakdown_s.*")
+    top = run.designs.head(count)
+    table = top[[f"breakdown_s.{name}" for name in names]].fillna(0.0).set_axis(names, axis="columns")
+    rest = top["time_s"] - table.sum(axis="columns")
+    if (rest.abs() > NEGLIGIBLE * top["time_s"]).any():
+        table["other"] = rest
+    table = table[_in_order(list(table.columns), PARTS)]
+    return table.loc[:, (table.abs().max() > NEGLIGIBLE * top["time_s"].max())]
+
+
+def roofline(run: RunFolder) -> pd.DataFrame:
+    """Arithmetic ops of the best design: intensity (FLOP/B), achieved FLOP/s, share of all op time, class, peak."""
+    needed = ("number_format", "intensity", "achieved_flops_per_s", "peak_flops_per_s", "bandwidth_bytes_per_s")
+    table = operations(run)
+    run.require("ops", *needed)
+    table = table[(table["intensity"] > 0) & (table["achieved_flops_per_s"] > 0) & (table["total_s"] > 0)]
+    if table.empty:
+        raise MissingPart("ops.parquet has no op that computes")
+    kernels = table["kernel"].fillna("") if "kernel" in table else pd.Series("", index=table.index)
+    return table.assign(family=[kernel_class(str(kernel)) for kernel in kernels]).sort_values(
+        ["share", "name"], ascending=[False, True], kind="stable"
+    )
+
+
+def time_against_cost(run: RunFolder) -> pd.DataFrame:
+    """Time and cost of every kept design; `feasible`, and `front` where no other feasible design is better in both."""
+    designs = run.require("designs", "time_s", "usd_per_million_tokens")
+    table = designs[["time_s", "usd_per_million_tokens"]].copy()
+    table["feasible"] = designs["feasible"].astype(bool) if "feasible" in designs else True
+    table = table[np.isfinite(table["time_s"]) & np.isfinite(table["usd_per_million_tokens"])]
+    if "design" in designs and "design" in run.pareto:
+        front = designs["design"].isin(run.pareto["design"])
+    else:
+        front = _front(table)
+    table["front"] = front.reindex(table.index, fill_value=False) & table["feasible"]
+    if table.empty:
+        raise MissingPart("designs.parquet has no design with a finite time and cost")
+    return table
+
+
+def _front(table: pd.DataFrame) -> pd.Series:
+    """Feasible designs that no other is better than in both time and cost."""
+    ordered = table[table["feasible"]].sort_values(["time_s", "usd_per_million_tokens"], kind="stable")
+    costs = ordered["usd_per_million_tokens"]
+    better = costs < costs.cummin().shift(fill_value=np.inf)
+    return better.reindex(table.index, fill_value=False)
+
+
+def memory_by_tier(run: RunFolder, count: int = SHOWN_DESIGNS) -> dict[str, tuple[pd.DataFrame, pd.Series]]:
+    """Tier -> (bytes per class of the best designs, capacity of each); tiers that stay empty are left out.
+
+    The capacity is what `usage` implies, bytes used over share used.
+    """
+    names = run.columns("memory_bytes.")
+    if not names:
+        raise MissingPart("designs.parquet has no column memory_bytes.*")
+    top, tiers = run.designs.head(count), {}
+    for tier in dict.fromkeys(name.split("/")[0] for name in names):
+        own = [name.split("/", 1)[1] for name in names if name.split("/")[0] == tier]
+        table = top[[f"memory_bytes.{tier}/{name}" for name in own]].fillna(0.0).set_axis(own, axis="columns")
+        used = table.sum(axis="columns")
+        if not (used > 0).any():
+            continue
+        share = top.get(f"usage.{tier}", pd.Series(np.nan, index=top.index))
+        capacity = (used / share).where(share > 0)
+        table = table[_in_order(own, MEMORY_CLASSES)]
+        tiers[tier] = (table.loc[:, table.max() > NEGLIGIBLE * used.max()], capacity)
+    if not tiers:
+        raise MissingPart("no memory is used by the designs kept")
+    return tiers
+
+
+def elasticity_metric(run: RunFolder) -> str:
+    """The column of `elasticities` that answers for the objective: the goal's, or the time's."""
+    table = run.require("elasticities", "path")
+    for name in (run.goal, "time_s"):
+        if name in table:
+            return name
+    raise MissingPart(f"elasticities.parquet has no column {run.goal}")
+
+
+def elasticities(run: RunFolder, count: int = SHOWN_ELASTICITIES) -> pd.DataFrame:
+    """The constants that the goal depends on most: path, kind, elasticity; largest magnitude first."""
+    name = elasticity_metric(run)
+    table = run.elasticities
+    kinds = table["kind"] if "kind" in table else pd.Series(None, index=table.index, dtype=object)
+    result = pd.DataFrame({"path": table["path"], "kind": kinds.map(kind_of), "elasticity": table[name]})
+    result = result[result["elasticity"].abs() > NEGLIGIBLE]
+    if result.empty:
+        raise MissingPart(f"no constant moves {name}")
+    order = result["elasticity"].abs().sort_values(ascending=False, kind="stable").index
+    return result.loc[order].head(count).reset_index(drop=True)
+
+
+def kind_of(kind: object) -> str:
+    """A provenance kind; `unstated` where there is none."""
+    return str(kind) if isinstance(kind, str) and kind else "unstated"
+
+
+def operations(run: RunFolder) -> pd.DataFrame:
+    """Ops of the best design with their time in the whole step or batch, `whole_s`, and its share of all ops.
+
+    `repeats` says how often a phase runs (micro-batches of a step, tokens of an answer); 1 where it is not recorded.
+    """
+    ops = run.require("ops", "name", "total_s")
+    whole = ops["total_s"] * (ops["repeats"].fillna(1.0) if "repeats" in ops else 1.0)
+    return ops.assign(whole_s=whole, share=whole / whole.sum())
+
+
+def parts(run: RunFolder, prefix: str) -> pd.Series:
+    """Capex or power of the best design by part, largest first; `prefix` is `capex.` or `power.`.
+
+    What the parts leave of the whole (overhead power, the price of provisioned watts) is the facility's.
+    """
+    names = run.columns(prefix)
+    values = pd.Series({name: float(run.best[prefix + name]) for name in names}, dtype=float)
+    whole = run.best.get({"capex.": "capex_usd", "power.": "provisioned_power_w"}[prefix], float("nan"))
+    if whole - values.sum() > NEGLIGIBLE * values.sum():
+        values["facility"] = whole - values.sum()
+    values = values[values > 0].sort_values(ascending=False, kind="stable")
+    if values.empty:
+        raise MissingPart(f"designs.parquet has no column {prefix}* above zero")
+    return values

@@ -1,0 +1,191 @@
+"""Tables of a run as cells of text, ready for a page."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from . import series
+from .labels import DASH, KINDS, TIERS, metric, number, signed, unit_of
+from .run_folder import MissingPart, RunFolder
+from .wording import bounds, choices, degrees, hardware, hardware_names
+
+BEST_DESIGNS, SHOWN_OPS = 10, 15
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text. A cell of several lines is a tuple. `text` names the columns that hold words, not numbers."""
+
+    head: tuple[str, ...]
+    rows: list[tuple[str | tuple[str, ...], ...]]
+    text: frozenset[int] = frozenset({0})
+
+
+def best_designs(run: RunFolder) -> Table:
+    """The ten best designs: plan, hardware, what they do and cost, how full the memory is, what binds."""
+    middle = ("ttft_s", "tpot_s") if run.is_serving else ("time_s",)
+    throughput = "tokens_per_s_per_device" if run.is_serving and run.device_count else "tokens_per_s"
+    names = [*middle, throughput, "mfu", "joules_per_token", "usd_per_million_tokens"]
+    tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in run.designs and run.designs[f"usage.{tier}"].any()]
+    top = run.designs.head(BEST_DESIGNS)
+    if throughput == "tokens_per_s_per_device" and "tokens_per_s" in top:
+        top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.device_count)
+    names = [name for name in [*names, *tiers] if name in top]
+    varied = hardware_names(run)
+    head = (
+        "#",
+        "Plan",
+        *(["Hardware"] if varied else []),
+        *_heads(run, names),
+    )
+    rows = []
+    for place, row in enumerate(top.to_dict(orient="records")):
+        plan = tuple(text for text in (degrees(row), choices(row)) if text) or (DASH,)
+        cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
+        if varied:
+            cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
+        cells += [metric(name, run.is_serving).text(row[name]) for name in names]
+        cells.append(_binds(row))
+        rows.append(tuple(cells))
+    return Table((*head, "Binds"), rows, frozenset({1, 2 if varied else 1, len(head)}))
+
+
+SHORT = {
+    "time_s": "Step time",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "tokens_per_s": "Throughput",
+    "tokens_per_s_per_device": "Per accelerator",
+    "joules_per_token": "J/token",
+    "usd_per_million_tokens": "$/M tokens",
+    "usage.ddr": "DDR",
+}
+
+
+def _heads(run: RunFolder, names: list[str]) -> list[str]:
+    return [SHORT.get(name, metric(name, run.is_serving).label) for name in names]
+
+
+def _binds(row: dict[str, Any]) -> str:
+    text = row.get("binds")
+    text = text if isinstance(text, str) and text else DASH
+    return text if row.get("feasible", True) else f"breaks a limit: {text}"
+
+
+def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:
+    """(what, value, bound, used share) of each limit and each memory tier, of the best design."""
+    best, rows = run.best, []
+    for name, bound, is_floor in bounds(run):
+        known, value = metric(name, run.is_serving), best.get(name)
+        if value is None or value != value:
+            continue
+        share = best.get(f"limit.{name}", bound / value if is_floor else value / bound)
+        rows.append((known.label, known.text(value), f"{'≥' if is_floor else '≤'} {known.text(bound)}", float(share)))
+    for tier, label in TIERS.items():
+        share = best.get(f"usage.{tier}")
+        if share is None or not share > 0:
+            continue
+        used = sum(value for name, value in best.items() if name.startswith(f"memory_bytes.{tier}/") and value == value)
+        rows.append((f"{label} per accelerator", number(used, "B"), f"≤ {number(used / share, 'B')}", float(share)))
+    if not rows:
+        raise MissingPart("neither limits nor memory usage are recorded")
+    return rows
+
+
+def cache_room(run: RunFolder) -> str:
+    """How much of the near memory is left for the KV cache of the best design, and how many sequences that holds."""
+    best = run.best
+    cache, share = best.get("memory_bytes.hbm/kv_cache", 0.0), best.get("usage.hbm", 0.0)
+    if not (cache > 0 and share > 0):
+        raise MissingPart("memory_bytes.hbm/kv_cache and usage.hbm are not recorded")
+    used = sum(value for name, value in best.items() if name.startswith("memory_bytes.hbm/") and value == value)
+    room = used / share - (used - cache)
+    text = (
+        f"KV cache: {number(cache, 'B')} per accelerator in use; {number(room, 'B')} are free of weights and working "
+        f"memory, so {number(cache / room, '%')} of the room is taken"
+    )
+    batch = best.get("var.micro_batch", run.setting("plan.micro_batch"))
+    if batch:
+        sequences = int(room / (cache / batch) + 1e-9)
+        text += f". A replica answers {batch:,.0f} sequences at a time; the room would hold the cache of {sequences:,}"
+    return text + "."
+
+
+def top_ops(run: RunFolder) -> Table:
+    """The ops of the best design that take most of its time, and what bounds each."""
+    top = series.operations(run).sort_values(["share", "name"], ascending=[False, True], kind="stable").head(SHOWN_OPS)
+    rows = []
+    for row in top.to_dict(orient="records"):
+        flops = row.get("flops", 0)
+        amount = number(flops, "FLOP") if flops and flops == flops else number(row.get("nbytes"), "B")
+        rows.append((
+            str(row["name"]), str(row.get("phase") or DASH), _where(row), number(row.get("count"), "", 4), amount,
+            number(row.get("time_s"), "s"), number(row["whole_s"], "s"), number(row["share"], "%"),
+            *_rate(row),
+        ))  # fmt: skip
+    head = ("Op", "Phase", "Runs as", "Count", "Work each", "Time each", "Total", "Share", "Achieved", "Bound by")
+    return Table(head, rows, frozenset({0, 1, 2, 9}))
+
+
+def _where(row: dict[str, Any]) -> str:
+    first = (("operation", "axis"), ("kernel", "number_format"))
+    for names in first:
+        words = [str(row[name]) for name in names if isinstance(row.get(name), str) and row[name]]
+        if words:
+            return ", ".join(words).replace("_", " ")
+    return "transfer"
+
+
+def _rate(row: dict[str, Any]) -> tuple[str, str]:
+    """(achieved rate, what bounds it); for communication the payload rate of the whole collective."""
+    if isinstance(row.get("operation"), str) and row["operation"]:
+        seconds, nbytes = row.get("time_s") or 0.0, row.get("nbytes") or 0.0
+        return (number(nbytes / seconds, "B/s") if seconds > 0 else DASH), "network"
+    achieved, peak = row.get("achieved_flops_per_s"), row.get("peak_flops_per_s")
+    if not (achieved and peak and achieved == achieved):
+        return DASH, DASH
+    ridge = peak / row["bandwidth_bytes_per_s"]
+    share = f"{number(achieved, 'FLOP/s')} ({achieved / peak:.0%})"
+    return share, "arithmetic" if row.get("intensity", 0.0) > ridge else "memory"
+
+
+def constants(run: RunFolder) -> tuple[Table, Table]:
+    """(constants that move a result, those that do not): least sure first, then by weight on the objective."""
+    table = run.require("elasticities", "path", "value")
+    goal = series.elasticity_metric(run)
+    columns = [name for name in table if name not in ("path", "value", "kind", "source") and _is_numeric(table[name])]
+    kinds = [series.kind_of(kind) for kind in (table["kind"] if "kind" in table else [None] * len(table))]
+    order = list(KINDS)
+    ranked = table.assign(
+        kind=kinds,
+        sureness=[order.index(kind) if kind in order else 1 for kind in kinds],
+        weight=table[goal].abs().fillna(0.0),
+        moves=table[columns].abs().fillna(0.0).max(axis="columns") > series.NEGLIGIBLE,
+    ).sort_values(["sureness", "weight", "path"], ascending=[True, False, True], kind="stable")
+    head = (
+        "Constant",
+        "Value",
+        "Standing",
+        "Source",
+        *_heads(run, columns),
+    )
+    moving, idle = (_constant_rows(ranked[ranked["moves"] == moves], columns) for moves in (True, False))
+    return Table(head, moving, frozenset({0, 2, 3})), Table(head[:4], [r[:4] for r in idle], frozenset({0, 2, 3}))
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(column)
+
+
+def _constant_rows(table: pd.DataFrame, columns: list[str]) -> list[tuple[str | tuple[str, ...], ...]]:
+    rows = []
+    for row in table.to_dict(orient="records"):
+        source = row.get("source")
+        kind = KINDS.get(row["kind"], (row["kind"], ""))[0]
+        rows.append((
+            row["path"].removeprefix("cluster."), number(row["value"], unit_of(row["path"]), 4), kind,
+            source if isinstance(source, str) and source else DASH,
+            *(signed(row[name], 3) if abs(row[name]) > series.NEGLIGIBLE else "0" for name in columns),
+        ))  # fmt: skip
+    return rows

@@ -1,0 +1,177 @@
+"""Sentences about a run: its headline, a design in one line, what was asked and how sure the answer is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .labels import METRICS, THIN, TIMES, metric, number, unit_of
+from .run_folder import PLAN_PREFIX, RunFolder
+
+RECOMPUTE = ("none", "selective", "full")
+DEGREES = ("tp", "cp", "ep", "pp", "dp")
+PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
+PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
+PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
+
+
+def degrees(design: Mapping[str, Any]) -> str:
+    """The parallel degrees: `TP 8 · PP 8×3 · DP 16`; degrees of one are left out, unless all are."""
+    parts = []
+    for name in DEGREES:
+        degree = design.get(PLAN_PREFIX + name)
+        if degree is None or degree != degree or (degree == 1 and name != "tp"):
+            continue
+        chunks = design.get(f"{PLAN_PREFIX}virtual_stages", 1) if name == "pp" else 1
+        parts.append(f"{name.upper()}{THIN}{degree:g}" + (f"{TIMES}{chunks:g}" if chunks > 1 else ""))
+    return " · ".join(parts)
+
+
+def choices(design: Mapping[str, Any]) -> str:
+    """The rest of a plan: `micro-batch 2 · recompute selective · SP · ZeRO-1 · optimiser 50 % offloaded`."""
+
+    def value(name: str) -> float:
+        found = design.get(PLAN_PREFIX + name)
+        return float(found) if found is not None and found == found else -1.0
+
+    parts = [f"micro-batch{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
+    if value("recompute") >= 0:
+        parts.append(f"recompute {RECOMPUTE[round(value('recompute'))]}")
+    if value("sequence_parallel") > 0:
+        parts.append("SP")
+    if value("zero") > 0:
+        parts.append(f"ZeRO-{value('zero'):g}")
+    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimiser")):
+        share = value(f"offload_{part}")
+        if share > 0:
+            parts.append(f"{label} {number(share, '%', 2)} offloaded")
+    return " · ".join(parts)
+
+
+def hardware_names(run: RunFolder) -> list[str]:
+    """Design variables that are hardware, in the frame's order."""
+    return [name for name in run.columns(PLAN_PREFIX) if name not in PLAN_NAMES]
+
+
+def hardware_text(run: RunFolder, name: str, value: Any) -> str:
+    """A hardware variable in the unit of the leaf that it moves."""
+    variable = run.setting("space.hardware")
+    entry = variable.get(name) if isinstance(variable, dict) else None
+    path = entry.get("path") if isinstance(entry, dict) else None
+    return number(value, unit_of(str(path)) if path else unit_of(f"x_{name}"))
+
+
+def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, value with unit) of each hardware variable of a design."""
+    return [
+        (name.replace("_", " "), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)
+    ]
+
+
+def job(run: RunFolder) -> str:
+    """What runs on what, as far as the configuration says: `gpt3_175b training on 1,024 × h100_sxm`."""
+    model = run.setting("workload.model.name") or "the workload"
+    device = run.setting("cluster.accelerator.name")
+    count = run.device_count
+    where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
+    return f"{model} {'serving' if run.is_serving else 'training'}{where}"
+
+
+def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
+    """(metric, bound, whether it is a smallest value) of each limit of the objective."""
+    objective = run.summary.get("objective")
+    source = objective if isinstance(objective, dict) else run.config.get("objective") or {}
+    limits = run.summary.get("limits") or source.get("limits") or {}
+    floors = run.summary.get("floors") or source.get("floors") or {}
+    found = [(str(name), float(bound), False) for name, bound in limits.items()]
+    return found + [(str(name), float(bound), True) for name, bound in floors.items() if name not in limits]
+
+
+def asked(run: RunFolder) -> str:
+    """The question in words."""
+    goal = metric(run.goal, run.is_serving).label
+    want = f"the {'highest' if run.maximised else 'lowest'} {_inside(goal)}"
+    limits = []
+    for name, bound, is_floor in bounds(run):
+        known = metric(name, run.is_serving)
+        limits.append(f"{_inside(known.label)} {'at least' if is_floor else 'at most'} {known.text(bound)}")
+    return want + (f", with {_listed(limits)}" if limits else "")
+
+
+def found(run: RunFolder) -> str:
+    """The answer in words."""
+    best = run.best
+    shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
+    names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
+    parts = []
+    for name in dict.fromkeys(names):
+        if name in best and best[name] == best[name]:
+            known = metric(name, run.is_serving)
+            parts.append(f"{_inside(known.label)} {known.text(best[name])}")
+    plan = ", ".join(text for text in (degrees(best), choices(best)) if text)
+    parts_of_design = [plan] if plan else []
+    parts_of_design += [f"{label} {value}" for label, value in hardware(run, best)]
+    return f"{_listed(parts)}" + (f", with {'; '.join(parts_of_design)}" if parts_of_design else "")
+
+
+def binds(run: RunFolder) -> str:
+    """What holds the best design back."""
+    text = str(run.best.get("binds") or "").strip()
+    return text if text and text != "nan" else "nothing that was limited"
+
+
+def certainty(run: RunFolder) -> str:
+    """What the search did and how much that proves."""
+    counts = run.summary.get("counts") or {}
+    done = [f"{value:,.0f} {str(name).replace('_', ' ')}" for name, value in counts.items() if _is_count(value)]
+    claim = str(run.summary.get("claim") or "").rstrip(".")
+    methods = run.designs["method"].dropna().unique().tolist() if "method" in run.designs else []
+    how = " and ".join(
+        {"grid": "an exhaustive grid", "gradient": "gradient descent"}.get(str(name), str(name))
+        for name in sorted(methods, key=lambda name: name != "grid")
+    )
+    text = claim or f"Best found by {how or 'the search'}, no proof that nothing is better"
+    seconds = _total(run.summary.get("seconds"))
+    if done:
+        took = f"; {number(seconds, 's')}" if seconds else ""
+        text += f" ({', '.join(done)}{took})"
+    return text + "."
+
+
+def title(run: RunFolder) -> str:
+    """The page's title."""
+    name = run.summary.get("experiment") or run.setting("name") or run.path.resolve().name
+    return str(name if isinstance(name, str) else run.path.resolve().name)
+
+
+def _total(seconds: Any) -> float:
+    if isinstance(seconds, dict):
+        return float(seconds.get("total", sum(value for value in seconds.values() if _is_count(value))))
+    return float(seconds) if _is_count(seconds) else 0.0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _inside(label: str) -> str:
+    """A label in the middle of a sentence: lower case unless an abbreviation leads."""
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+
+
+def _listed(parts: list[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
+
+
+KEY_FIGURES = {
+    False: ("time_s", "tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens", "capex_usd"),
+    True: ("ttft_s", "tpot_s", "tokens_per_s_per_device", "joules_per_token", "usd_per_million_tokens", "capex_usd"),
+}
+
+
+def key_figures(run: RunFolder) -> list[tuple[str, str]]:
+    """(label, value) of what a reader wants first, of the best design."""
+    best = dict(run.best)
+    if run.device_count and "tokens_per_s" in best:
+        best["tokens_per_s_per_device"] = best["tokens_per_s"] / run.device_count
+    wanted = [*KEY_FIGURES[run.is_serving], "provisioned_power_w"]
+    known = [(name, metric(name, run.is_serving)) for name in wanted if name in METRICS and name in best]
+    return [(entry.label, entry.text(best[name])) for name, entry in known]
