@@ -1,0 +1,201 @@
+"""From a resolved configuration to objects: our own recursive constructor.
+
+A mapping with `_target_` becomes an object of the class it names, which must stand in a menu of this package; a
+mapping without stays a mapping; `provenance` blocks are lifted out. Whatever is wrong is said with the full dotted
+path of the key, its value, and what is allowed.
+"""
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError, suggestion
+from ..fields import as_leaf, as_leaves, check_ranges
+from ..units import KIB
+
+MENUS = ("hardware", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search")
+FACTORIES = {"codesign.workloads.from_config_json"}
+"""Functions that may be named beside the classes of the menus."""
+
+HYDRA_ONLY = ("_args_", "_partial_", "_convert_", "_recursive_")
+UNITS = {
+    "flops_per_s": "FLOP/s", "bytes_per_s": "bytes per second", "s_per_byte": "seconds per byte",
+    "j_per_byte": "joules per byte", "j_per_flop": "joules per FLOP", "usd_per_byte": "dollars per byte",
+    "usd_per_j": "dollars per joule", "usd_per_w": "dollars per watt", "w_per_byte": "watts per byte",
+    "bytes": "bytes", "flops": "FLOP", "usd": "dollars", "s": "seconds", "j": "joules", "w": "watts",
+}  # fmt: skip
+PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+class Built(NamedTuple):
+    """What the constructor made of a mapping: the objects by key, and path -> origin of each documented number."""
+
+    objects: dict[str, Any]
+    provenance: dict[str, dict[str, Any]]
+
+
+def build(resolved: dict[str, Any]) -> Built:
+    """Construct every entry of a resolved configuration and check the ranges of its numbers.
+
+    Raises:
+        ConfigError: the first thing that is wrong.
+    """
+    provenance: dict[str, dict[str, Any]] = {}
+    objects = {key: _construct(value, key, provenance) for key, value in resolved.items() if key != "provenance"}
+    for key, value in objects.items():
+        check_ranges(value, key)
+    return Built(objects, provenance)
+
+
+@functools.cache
+def targets() -> dict[str, Callable[..., Any]]:
+    """Everything a `_target_` may name, by its name in the menu of its subpackage."""
+    found: dict[str, Callable[..., Any]] = {}
+    for menu in MENUS:
+        name = f"codesign.{menu}"
+        module = importlib.import_module(name)
+        for key, value in vars(module).items():
+            concrete = inspect.isclass(value) and dataclasses.is_dataclass(value) and not inspect.isabstract(value)
+            ours = str(getattr(value, "__module__", "")).startswith(name)
+            if (concrete and ours and not key.startswith("_")) or f"{name}.{key}" in FACTORIES:
+                found[f"{name}.{key}"] = value
+    return found
+
+
+def resolve(target: Any, path: str) -> Callable[..., Any]:
+    """The class (or listed function) that `_target_` names.
+
+    Raises:
+        ConfigError: it is none of this package's menus.
+    """
+    if target in targets():
+        return targets()[target]
+    if not str(target).startswith("codesign."):
+        raise ConfigError(f"{path} = {target!r} is refused: only classes of codesign may be named")
+    raise ConfigError(f"{path} = {target!r} is no class that may be named{suggestion(str(target), targets())}")
+
+
+def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Arguments of a class or function by name."""
+    return dict(inspect.signature(target).parameters)
+
+
+def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> Any:
+    if isinstance(node, list | tuple):
+        return tuple(_construct(value, f"{path}.{index}", provenance) for index, value in enumerate(node))
+    if not isinstance(node, dict):
+        if node == "???":
+            raise ConfigError(f"{path} is missing: give it a value")
+        return node
+    for key, entry in (node.get("provenance") or {}).items():
+        provenance[f"{path}.{key}"] = entry
+    for key in HYDRA_ONLY:
+        if key in node:
+            raise ConfigError(f"{path}.{key} = {node[key]!r} is refused: only _target_ and arguments may stand here")
+    target = node.get("_target_")
+    made = {
+        key: _construct(value, f"{path}.{key}", provenance)
+        for key, value in node.items()
+        if key not in ("provenance", "_target_")
+    }
+    return made if target is None else _call(resolve(target, f"{path}._target_"), made, path)
+
+
+def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
+    known, name = parameters(target), getattr(target, "__name__", str(target))
+    for key, value in arguments.items():
+        if key not in known:
+            shown = f" = {value!r}" if isinstance(value, str | int | float) else ""
+            raise ConfigError(f"{path}.{key}{shown}: {name} has no such argument{suggestion(str(key), known)}")
+    for key, parameter in known.items():
+        if key not in arguments and parameter.default is inspect.Parameter.empty:
+            raise ConfigError(f"{path}.{key} is missing: {name} needs it")
+    if dataclasses.is_dataclass(target):
+        for field in dataclasses.fields(target):
+            if field.name in arguments:
+                _check_field(arguments[field.name], field, f"{path}.{field.name}")
+    try:
+        return target(**arguments)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
+    """Refuse a value that the field cannot hold."""
+    converter = field.metadata.get("converter")
+    if value is None and field.default is None:
+        return
+    if converter is as_leaf:
+        _check_number(value, path, field.name)
+    elif converter is as_leaves:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path} = {value!r} must be a mapping of names to numbers")
+        for key, entry in value.items():
+            _check_number(entry, f"{path}.{key}", field.name)
+    elif converter is None:
+        _check_type(value, field.type, path)
+
+
+def _check_number(value: Any, path: str, name: str) -> None:
+    if isinstance(value, bool | int | float):
+        return
+    unit = next((text for suffix, text in UNITS.items() if name == suffix or name.endswith("_" + suffix)), "")
+    unit = f" of {unit}" if unit else ""
+    shown = repr(value) if isinstance(value, str | None) else "a " + type(value).__name__
+    raise ConfigError(f"{path} = {shown} is not a plain number{unit}{_plain(value)}")
+
+
+def _plain(text: Any) -> str:
+    """A hint for numbers written with a unit: '450GB/s' -> 4.5e+11."""
+    match = re.fullmatch(r"\s*([-+0-9.eE]+?)\s*([kKMGTPmun]?)(i?)[A-Za-z/]+\s*", text) if isinstance(text, str) else None
+    if not match:
+        return ""
+    try:
+        number = float(match[1])
+    except ValueError:
+        return ""
+    scale = KIB ** ("KMGTP".index(match[2].upper()) + 1) if match[3] and match[2] in "kKMGTP" else PREFIXES[match[2]]
+    return f" (did you mean {number * scale:.6g}?)"
+
+
+def _check_type(value: Any, hint: Any, path: str) -> None:
+    """Refuse a value that its annotation does not admit; annotations that say nothing checkable admit all."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict and isinstance(value, dict):
+        for key, entry in value.items():
+            _check_type(entry, inner[1], f"{path}.{key}")
+    elif origin is tuple and isinstance(value, tuple) and inner[1:] == (Ellipsis,):
+        for index, entry in enumerate(value):
+            _check_type(entry, inner[0], f"{path}.{index}")
+    elif not _admits(value, hint, origin, inner):
+        shown = "a mapping without _target_" if isinstance(value, dict) else f"{type(value).__name__} {value!r}"
+        shown = shown if isinstance(value, dict | str | int | float | tuple) else type(value).__name__
+        raise ConfigError(f"{path} must be {_wanted(hint)}, not {shown}")
+
+
+def _admits(value: Any, hint: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+    if origin in (typing.Union, types.UnionType):
+        return any(_admits(value, option, typing.get_origin(option), typing.get_args(option)) for option in inner)
+    if origin in (dict, tuple, list):
+        return isinstance(value, dict if origin is dict else tuple)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if inspect.isclass(hint) else True
+
+
+def _wanted(hint: Any) -> str:
+    """What a reader may write there."""
+    if not inspect.isclass(hint):
+        return str(hint).replace("typing.", "")
+    classes = [name for name, cls in targets().items() if inspect.isclass(cls) and issubclass(cls, hint)]
+    return " or ".join(classes) if classes else hint.__name__

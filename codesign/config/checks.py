@@ -1,0 +1,199 @@
+"""What the objects must agree on, said in the words of the configuration: formats, legal plans, memory that fits."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..errors import ConfigError, suggestion
+from ..fields import replace
+from ..metrics import memory_by_class
+from ..metrics.footprint import per_tier
+from ..scenario import Scenario
+from ..units import BYTES, GB
+from ..workloads.plan import RECOMPUTE
+
+ARITHMETIC = ("compute", "attention")
+LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
+    "plan.micro_batch": lambda x: [x / 2**i for i in range(1, 9) if x / 2**i >= 1],
+    "plan.sequence_parallel": lambda x: [1.0] if x < 1 else [],
+    "plan.zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
+    "plan.recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
+    "plan.tp": lambda x: [x * 2**i for i in range(1, 7)],
+    "plan.pp": lambda x: [x * 2**i for i in range(1, 7)],
+    "plan.offload_optimizer": lambda x: [1.0] if x < 1 else [],
+    "plan.offload_activations": lambda x: [1.0] if x < 1 else [],
+    "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
+    "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
+}
+TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
+
+
+def check_formats(scenario: Scenario) -> None:
+    """Number formats must be known, and the accelerator must have a peak for those that compute.
+
+    Raises:
+        ConfigError: naming the key, the format and the known ones.
+    """
+    accelerator, precision = scenario.cluster.accelerator, scenario.workload.precision
+    for field in dataclasses.fields(precision):
+        tensor, value = field.name, getattr(precision, field.name)
+        if value not in BYTES and value != field.default:
+            raise ConfigError(f"workload.precision.{tensor} = {value!r} is no number format{suggestion(value, BYTES)}")
+        if tensor in ARITHMETIC and value not in accelerator.peak_flops_per_s:
+            known = ", ".join(sorted(set(accelerator.peak_flops_per_s) - {"vector"}))
+            raise ConfigError(
+                f"workload.precision.{tensor} = {value!r}: accelerator {accelerator.name} has no peak for it"
+                f" (it has {known})"
+            )
+    for name in accelerator.peak_flops_per_s:
+        if name != "vector" and name not in BYTES:
+            raise ConfigError(
+                f"cluster.accelerator.peak_flops_per_s.{name} is no number format{suggestion(name, [*BYTES, 'vector'])}"
+            )
+    if "vector" not in accelerator.peak_flops_per_s:
+        raise ConfigError("cluster.accelerator.peak_flops_per_s.vector is missing: element-wise work needs it")
+    if "elementwise" not in accelerator.kernels:
+        raise ConfigError("cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it")
+
+
+def check_plan(scenario: Scenario) -> None:
+    """Every rule of the workload must hold for the plan.
+
+    Raises:
+        ConfigError: the first broken rule with its numbers.
+    """
+    for rule, value in scenario.workload.violations(scenario.layout).items():
+        if float(value) > 0:
+            raise ConfigError(_broken(rule, scenario))
+
+
+def _broken(rule: str, scenario: Scenario) -> str:
+    """A broken rule in numbers."""
+    plan, workload, devices = scenario.plan, scenario.workload, float(scenario.cluster.device_count)
+    model = workload.model
+    ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
+    product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
+    replicas, per_stage = float(scenario.layout.dp), float(workload.layers_per_stage(scenario.layout))
+    micro = float(plan.micro_batch)
+    texts = {
+        "devices": lambda: f"plan: {product} does not divide cluster.device_count = {devices:g}",
+        "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
+        "layers": lambda: (
+            f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
+            f" model layers = {float(model.layers):g} into equal chunks ({per_stage:g} layers a stage)"
+        ),
+        "batch": lambda: (
+            f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
+            f" workload.global_batch = {float(workload.global_batch):g}"
+            if hasattr(workload, "global_batch")
+            else f"plan.micro_batch = {micro:g} is less than one sequence"
+        ),
+        "experts": lambda: (
+            f"plan.ep = {float(plan.ep):g} must divide model experts ="
+            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and the {replicas * ranks['cp']:g} data ranks"
+        ),
+        "interleaving": lambda: (
+            f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
+        ),
+        "sequence": lambda: (
+            f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
+            f" workload.sequence = {float(workload.sequence):g}"
+        ),
+    }
+    return texts[rule]() if rule in texts else f"the plan breaks the rule {rule!r} of {type(workload).__name__}"
+
+
+def shortage(scenario: Scenario) -> dict[str, float]:
+    """Tier -> bytes per device that are missing; empty where everything fits."""
+    used = {tier: float(nbytes) for tier, nbytes in per_tier(memory_by_class(scenario)).items()}
+    capacity = _capacity(scenario)
+    return {tier: used[tier] - capacity[tier] for tier in used if used[tier] > capacity[tier] * (1 + 1e-9)}
+
+
+def _capacity(scenario: Scenario) -> dict[str, float]:
+    cluster = scenario.cluster
+    return {
+        "hbm": float(cluster.accelerator.hbm.usable_bytes()),
+        "ddr": float(cluster.host.memory.usable_bytes()),
+    }
+
+
+def check_memory(scenario: Scenario) -> None:
+    """What the plan keeps must fit.
+
+    Raises:
+        ConfigError: tier, bytes missing, and the smallest change that would fit.
+    """
+    missing = shortage(scenario)
+    if missing:
+        raise ConfigError(does_not_fit(scenario, missing))
+
+
+def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
+    """One line: which tier lacks how much, and what would help."""
+    capacity = _capacity(scenario)
+    lacks = " and ".join(
+        f"{TIERS[tier]} lacks {nbytes / GB:.1f} GB per device (needs {(nbytes + capacity[tier]) / GB:.1f},"
+        f" has {capacity[tier] / GB:.1f})"
+        for tier, nbytes in missing.items()
+    )
+    change = smallest_change(scenario)
+    if change:
+        return f"the model does not fit: {lacks}; smallest change that fits: {' '.join(change)}"
+    return f"the model does not fit: {lacks}; no change of plan or up to 256 times the devices would fit it"
+
+
+def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
+    """Overrides that make the plan legal and fitting, as few and as small as possible; empty where none is found."""
+    start = {path: float(_leaf(scenario, path)) for path in LEVERS}
+    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in LEVERS.items()}
+    moves: list[tuple[float, dict[str, float]]] = []
+    for count in range(1, most + 1):
+        for paths in itertools.combinations(LEVERS, count):
+            for choice in itertools.product(*(steps[path] for path in paths)):
+                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths)
+                moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
+    moves.sort(key=lambda move: move[0])
+    fits = _fitting(scenario, start, [move for _, move in moves])
+    if not fits.any():
+        return []
+    return [_override(path, value) for path, value in moves[int(np.argmax(fits))][1].items()]
+
+
+def _order(paths: tuple[str, ...]) -> float:
+    """Earlier levers are easier to pull."""
+    return sum(list(LEVERS).index(path) for path in paths) / len(paths)
+
+
+def _leaf(scenario: Scenario, path: str) -> Any:
+    node: Any = scenario
+    for key in path.split("."):
+        node = getattr(node, key)
+    return node
+
+
+def _override(path: str, value: float) -> str:
+    return f"{path}={RECOMPUTE[round(value)] if path == 'plan.recompute' else f'{value:g}'}"
+
+
+def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
+    """Which of the moves give a legal plan that fits, priced all at once."""
+    columns = {path: jnp.asarray([move.get(path, start[path]) for move in moves]) for path in start}
+    capacity = _capacity(scenario)
+
+    def fits(point: dict[str, Array]) -> Array:
+        candidate = replace(scenario, point)
+        ok = jnp.asarray(True)
+        for broken in candidate.workload.violations(candidate.layout).values():
+            ok &= broken <= 0
+        for tier, nbytes in per_tier(memory_by_class(candidate)).items():
+            ok &= nbytes <= capacity[tier]
+        return ok
+
+    return np.asarray(jax.jit(jax.vmap(fits))(columns))

@@ -1,0 +1,133 @@
+"""Compose `conf/` and overrides into one resolved configuration; Hydra's complaints become one line with a hint.
+
+`group=option` chooses a file. `dotted.key=value` changes a value; the key may be any the configuration shows or any
+argument of the class that stands there (`_target_`), so nobody has to know which defaults a file spells out.
+"""
+
+import itertools
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..errors import ConfigError, suggestion
+from .build import parameters, resolve
+from .groups import available, conf_dir, expand, groups
+
+def compose(overrides: list[str]) -> DictConfig:
+    """The configuration that these overrides ask for.
+
+    Raises:
+        ConfigError: a key, option or value that does not exist.
+    """
+    return _compose(admit(overrides))
+
+
+def admit(overrides: list[str]) -> list[str]:
+    """The overrides as Hydra takes them: unknown groups, options and keys refused, defaults of classes opened.
+
+    Raises:
+        ConfigError: naming the key and what is close to it.
+    """
+    parsed = [_parse(_expanded(text)) for text in overrides]
+    chosen = [item for item in parsed if _is_group(item)]
+    for item in chosen:
+        _check_options(item)
+    values = [item for item in parsed if not _is_group(item)]
+    if not any(_is_ours(item) for item in values):
+        return [str(item.input_line) for item in parsed]
+    base = OmegaConf.to_container(_compose([_first(item) for item in chosen]), resolve=False)
+    return [_admit_value(item, base) if _is_ours(item) else str(item.input_line) for item in parsed]
+
+
+def _is_ours(item: Override) -> bool:
+    """A plain `key=value` on the configuration itself."""
+    plain = not (item.is_add() or item.is_force_add() or item.is_delete())
+    return plain and not _is_group(item) and item.key_or_group.split(".")[0] != "hydra"
+
+
+def _is_group(item: Override) -> bool:
+    return item.key_or_group in groups() or "/" in item.key_or_group
+
+
+def _expanded(text: str) -> str:
+    """`model.path=x` -> `workload.model.path=x`."""
+    key, equals, value = text.partition("=")
+    bare = key.lstrip("+~")
+    return key[: len(key) - len(bare)] + expand(bare) + equals + value
+
+
+def _parse(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        if "=" not in text:
+            hint = " (write key=value)"
+        else:
+            hint = " (quote values with special characters: 'key=\"value\"')"
+        raise ConfigError(f"cannot read the override {text!r}{hint}") from error
+
+
+def _choices(item: Override) -> list[str]:
+    """Options that a group override names, one or several."""
+    if item.is_sweep_override():
+        return [str(choice) for choice in item.sweep_string_iterator()]
+    value = item.value()
+    return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
+
+
+def _first(item: Override) -> str:
+    return f"{item.input_line.split('=', 1)[0]}={_choices(item)[0]}" if item.is_sweep_override() else item.input_line
+
+
+def _check_options(item: Override) -> None:
+    group = item.key_or_group
+    if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
+        if group.split("/")[0] not in {"hydra", *groups()}:
+            raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
+        return
+    known = available(group)
+    for choice in _choices(item):
+        if choice not in known and choice != "None":
+            raise ConfigError(f"{group} = {choice} does not exist{suggestion(choice, known)}")
+
+
+def _admit_value(item: Override, base: Any) -> str:
+    """`key=value` where the key exists, `++key=value` where the class that stands there has such an argument."""
+    node, keys = base, item.key_or_group.split(".")
+    for depth, key in enumerate(keys):
+        if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, dict) and key in node:
+            node = node[key]
+        elif isinstance(node, dict) and key in _arguments(node):
+            return f"++{item.input_line}"
+        else:
+            known = {*_arguments(node), *(node if isinstance(node, dict) else ())} - {"_target_", "provenance"}
+            known |= set(groups()) if depth == 0 else set()
+            prefix = ".".join(keys[:depth])
+            if isinstance(node, dict):
+                raise ConfigError(f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}"
+                                  f"{suggestion(key, known)}")
+            raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
+    return str(item.input_line)
+
+
+def _arguments(node: Any) -> list[str]:
+    if isinstance(node, dict) and "_target_" in node:
+        return list(parameters(resolve(node["_target_"], "_target_")))
+    return []
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+            return hydra_compose("config", overrides=overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error

@@ -1,0 +1,136 @@
+"""From overrides to a study: the objects a run needs, and where their numbers come from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..errors import ConfigError, suggestion
+from ..objective import Objective
+from ..scenario import Scenario
+from ..search import AbstractSearch, Problem
+from ..space import DesignSpace
+from .build import Built, build
+from .checks import check_formats
+from .compose import compose
+from .groups import expand
+
+SCENARIO = ("cluster", "workload", "plan")
+SETTINGS = {"name", "seed", "hydra", "provenance"}
+KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What `codesign optimize` runs.
+
+    provenance: dotted path -> origin of the number there (source, at, kind, note); resolved: the configuration as
+    plain mappings, as the run folder keeps it.
+    """
+
+    scenario: Scenario
+    space: DesignSpace
+    objective: Objective
+    search: AbstractSearch
+    provenance: dict[str, dict[str, Any]]
+    resolved: dict[str, Any]
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> Problem:
+        """What the search is given."""
+        return Problem(self.scenario, self.space, self.objective)
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return str(self.resolved.get("name", "study"))
+
+    @property
+    def seed(self) -> int:
+        """Of every random number."""
+        return int(self.resolved.get("seed", 0))
+
+
+def scenario_from_config(*overrides: str) -> Scenario:
+    """The scenario of the default experiment with these overrides, such as `accelerator=b200`.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
+    resolved = plain(compose(list(overrides)))
+    return _scenario(build({key: resolved[key] for key in SCENARIO}))
+
+
+def study_from_config(*overrides: str) -> Study:
+    """The study of the default experiment with these overrides, such as `experiment=serve_llama31_405b`.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
+    return study_from_resolved(compose(list(overrides)), overrides)
+
+
+def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[str] = ()) -> Study:
+    """The study of a composed configuration.
+
+    Raises:
+        ConfigError: anything wrong in it.
+    """
+    resolved = plain(config)
+    known = {*SCENARIO, *KINDS, *SETTINGS}
+    for key in resolved:
+        if key not in known:
+            raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
+    for key in (*SCENARIO, *KINDS):
+        if key not in resolved:
+            raise ConfigError(f"{key} is missing: a study needs it")
+    if isinstance(resolved["seed"], bool) or not isinstance(resolved["seed"], int):
+        raise ConfigError(f"seed = {resolved['seed']!r} is not a whole number")
+    built = build({key: resolved[key] for key in (*SCENARIO, *KINDS)})
+    for key, kind in KINDS.items():
+        if not isinstance(built.objects[key], kind):
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+    scenario = _scenario(built)
+    built.objects["space"].check(scenario)
+    provenance = built.provenance | _overridden(overrides)
+    objects = {key: built.objects[key] for key in KINDS}
+    return Study(scenario, **objects, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as plain mappings, interpolations resolved, Hydra's own settings left out.
+
+    Raises:
+        ConfigError: an interpolation that leads nowhere.
+    """
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    except OmegaConfBaseException as error:
+        raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items() if key != "hydra"}
+
+
+def _scenario(built: Built) -> Scenario:
+    from ..scenario import Cluster
+    from ..workloads import AbstractWorkload, Plan
+
+    for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": Plan}.items():
+        if not isinstance(built.objects[key], kind):
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+    scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
+    check_formats(scenario)
+    return scenario
+
+
+def _overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:
+    """An origin for every number changed by hand, so that reports do not credit it to a datasheet."""
+    entries = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+~").partition("=")
+        path = expand(key)
+        if path.split(".")[0] in SCENARIO and "." in path:
+            entries[path] = {"source": "override", "kind": "assumed", "note": f"set to {value} by hand"}
+    return entries
