@@ -40,7 +40,7 @@ class Continuous:
     grid: int = 4
     along: Sequence[str] = ()
 
-    def leaves(self, scenario: Scenario, value: Array) -> dict[str, Array]:
+    def leaves(self, scenario: Scenario, value: Any) -> dict[str, Any]:
         """Dotted path -> new value."""
         factor = value / get_path(scenario, self.path)
         return {self.path: value} | {path: get_path(scenario, path) * factor for path in self.along}
@@ -65,7 +65,7 @@ class Ratio:
         """The leaf that moves."""
         return self.numerator
 
-    def leaves(self, scenario: Scenario, value: Array) -> dict[str, Array]:
+    def leaves(self, scenario: Scenario, value: Any) -> dict[str, Any]:
         """Dotted path -> new value."""
         target = value * get_path(scenario, self.denominator)
         factor = target / get_path(scenario, self.numerator)
@@ -131,7 +131,7 @@ class DesignSpace:
             for name, value in values.items()
         }
 
-    def place(self, scenario: Scenario, point: dict[str, Array]) -> Scenario:
+    def place(self, scenario: Scenario, point: dict[str, Any]) -> Scenario:
         """The scenario with the plan fields and hardware variables of a point."""
         leaves = {f"plan.{name}": value for name, value in point.items() if name in PLAN_FIELDS}
         for name, value in point.items():
@@ -146,7 +146,8 @@ class DesignSpace:
             variable = self.hardware[name]
             middle = np.sqrt(variable.low * variable.high)
             levels.append(np.geomspace(variable.low, variable.high, variable.grid) if variable.grid > 1 else [middle])
-        table = np.array(list(itertools.product(*levels)), dtype=float).reshape(-1, len(self.names))
+        points = list(itertools.product(*levels))
+        table = np.array(points, dtype=float).reshape(len(points), len(self.names))
         return {name: table[:, column] for column, name in enumerate(self.names)}
 
     def plans(self, scenario: Scenario) -> dict[str, np.ndarray]:
@@ -160,7 +161,8 @@ class DesignSpace:
         """
         names = tuple(self.plan)
         lists = [[float(recompute_level(v)) if n == "recompute" else float(v) for v in self.plan[n]] for n in names]
-        table = np.array(list(itertools.product(*lists)), dtype=float).reshape(-1, len(names))
+        rows = list(itertools.product(*lists))
+        table = np.array(rows, dtype=float).reshape(len(rows), len(names))
         columns = {name: table[:, column] for column, name in enumerate(names)}
         broken, dp = _rules(scenario, columns, len(table))
         legal = np.ones(len(table), dtype=bool)
@@ -187,9 +189,7 @@ class DesignSpace:
         return repeated
 
 
-def _rules(
-    scenario: Scenario, columns: dict[str, np.ndarray], count: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _rules(scenario: Scenario, columns: dict[str, np.ndarray], count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Violation of each rule, and the data-parallel degree, for every plan."""
     if not columns:
         columns = {"tp": np.full(count, float(scenario.plan.tp))}

@@ -17,7 +17,7 @@ jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-jaxtyping.install_import_hook("codesign", "beartype.beartype")  # here, before any test imports codesign
+jaxtyping.install_import_hook("codesign", "typecheck.check")  # here, before any test imports codesign
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")

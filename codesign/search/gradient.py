@@ -142,8 +142,9 @@ class GridThenGradient(AbstractSearch):
             "tp": np.full(1, float(problem.scenario.plan.tp))
         }
         names, count = problem.space.names, len(chosen)
-        levels = {name: screened.levels[name][screened.best_level[chosen]] for name in names}
-        first = np.stack([np.asarray(problem.space.coordinates(levels)[name]) for name in names], axis=-1)
+        levels = {name: jnp.asarray(screened.levels[name][screened.best_level[chosen]]) for name in names}
+        coordinates = problem.space.coordinates(levels)
+        first = np.stack([np.asarray(coordinates[name]) for name in names], axis=-1)
         rng = np.random.default_rng(seed)
         spread = rng.uniform(size=(count, self.descent.starts, len(names)))
         spread[:, 0] = first
@@ -176,5 +177,5 @@ def _best_on_segments(
     goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]
-    values = problem.space.values({name: best[:, i] for i, name in enumerate(names)})
+    values = problem.space.values({name: jnp.asarray(best[:, i]) for i, name in enumerate(names)})
     return plans | {name: np.asarray(value) for name, value in values.items()}

@@ -1,0 +1,202 @@
+"""From a trace to tidy frames: every kept design priced exactly (hard model, float64), one row each.
+
+JAX arrays end here; reports are made from these frames alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Array
+
+from .errors import CodesignError
+from .fields import walk
+from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
+from .objective import TOLERANCE
+from .scenario import Scenario
+from .search import Problem, Trace
+from .search.grid import non_dominated
+from .space import PLAN_FIELDS
+from .workloads import CommOp, ComputeOp
+
+ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
+CONSTANTS = ("cluster.", "workload.kernel_slowdown", "workload.step_overhead_s")  # what is not chosen by the plan
+BINDS_FROM = 0.98  # a constraint used to this share is called binding
+
+
+def price(scenario: Scenario) -> dict[str, Array]:
+    """Every number of one design that a row needs."""
+    metrics = evaluate(scenario)
+    row = metrics.flat() | {"var.dp": scenario.layout.dp}
+    row |= {f"capex.{part}": usd for part, usd in device_capex_usd(scenario.cluster).items()}
+    return row | {f"power.{part}": watts for part, watts in device_provisioned_w(scenario.cluster).items()}
+
+
+def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
+    """One row per distinct kept design, best feasible first.
+
+    Columns: design, rank, method, seed, feasible, objective, excess, `var.*`, every metric, `limit.*` (used share of
+    each constraint), `capex.*` and `power.*` (of the whole cluster), binds.
+
+    Raises:
+        CodesignError: not in float64: reported numbers are exact evaluations.
+    """
+    if not jax.config.jax_enable_x64:
+        raise CodesignError("results need float64: set jax_enable_x64 before anything is built")
+    points = {name: jnp.asarray(column, dtype=jnp.float64) for name, column in trace.points.items()}
+
+    def one(scenario: Scenario, point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
+        candidate = problem.space.place(scenario, point)
+        metrics = evaluate(candidate)
+        objective = problem.objective
+        return price(candidate), objective.usages(metrics), objective.excess(metrics), metrics.get(objective.goal)
+
+    rows, usages, excess, goal = jax.jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
+    count = len(trace.method)
+    columns: dict[str, Any] = {"method": trace.method, "seed": seed}
+    columns |= {
+        "feasible": np.asarray(excess) <= TOLERANCE,
+        "objective": np.asarray(goal),
+        "excess": np.asarray(excess),
+    }
+    columns |= {f"var.{name}": np.asarray(column) for name, column in points.items()}
+    columns |= {name: np.broadcast_to(np.asarray(value), (count,)) for name, value in rows.items()}
+    columns |= {f"limit.{name}": np.broadcast_to(np.asarray(share), (count,)) for name, share in usages.items()}
+    frame = pd.DataFrame(columns)
+    devices = float(problem.scenario.cluster.device_count)
+    for name in frame.columns:
+        if name.startswith(("capex.", "power.")):
+            frame[name] = frame[name] * devices
+    frame["binds"] = [binding(row) for _, row in frame.iterrows()]
+    return _ranked(frame, maximise=bool(problem.objective.maximise))
+
+
+def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
+    """Sort (feasible first, then by goal), drop repeated designs, number them."""
+    key = frame["objective"] * (-1 if maximise else 1)
+    key = key.where(frame["feasible"], frame["excess"] + 1e30)
+    order = np.argsort(key.to_numpy(), kind="stable")
+    frame = frame.iloc[order]
+    variables = [name for name in frame.columns if name.startswith("var.")]
+    frame = frame[~frame[variables].round(9).duplicated()].reset_index(drop=True)
+    frame.insert(0, "design", np.arange(len(frame)))
+    frame.insert(1, "rank", np.arange(1, len(frame) + 1))
+    return frame
+
+
+def binding(row: pd.Series) -> str:
+    """What holds a design back: constraints used up, then the largest parts of its time."""
+    full = [
+        f"{name.removeprefix('limit.').removeprefix('usage.')} {row[name]:.1%}"
+        for name in row.index
+        if name.startswith("limit.") and row[name] >= BINDS_FROM
+    ]
+    parts = {name.removeprefix("breakdown_s."): row[name] for name in row.index if name.startswith("breakdown_s.")}
+    largest = sorted(parts, key=lambda name: -parts[name])[:2]
+    shares = [f"{name} {parts[name] / row['time_s']:.0%} of time" for name in largest if row["time_s"] > 0]
+    return "; ".join(full + shares)
+
+
+def pareto(frame: pd.DataFrame) -> pd.DataFrame:
+    """The feasible designs that no other beats in both time and cost."""
+    feasible = frame[frame["feasible"]]
+    return feasible.iloc[non_dominated(feasible[["time_s", "usd_per_million_tokens"]].to_numpy())]
+
+
+def placed(problem: Problem, row: pd.Series) -> Scenario:
+    """The scenario of one row."""
+    point = {
+        name.removeprefix("var."): jnp.asarray(float(row[name]))
+        for name in row.index
+        if name.startswith("var.") and (name[4:] in PLAN_FIELDS or name[4:] in problem.space.hardware)
+    }
+    return problem.space.place(problem.scenario, point)
+
+
+def ops(scenario: Scenario) -> pd.DataFrame:
+    """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
+    accelerator = scenario.cluster.accelerator
+    bandwidth = float(accelerator.hbm.bandwidth())
+    rows = []
+    for op, cost in priced_ops(scenario):
+        count = float(op.count)
+        if count == 0 or float(cost.time_s) == 0:
+            continue
+        once = float(cost.time_s) / count
+        row: dict[str, Any] = {"name": op.name, "phase": op.phase, "count": count, "time_s": once}
+        row |= {"total_s": float(cost.time_s), "energy_j": float(cost.energy_j)}
+        if isinstance(op, ComputeOp):
+            flops, nbytes = float(op.work.flops), float(op.work.nbytes)
+            row |= {"kind": "compute", "kernel": op.kernel, "number_format": op.number_format, "flops": flops}
+            row |= {"nbytes": nbytes, "achieved_flops_per_s": flops / once, "intensity": flops / max(nbytes, 1e-9)}
+            row |= {"peak_flops_per_s": float(accelerator.peak(op.number_format)), "bandwidth_bytes_per_s": bandwidth}
+        elif isinstance(op, CommOp):
+            row |= {"kind": "communication", "operation": op.operation, "axis": op.axis, "nbytes": float(op.nbytes)}
+        else:
+            row |= {"kind": "transfer", "nbytes": float(op.nbytes)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    """d log metric / d log value for every number of the tree that matters, with where the number comes from.
+
+    At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
+    """
+    known = jax.eval_shape(lambda tree: evaluate(tree).flat(), scenario)
+    names = [name for name in ELASTICITY_METRICS if name in known]
+
+    def logs(tree: Scenario) -> Array:
+        metrics: Metrics = evaluate(tree)
+        return jnp.stack([jnp.log(metrics.get(name)) for name in names])
+
+    slopes = jax.jit(jax.jacrev(logs))(scenario)
+    values = {path: value for path, _, value in walk(scenario)}
+    rows = []
+    for path, _, slope in walk(slopes):
+        if not path.startswith(CONSTANTS):
+            continue
+        value = float(values[path])
+        row = dict(zip(names, np.asarray(slope, dtype=float) * value, strict=True))
+        if not any(abs(e) > 1e-6 for e in row.values()):
+            continue
+        entry = origin(path, provenance)
+        rows.append(
+            {"path": path, "value": value, "kind": entry.get("kind", ""), "source": entry.get("source", "")} | row
+        )
+    frame = pd.DataFrame(rows)
+    return frame.sort_values(names[1], key=lambda s: -s.abs()).reset_index(drop=True) if len(frame) else frame
+
+
+def origin(path: str, provenance: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The provenance entry of a path, or of the nearest parent that has one."""
+    while path:
+        if path in provenance:
+            return provenance[path]
+        path = path.rpartition(".")[0]
+    return {}
+
+
+@dataclass
+class Results:
+    """The frames of one run."""
+
+    designs: pd.DataFrame
+    pareto: pd.DataFrame
+    ops: pd.DataFrame
+    elasticities: pd.DataFrame
+
+    @property
+    def best(self) -> pd.Series:
+        """The best design, or the least violating one where nothing is feasible."""
+        return self.designs.iloc[0]
+
+
+def collect(problem: Problem, trace: Trace, seed: int, provenance: dict[str, dict[str, Any]]) -> Results:
+    """Price what a search kept."""
+    frame = designs(problem, trace, seed)
+    best = placed(problem, frame.iloc[0])
+    return Results(frame, pareto(frame), ops(best), elasticities(best, provenance))

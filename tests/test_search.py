@@ -1,0 +1,171 @@
+"""The searches against exhaustive loops a reader can follow."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import serving, training
+
+from codesign.errors import ConfigError
+from codesign.metrics import evaluate
+from codesign.objective import Objective
+from codesign.results import collect, designs, pareto
+from codesign.search import Descent, Grid, GridThenGradient, Optimiser, Problem
+from codesign.search.grid import non_dominated, screen
+from codesign.space import Continuous, DesignSpace, Ratio
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+HBM = "cluster.accelerator.hbm.capacity_bytes"
+HBM_RATE = "cluster.accelerator.hbm.bandwidth_bytes_per_s"
+DDR = "cluster.host.memory.capacity_bytes"
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    space = DesignSpace(
+        plan={"tp": [4, 8], "pp": [4, 8], "micro_batch": [1, 2], "recompute": ["none", "full"], "zero": [0, 1]},
+        hardware={
+            "up": Continuous(UP, 100e9, 900e9, grid=3),
+            "hbm_to_ddr": Ratio(HBM, DDR, 0.05, 0.4, grid=3, along=[HBM_RATE]),
+        },
+    )
+    return Problem(training(), space, Objective("usd_per_million_tokens", limits={"capex_usd": 55e6}))
+
+
+@pytest.fixture(scope="module")
+def trace(problem: Problem):
+    descent = Descent(starts=2, steps=40)
+    return GridThenGradient(block=64, keep=8, candidates=2, descent=descent).run(problem, seed=3)
+
+
+def test_grid_finds_what_a_plain_loop_finds(problem: Problem):
+    """Every plan and level one by one, by hand, against the blocked search."""
+    screened = screen(problem, block=64)
+    price = jax.jit(lambda point: evaluate(problem.space.place(problem.scenario, point)))
+    best = np.inf
+    plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
+    for p, level in itertools.product(range(len(plans["tp"])), range(9)):
+        point = {n: jnp.asarray(c[p]) for n, c in plans.items()} | {n: jnp.asarray(c[level]) for n, c in levels.items()}
+        metrics = price(point)
+        if float(problem.objective.excess(metrics)) <= 1e-6:
+            best = min(best, float(metrics.usd_per_million_tokens))
+    assert np.exp(screened.best.min()) == pytest.approx(best, rel=1e-5)
+    assert screened.evaluated == len(plans["tp"]) * 9
+
+
+def test_gradient_never_worse_than_grid_and_feasible(problem: Problem, trace):
+    frame = designs(problem, trace, seed=3)
+    feasible = frame[frame["feasible"]]
+    by_method = feasible.groupby("method")["objective"].min()
+    assert by_method["gradient"] <= by_method["grid"] * (1 + 1e-6)
+    assert frame["rank"].tolist() == list(range(1, len(frame) + 1))
+    assert feasible["capex_usd"].max() <= 55e6 * (1 + 1e-5)
+
+
+def test_same_seed_same_numbers(problem: Problem, trace):
+    again = GridThenGradient(block=64, keep=8, candidates=2, descent=Descent(starts=2, steps=40)).run(problem, seed=3)
+    for name, column in trace.points.items():
+        np.testing.assert_array_equal(column, again.points[name])
+
+
+def test_one_compilation_for_all_blocks(problem: Problem, monkeypatch):
+    traces = []
+    original = evaluate
+
+    def counting(scenario):
+        traces.append(1)
+        return original(scenario)
+
+    monkeypatch.setattr("codesign.search.grid.evaluate", counting)
+    assert screen(problem, block=16).evaluated > 32
+    assert len(traces) == 1
+
+
+def test_results_are_whole(problem: Problem, trace):
+    results = collect(problem, trace, 3, {"cluster.accelerator": {"kind": "assumed", "source": "nobody"}})
+    best = results.best
+    parts = [best[c] for c in results.designs.columns if c.startswith("breakdown_s.")]
+    assert sum(parts) == pytest.approx(best["time_s"], rel=1e-9)
+    capex = [best[c] for c in results.designs.columns if c.startswith("capex.")]
+    assert sum(capex) == pytest.approx(best["capex_usd"], rel=1e-9)
+    assert set(results.elasticities["kind"]) <= {"assumed", ""}
+    front = pareto(results.designs)
+    assert front["time_s"].is_monotonic_increasing
+    assert front["usd_per_million_tokens"].is_monotonic_decreasing
+
+
+def test_elasticities_agree_with_reevaluation(problem: Problem, trace):
+    results = collect(problem, trace, 3, {})
+    row = results.elasticities.set_index("path").loc["cluster.accelerator.price_usd"]
+    assert row["time_s"] == 0
+    from codesign.fields import replace
+    from codesign.results import placed
+
+    scenario = placed(problem, results.best)
+    up = evaluate(replace(scenario, {"cluster.accelerator.price_usd": row["value"] * 1.001}))
+    base = evaluate(scenario)
+    slope = float(jnp.log(up.usd_per_million_tokens / base.usd_per_million_tokens)) / np.log(1.001)
+    assert row["usd_per_million_tokens"] == pytest.approx(slope, abs=1e-3)
+
+
+def test_serving_search_respects_latency():
+    space = DesignSpace(plan={"tp": [8, 16], "micro_batch": [1, 2, 4, 8, 16, 32, 64]}, hardware={})
+    problem = Problem(serving(), space, Objective(maximise="tokens_per_s", minimise="", limits={"tpot_s": 0.05}))
+    frame = designs(problem, Grid(keep=20).run(problem, 0), 0)
+    best = frame.iloc[0]
+    assert best["feasible"]
+    assert best["tpot_s"] <= 0.05
+    assert (frame[frame["feasible"]]["tokens_per_s"] <= best["tokens_per_s"]).all()
+
+
+def test_place_moves_ratio_and_what_goes_along(problem: Problem):
+    scenario = problem.space.place(problem.scenario, {"hbm_to_ddr": jnp.asarray(0.25)})
+    assert float(scenario.cluster.accelerator.hbm.capacity_bytes) == pytest.approx(0.25 * 512e9)
+    assert float(scenario.cluster.accelerator.hbm.bandwidth_bytes_per_s) == pytest.approx(3.35e12 * 0.25 * 512 / 80)
+
+
+def test_coordinates_round_trip(problem: Problem):
+    values = {"up": jnp.asarray([100e9, 300e9, 900e9]), "hbm_to_ddr": jnp.asarray([0.05, 0.1, 0.4])}
+    there = problem.space.values(problem.space.coordinates(values))
+    for name in values:
+        np.testing.assert_allclose(there[name], values[name], rtol=1e-12)
+
+
+def test_non_dominated_by_brute_force():
+    points = np.random.default_rng(0).integers(0, 12, size=(60, 2)).astype(float)
+    kept = {tuple(points[i]) for i in non_dominated(points)}
+    for p in {tuple(q) for q in points}:
+        beaten = any((q[0] <= p[0] and q[1] <= p[1] and tuple(q) != p) for q in points)
+        assert (p in kept) == (not beaten)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: DesignSpace(plan={"tpp": [1]}), "did you mean"),
+        (lambda: DesignSpace(plan={"tp": []}), "non-empty"),
+        (lambda: DesignSpace(hardware={"x": Continuous(UP, 2.0, 1.0)}), "low < high"),
+        (lambda: Objective(minimise="time_s", maximise="mfu"), "exactly one"),
+        (lambda: Objective(limits={"capex_usd": -1.0}), "positive"),
+        (lambda: Optimiser("os.system"), "not known"),
+        (lambda: Optimiser("adm"), "did you mean 'adam'"),
+    ],
+)
+def test_bad_choices_are_refused_in_one_line(make, words):
+    with pytest.raises(ConfigError, match=words) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_empty_space_names_the_rule():
+    with pytest.raises(ConfigError, match="'heads' alone refuses 100%"):
+        DesignSpace(plan={"tp": [64], "pp": [1, 2]}).plans(training())
+
+
+def test_unknown_path_and_metric_are_refused():
+    with pytest.raises(ConfigError, match="bandwidth_bytes_per_s"):
+        DesignSpace(hardware={"x": Continuous(UP + "x", 1.0, 2.0)}).check(training())
+    with pytest.raises(ConfigError, match="tokens_per_s"):
+        Objective(minimise="token_per_s").check(evaluate(training()))
