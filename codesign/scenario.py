@@ -79,7 +79,10 @@ class Cluster(eqx.Module):
         if isinstance(op, ComputeOp):
             return self.accelerator.compute(op.kernel, op.number_format, op.work, op.count)
         if isinstance(op, CommOp):
-            return self.communicate(op.operation, op.axis, op.nbytes, layout) * op.count
+            wire = self.communicate(op.operation, op.axis, op.nbytes, layout) * op.count
+            if op.local is None:
+                return wire
+            return wire + self.accelerator.compute("elementwise", "vector", op.local, op.count)
         return self.host.transfer(op.nbytes) * op.count
 
 

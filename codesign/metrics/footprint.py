@@ -4,7 +4,12 @@ from jaxtyping import Array
 
 from ..scenario import Scenario
 
-OFFLOADED_BY = {"weights": "offload_weights", "activations": "offload_activations", "optimizer": "offload_optimizer"}
+OFFLOADED_BY = {
+    "weights": "offload_weights",
+    "activations": "offload_activations",
+    "optimizer": "offload_optimizer",
+    "gradients": "offload_gradients",
+}
 
 
 def memory_by_class(scenario: Scenario) -> dict[str, Array]:

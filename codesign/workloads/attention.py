@@ -41,7 +41,8 @@ class GroupedQueryAttention(AbstractAttention):
 
     Key-value heads are replicated where there are fewer than tensor ranks. `fused` computes the core in one kernel
     that never writes the score matrix ([dao2022]); otherwise scores, softmax, dropout and values are four operations
-    on a materialised matrix. `causal` 1 counts only the attended half.
+    on a materialised matrix. `causal` 1 counts only the attended half. `redo_values` False stops a selective
+    recomputation before the product with the values, whose result nothing needs.
     """
 
     heads: Float[Array, "*b"] = quantity(low=1.0)
@@ -50,6 +51,7 @@ class GroupedQueryAttention(AbstractAttention):
     causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
     fused: bool = static(default=True)
     separate_projections: bool = static(default=False)
+    redo_values: bool = static(default=True)
 
     def parameters(self, hidden: Array) -> Array:
         """Query, key, value and output projections."""
@@ -89,19 +91,23 @@ class GroupedQueryAttention(AbstractAttention):
             norm("attention_norm", shard, hidden, vectors=norm_vectors),
             *self._projections(shard, hidden, width),
             *(self._fused_core(shard) if self.fused else self._core(shard, dropout)),
-            linear("attention_out", shard, shard.tokens, width, hidden, stored_bytes=out_bytes),
+            linear(
+                "attention_out", shard, shard.tokens, width, hidden,
+                stored_bytes=out_bytes, working_bytes=out_bytes + join_bytes(shard, hidden),
+            ),
             *residual("attention", shard, hidden, dropout=dropout),
-        ]
+        ]  # fmt: skip
 
     def _projections(self, shard: Shard, hidden: Array, width: Array) -> list[BlockOp]:
         """Query, key and value: one product, or three whose input gradients are then summed."""
-        tokens, act = shard.tokens, shard.precision.bytes_of("activations")
+        tokens = shard.tokens
         kv_width = self._kv_heads(shard.layout.plan.tp) * self.head_dim
-        kept = input_bytes_kept(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        both = {"stored_bytes": kept, "working_bytes": whole}
         if not self.separate_projections:
-            return [linear("attention_qkv", shard, tokens, hidden, width + 2 * kv_width, stored_bytes=kept)]
+            return [linear("attention_qkv", shard, tokens, hidden, width + 2 * kv_width, **both)]
         return [
-            branch("attention_qkv_branch", shard, hidden, 3, sharded=False, stored_bytes=kept),
+            branch("attention_qkv_branch", shard, hidden, 3, sharded=False, **both),
             linear("attention_q", shard, tokens, hidden, width),
             linear("attention_k", shard, tokens, hidden, kv_width),
             linear("attention_v", shard, tokens, hidden, kv_width),
@@ -125,11 +131,12 @@ class GroupedQueryAttention(AbstractAttention):
 
         # q and the new k, v are kept for the backward pass; the result belongs to the output projection
         new_kv = 2 * shard.tokens * kv_heads * self.head_dim * act
+        kept = q_bytes + new_kv
         return [
             BlockOp(
                 "attention_core", "attention_decode" if shard.decode else "attention_prefill",
                 shard.precision.attention, work(1, 2, 1), work(2.5, 4, 2), None,
-                stored_bytes=q_bytes + new_kv, core=True,
+                stored_bytes=kept, working_bytes=kept, gradient_bytes=kept, core=True,
             )
         ]  # fmt: skip
 
@@ -145,44 +152,54 @@ class GroupedQueryAttention(AbstractAttention):
         matrix = batch * shard.queries * shard.keys  # score elements
         vectors = batch * (shard.queries + shard.keys) * self.head_dim
 
-        def product(name: str, stored: Array, *, to_scores: bool) -> BlockOp:
+        def product(name: str, kept: Array, whole: Array, *, to_scores: bool) -> BlockOp:
             flops = 2 * matrix * self.head_dim
             nbytes = (vectors + matrix) * act
             cols, depth = (shard.keys, self.head_dim) if to_scores else (self.head_dim, shard.keys)
             once = Work(flops, nbytes, shard.queries, cols, depth, batch)
             both = Work(2 * flops, nbytes, shard.queries, cols, depth, batch)
+            result = matrix if to_scores else batch * shard.queries * self.head_dim
             return BlockOp(
-                name, "gemm", shard.precision.compute, once, both, None, stored_bytes=stored * act, core=True
-            )
+                name, "gemm", shard.precision.compute, once, both, None, stored_bytes=kept * act,
+                working_bytes=whole * act, gradient_bytes=result * act, core=to_scores or self.redo_values,
+            )  # fmt: skip
 
         softmax = elementwise(
             "attention_softmax", matrix, forward=(5, 2 * act), backward=(8, 2 * act),
-            stored_bytes=matrix * act * (1 - redone), core=True,
+            stored_bytes=matrix * act * (1 - redone), working_bytes=matrix * act, gradient_bytes=matrix * act,
+            core=True,
         )  # fmt: skip
         masked = (1, 2 * act + 1)
         drop = elementwise(
             "attention_score_dropout", matrix, forward=masked, backward=masked,
-            stored_bytes=matrix * (1 - redone), core=True,
+            stored_bytes=matrix * (1 - redone), working_bytes=matrix, gradient_bytes=matrix * act, core=True,
         )  # fmt: skip
-        values_kept = batch * shard.keys * self.head_dim + matrix * (1 - redone)
+        values = batch * shard.keys * self.head_dim
         return [
-            product("attention_scores", vectors, to_scores=True),
+            product("attention_scores", vectors, vectors, to_scores=True),
             softmax,
             *([drop] if dropout else []),
-            product("attention_values", values_kept, to_scores=False),
+            product("attention_values", values + matrix * (1 - redone), values + matrix, to_scores=False),
         ]
 
 
-def input_bytes_kept(shard: Shard, hidden: Array, redone: Array) -> Array:
-    """Bytes of a tensor-parallel region's input kept for its weight gradients.
+def input_bytes(shard: Shard, hidden: Array, redone: Array) -> tuple[Array, Array]:
+    """Bytes of a tensor-parallel region's input (kept for its weight gradients, live while the layer is at work).
 
-    With sequence parallelism each rank keeps its own share and gathers again where `regather` says so (or the region
-    is redone anyway); without it the whole tensor is kept.
+    With sequence parallelism each rank keeps its own share, and the gathered tensor beside it unless it is gathered
+    again (`regather`, or the region is redone anyway); without it the whole tensor is kept.
     """
     layout = shard.layout
     whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    own = whole / shard.outside * layout.scattered
     again = jnp.maximum(redone, layout.regather) * layout.scattered
-    return whole * (1 - again) + whole / shard.outside * again
+    return whole * (1 - again) + own, whole + own
+
+
+def join_bytes(shard: Shard, hidden: Array) -> Array:
+    """Bytes of the buffer in which the ranks' partial results are reduced, alive while the layer is at work."""
+    whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    return jnp.where(shard.layout.plan.tp > 1, whole / shard.outside, 0.0)
 
 
 class LatentAttention(AbstractAttention):
@@ -236,13 +253,14 @@ class LatentAttention(AbstractAttention):
         query = heads * (self.nope_dim + self.rope_dim)
         latent = self.kv_rank + self.rope_dim
         q_in = jnp.where(self.q_rank > 0, self.q_rank, hidden)
-        kept = input_bytes_kept(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
         expanded = heads * (self.nope_dim + self.value_dim)
         sharded = tokens * hidden * act / shard.outside
         return [
             branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("attention_norm", shard, hidden, vectors=norm_vectors),
-            linear("attention_down", shard, tokens, hidden, self.q_rank + latent, stored_bytes=kept),
+            linear("attention_down", shard, tokens, hidden, self.q_rank + latent,
+                   stored_bytes=kept, working_bytes=whole),
             linear("attention_q_up", shard, tokens, q_in, query, stored_bytes=tokens * self.q_rank * act),
             linear("attention_kv_up", shard, tokens, self.kv_rank, expanded, stored_bytes=tokens * latent * act),
             self._core(shard, heads),
@@ -275,5 +293,5 @@ class LatentAttention(AbstractAttention):
         kind = "mla_decode" if shard.decode else "mla_prefill"
         return BlockOp(
             "attention_core", kind, shard.precision.attention, work(1, 1), work(2.5, 2), None,
-            stored_bytes=stored, core=True,
+            stored_bytes=stored, working_bytes=stored, gradient_bytes=stored, core=True,
         )  # fmt: skip

@@ -15,25 +15,32 @@ from .plan import Layout
 
 
 class Precision(eqx.Module):
-    """Number format of each class of tensor, and of the arithmetic."""
+    """Number format of each class of tensor, and of the arithmetic.
+
+    `gradient_buffer` is the format in which one layer's whole gradients are computed before they join the (sharded)
+    rest; "none": they are computed in place.
+    """
 
     compute: str = static(default="bf16")
     weights: str = static(default="bf16")
     activations: str = static(default="bf16")
     gradients: str = static(default="fp32")
+    gradient_buffer: str = static(default="none")
     kv_cache: str = static(default="bf16")
     attention: str = static(default="bf16")
     dispatch: str = static(default="bf16")
 
     def bytes_of(self, tensor: str) -> float:
         """Bytes per element of a class of tensor."""
-        return BYTES[getattr(self, tensor)]
+        number_format = getattr(self, tensor)
+        return 0.0 if (tensor, number_format) == ("gradient_buffer", "none") else BYTES[number_format]
 
 
 class Shard(eqx.Module):
     """The tokens one device works on, and how the layout cuts them.
 
-    sequences x queries new tokens, each sequence attending `keys` tokens (itself included).
+    sequences x queries new tokens, each sequence attending `keys` tokens (itself included). `staged` adds a pass over
+    local memory to each tensor-parallel collective (see `staging`).
     """
 
     layout: Layout
@@ -42,6 +49,7 @@ class Shard(eqx.Module):
     queries: Float[Array, "*b"] = quantity()
     keys: Float[Array, "*b"] = quantity()
     decode: bool = static(default=False)
+    staged: bool = static(default=False)
 
     @property
     def tokens(self) -> Array:
@@ -58,7 +66,9 @@ class BlockOp(eqx.Module):
     """One forward operation of a layer with its backward, weights and what it keeps for the backward pass.
 
     `per_layer` is how often an average layer runs it; `core` marks the attention core, redone under selective
-    recomputation; `expert` marks weights that are divided over expert-parallel ranks. Bytes are per micro-batch.
+    recomputation; `expert` marks weights that are divided over expert-parallel ranks. Bytes are per micro-batch:
+    `stored_bytes` live from the forward to the backward pass, `working_bytes` while the layer is at work and nothing of
+    it has been dropped (at least the former), `gradient_bytes` is the gradient that its backward hands on.
     """
 
     name: str = static()
@@ -70,13 +80,14 @@ class BlockOp(eqx.Module):
     weights: Float[Array, "*b"] = quantity(default=0.0)
     stored_bytes: Float[Array, "*b"] = quantity(default=0.0)
     working_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    gradient_bytes: Float[Array, "*b"] = quantity(default=0.0)
     per_layer: Float[Array, "*b"] = quantity(default=1.0)
     core: bool = static(default=False)
     expert: bool = static(default=False)
 
 
 class BlockComm(eqx.Module):
-    """One communication of a layer: how many times in forward, backward and recomputation."""
+    """One communication of a layer: how many times in forward, backward and recomputation, and its local work."""
 
     name: str = static()
     operation: str = static()
@@ -86,10 +97,18 @@ class BlockComm(eqx.Module):
     backward: Float[Array, "*b"] = quantity(default=0.0)
     recompute: Float[Array, "*b"] = quantity(default=0.0)
     per_layer: Float[Array, "*b"] = quantity(default=1.0)
+    local: Work | None = None
 
 
 def linear(
-    name: str, shard: Shard, rows: Array, depth: Array, cols: Array, *, stored_bytes: Array | float = 0.0
+    name: str,
+    shard: Shard,
+    rows: Array,
+    depth: Array,
+    cols: Array,
+    *,
+    stored_bytes: Array | float = 0.0,
+    working_bytes: Array | float | None = None,
 ) -> BlockOp:
     """[rows, depth] x [depth, cols]: 2 rows depth cols FLOPs forward, the same for each gradient."""
     act, weight = shard.precision.bytes_of("activations"), shard.precision.bytes_of("weights")
@@ -104,6 +123,8 @@ def linear(
         grad_weight=Work(flops, nbytes, depth, cols, rows),
         weights=depth * cols,
         stored_bytes=stored_bytes,
+        working_bytes=stored_bytes if working_bytes is None else working_bytes,
+        gradient_bytes=rows * cols * act,
     )
 
 
@@ -117,6 +138,8 @@ def elementwise(
     extra_bytes: Array | float = 0.0,
     weights: Array | float = 0.0,
     stored_bytes: Array | float = 0.0,
+    working_bytes: Array | float | None = None,
+    gradient_bytes: Array | float = 0.0,
     core: bool = False,
 ) -> BlockOp:
     """An operation that touches every element a few times.
@@ -139,6 +162,8 @@ def elementwise(
         grad_weight=work(weight_gradient),
         weights=jnp.asarray(weights, dtype=float),
         stored_bytes=jnp.asarray(stored_bytes, dtype=float),
+        working_bytes=jnp.asarray(stored_bytes if working_bytes is None else working_bytes, dtype=float),
+        gradient_bytes=jnp.asarray(gradient_bytes, dtype=float),
         core=core,
     )
 
@@ -150,33 +175,52 @@ def norm(name: str, shard: Shard, hidden: Array, *, vectors: float = 2.0) -> Blo
     """
     act = shard.precision.bytes_of("activations")
     pass_bytes = 2 * act
+    elements = shard.tokens * hidden / shard.outside
     return elementwise(
         name,
-        shard.tokens * hidden / shard.outside,
+        elements,
         forward=(9, pass_bytes),
         backward=(14, pass_bytes),
         weight_gradient=(7, pass_bytes),
         extra_bytes=vectors * hidden * act,
         weights=vectors * hidden,
+        gradient_bytes=elements * act,
     )
 
 
-def branch(name: str, shard: Shard, hidden: Array, users: int, *, sharded: bool, stored_bytes: Array) -> BlockOp:
+def branch(
+    name: str,
+    shard: Shard,
+    hidden: Array,
+    users: int,
+    *,
+    sharded: bool,
+    stored_bytes: Array,
+    working_bytes: Array | None = None,
+) -> BlockOp:
     """A tensor read by several operations: free forward, their gradients are summed backward."""
     act = shard.precision.bytes_of("activations")
     elements = shard.tokens * hidden / (shard.outside if sharded else 1.0)
-    return elementwise(name, elements, forward=(0, 0), backward=(users, (users + 1) * act), stored_bytes=stored_bytes)
+    return elementwise(
+        name, elements, forward=(0, 0), backward=(users, (users + 1) * act),
+        stored_bytes=stored_bytes, working_bytes=working_bytes, gradient_bytes=elements * act,
+    )  # fmt: skip
 
 
 def residual(name: str, shard: Shard, hidden: Array, *, dropout: bool) -> list[BlockOp]:
     """Dropout (one byte of mask an element) where the model trains with it, then the residual addition."""
     act = shard.precision.bytes_of("activations")
     elements = shard.tokens * hidden / shard.outside
-    add = elementwise(f"{name}_residual", elements, forward=(1, 3 * act), backward=(2, 3 * act))
+    gradient = elements * act
+    add = elementwise(
+        f"{name}_residual", elements, forward=(1, 3 * act), backward=(2, 3 * act), gradient_bytes=gradient
+    )
     if not dropout:
         return [add]
     masked = (1, 2 * act + 1)
-    drop = elementwise(f"{name}_dropout", elements, forward=masked, backward=masked, stored_bytes=elements)
+    drop = elementwise(
+        f"{name}_dropout", elements, forward=masked, backward=masked, stored_bytes=elements, gradient_bytes=gradient
+    )
     return [drop, add]
 
 
@@ -188,10 +232,26 @@ def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Arra
     """
     layout = shard.layout
     volume = shard.tokens * hidden * shard.precision.bytes_of("activations")
-    scattered = layout.scattered
-    full = layout.full
+    sharded, full = layout.scattered, layout.full
+    counts = {
+        "all_reduce": (1 - sharded, 1 - sharded, full * (1 - sharded)),
+        "all_gather": (sharded, sharded, again * sharded),
+        "reduce_scatter": (sharded, sharded, full * sharded),
+    }
     return [
-        BlockComm(f"{name}_tp", "all_reduce", "tp", volume, 1 - scattered, 1 - scattered, full * (1 - scattered)),
-        BlockComm(f"{name}_tp", "all_gather", "tp", volume, scattered, scattered, again * scattered),
-        BlockComm(f"{name}_tp", "reduce_scatter", "tp", volume, scattered, scattered, full * scattered),
+        BlockComm(f"{name}_tp", operation, "tp", volume, *times, local=staging(operation, shard, hidden))
+        for operation, times in counts.items()
     ]
+
+
+def staging(operation: str, shard: Shard, hidden: Array) -> Work | None:
+    """Local work of a tensor-parallel collective that does not run beside its wire time, where the shard is `staged`.
+
+    The buffer is read and written once; a reduction adds N h (t-1)/t elements. Source: [isaev2023].
+    """
+    if not shard.staged:
+        return None
+    tp, elements = shard.layout.plan.tp, shard.tokens * hidden
+    adds = jnp.asarray(0.0) if operation == "all_gather" else elements * (tp - 1) / tp
+    nbytes = jnp.where(tp > 1, 2 * elements * shard.precision.bytes_of("activations"), 0.0)
+    return Work(adds, nbytes)

@@ -1,16 +1,19 @@
 """Feed-forward sub-layers: dense (GELU or SwiGLU) and mixtures of experts."""
 
 import abc
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static, switch
+from ..fields import quantity, switch
 from ..hardware import Work
-from ..smooth import at_least
-from .attention import input_bytes_kept
+from ..smooth import at_least, ratio
+from .attention import input_bytes, join_bytes
 from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
+
+Scaled = TypeVar("Scaled", BlockOp, BlockComm)
 
 
 class AbstractFeedForward(eqx.Module):
@@ -33,36 +36,43 @@ class AbstractFeedForward(eqx.Module):
         """Weights of an average layer that one token uses."""
 
 
-def _scale(op: BlockOp, per_layer: Array) -> BlockOp:
+def _scale(op: Scaled, per_layer: Array) -> Scaled:
     return eqx.tree_at(lambda o: o.per_layer, op, op.per_layer * per_layer)
 
 
 def mlp(
-    shard: Shard, hidden: Array, width: Array, gated: Array, kept: Array, *, fused: bool, name: str
+    shard: Shard, hidden: Array, width: Array, gated: Array, inputs: tuple[Array, Array], *, fused: Array, name: str
 ) -> list[BlockOp]:
-    """Up-projection (twice as wide where gated), activation, down-projection. `width` is this rank's share."""
+    """Up-projection (twice as wide where gated), activation, down-projection. `width` is this rank's share.
+
+    inputs: bytes of the input that are kept for the backward pass, and while the layer is at work.
+    """
     act, tokens = shard.precision.bytes_of("activations"), shard.tokens
     inner = tokens * width
-    stored = 0.0 if fused else inner * (1 + gated) * act
+    stored = (1 - fused) * inner * (1 + gated) * act
+    kept, whole = inputs
     return [
-        linear(f"{name}_up", shard, tokens, hidden, width * (1 + gated), stored_bytes=kept),
+        linear(f"{name}_up", shard, tokens, hidden, width * (1 + gated), stored_bytes=kept, working_bytes=whole),
         elementwise(
             f"{name}_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
-            stored_bytes=stored, extra_bytes=inner * gated * act,
+            stored_bytes=stored, gradient_bytes=stored, extra_bytes=inner * gated * act,
         ),
-        linear(f"{name}_down", shard, tokens, width, hidden, stored_bytes=inner * act),
+        linear(
+            f"{name}_down", shard, tokens, width, hidden,
+            stored_bytes=inner * act, working_bytes=inner * act + join_bytes(shard, hidden),
+        ),
     ]  # fmt: skip
 
 
 class DenseFeedForward(AbstractFeedForward):
     """Two matrices and an activation (GELU, gated 0), or three with a gate (SwiGLU, gated 1).
 
-    `fused_activation` recomputes the activation function's input from nothing kept (a fused kernel).
+    `fused_activation` 1 keeps nothing for the activation function's backward (a fused kernel redoes it).
     """
 
     width: Float[Array, "*b"] = quantity(low=1.0, doc="intermediate size")
     gated: Float[Array, "*b"] = switch(default=0.0)
-    fused_activation: bool = static(default=False)
+    fused_activation: Float[Array, "*b"] = switch(default=0.0)
 
     def parameters(self, hidden: Array, layers: Array) -> Array:
         """Up, gate and down."""
@@ -80,13 +90,13 @@ class DenseFeedForward(AbstractFeedForward):
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, two or three products, activation, residual."""
         act = shard.precision.bytes_of("activations")
-        kept = input_bytes_kept(shard, hidden, shard.layout.full)
+        inputs = input_bytes(shard, hidden, shard.layout.full)
         sharded = shard.tokens * hidden * act / shard.outside
         width = self.width / shard.layout.plan.tp
         return [
             branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("mlp_norm", shard, hidden, vectors=norm_vectors),
-            *mlp(shard, hidden, width, self.gated, kept, fused=self.fused_activation, name="mlp"),
+            *mlp(shard, hidden, width, self.gated, inputs, fused=self.fused_activation, name="mlp"),
             *residual("mlp", shard, hidden, dropout=dropout),
         ]
 
@@ -95,7 +105,9 @@ class MixtureOfExperts(AbstractFeedForward):
     """`experts` feed-forward networks of which each token visits `top_k`, plus shared ones that all visit.
 
     The first `dense_layers` layers are dense with `dense_width`. Experts are divided over the expert-parallel ranks
-    and each expert over the tensor ranks. `imbalance` is the most loaded rank's tokens over the mean.
+    and each expert over the tensor ranks: a rank dispatches its share of the token copies, and those that reach a
+    tensor group are gathered there (with ep 1 nothing is dispatched, and the tokens are gathered as in a dense layer).
+    `imbalance` is the most loaded rank's tokens over the mean.
 
     Assumes: tokens spread evenly but for `imbalance`; the expected number of distinct experts touched by few tokens.
     Source: [fedus2022]; shared experts [dai2024].
@@ -111,7 +123,7 @@ class MixtureOfExperts(AbstractFeedForward):
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
 
     def _dense_share(self, layers: Array) -> Array:
-        return self.dense_layers / layers
+        return ratio(self.dense_layers, layers)
 
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
         matrices = hidden * (2 + self.gated)
@@ -131,33 +143,44 @@ class MixtureOfExperts(AbstractFeedForward):
         """Tensor-parallel joins, dispatch to the experts and combination of their results."""
         layout = shard.layout
         again = jnp.maximum(layout.full, layout.regather)
-        volume = shard.tokens * self.top_k * hidden * self.imbalance / layout.plan.tp
-        sparse = 1 - self._dense_share(layers)
-        dispatch = volume * shard.precision.bytes_of("dispatch")
-        combine = volume * shard.precision.bytes_of("activations")
+        act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
+        copies = shard.tokens * self.top_k * hidden * self.imbalance
+        dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
+        apart = sparse * jnp.where(layout.plan.ep > 1, 1.0, 0.0)  # layers whose experts work on token copies alone
+        alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
+        whole = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
+        joins = [_scale(comm, 1 - alone) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
+        tp = layout.plan.tp
         return [
-            *tensor_parallel_comms("mlp", shard, hidden, again=again),
-            BlockComm("moe_dispatch", "all_to_all", "ep", dispatch, 1.0, 1.0, layout.full, sparse),
-            BlockComm("moe_combine", "all_to_all", "ep", combine, 1.0, 1.0, layout.full, sparse),
+            *joins,
+            BlockComm("moe_dispatch", "all_to_all", "ep", dispatch / tp, 1.0, 1.0, layout.full, sparse),
+            BlockComm("moe_dispatch_tp", "all_gather", "tp", dispatch, 1.0, 1.0, again, apart),
+            BlockComm("moe_combine_tp", "reduce_scatter", "tp", combine, 1.0, 1.0, layout.full, apart),
+            BlockComm("moe_combine", "all_to_all", "ep", combine / tp, 1.0, 1.0, layout.full, sparse),
+            BlockComm("mlp_tp", "all_gather", "tp", shard.tokens * hidden * act, 1.0, 1.0, layout.full, whole),
         ]
 
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
         layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
         dense = self._dense_share(layers)
-        kept = input_bytes_kept(shard, hidden, layout.full)
+        kept, whole = input_bytes(shard, hidden, layout.full)
+        nothing = (jnp.zeros_like(kept), jnp.zeros_like(kept))  # the input is counted with the router
+        never = jnp.asarray(0.0)
         sharded = tokens * hidden * act / shard.outside
+        some = jnp.where(self.shared_experts > 0, 1.0, 0.0)
         shared_width = self.shared_experts * self.expert_width / layout.plan.tp
-        shared = mlp(shard, hidden, shared_width, self.gated, 0.0 * kept, fused=False, name="moe_shared")
-        dense_ops = mlp(
-            shard, hidden, self.dense_width / layout.plan.tp, self.gated, 0.0 * kept, fused=False, name="mlp"
+        shared = mlp(shard, hidden, shared_width, self.gated, nothing, fused=never, name="moe_shared")
+        dense_width = self.dense_width / layout.plan.tp
+        dense_ops = mlp(shard, hidden, dense_width, self.gated, (kept, whole), fused=never, name="mlp")
+        router = linear(
+            "moe_router", shard, tokens / shard.outside, hidden, self.experts, stored_bytes=kept, working_bytes=whole
         )
-        router = linear("moe_router", shard, tokens / shard.outside, hidden, self.experts, stored_bytes=kept)
         return [
             branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("mlp_norm", shard, hidden, vectors=norm_vectors),
             _scale(router, 1 - dense),
-            *[_scale(op, 1 - dense) for op in shared],
+            *[_scale(op, some * (1 - dense)) for op in shared],
             *[_scale(op, 1 - dense) for op in self._routed(shard, hidden)],
             *[_scale(op, dense) for op in dense_ops],
             *residual("mlp", shard, hidden, dropout=dropout),
@@ -177,15 +200,17 @@ class MixtureOfExperts(AbstractFeedForward):
             work = Work(flops, nbytes, rows / local, cols, depth, local, touched)
             return BlockOp(
                 name, "moe_gemm", shard.precision.compute, work, work, work,
-                weights=local * depth * cols, stored_bytes=rows * depth * act, expert=True,
+                weights=local * depth * cols, stored_bytes=rows * depth * act, working_bytes=rows * depth * act,
+                gradient_bytes=rows * cols * act, expert=True,
             )  # fmt: skip
 
         inner = rows * width
+        kept = inner * (1 + self.gated) * act
         return [
             grouped("moe_up", hidden, width * (1 + self.gated)),
             elementwise(
                 "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
-                stored_bytes=inner * (1 + self.gated) * act, extra_bytes=inner * self.gated * act,
+                stored_bytes=kept, gradient_bytes=kept, extra_bytes=inner * self.gated * act,
             ),
             grouped("moe_down", width, hidden),
         ]  # fmt: skip

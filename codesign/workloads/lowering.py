@@ -42,10 +42,13 @@ def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op
 def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> list[Op]:
     """Communication of the given phases."""
     return [
-        CommOp(comm.name, comm.operation, comm.axis, phase, comm.nbytes, times * comm.per_layer * getattr(comm, phase))
+        CommOp(
+            comm.name, comm.operation, comm.axis, phase, comm.nbytes,
+            times * comm.per_layer * getattr(comm, phase), comm.local,
+        )
         for comm in comms
         for phase in phases
-    ]
+    ]  # fmt: skip
 
 
 def weights_held(block: list[BlockOp], times: Array, *, expert: bool) -> Array:
@@ -54,6 +57,14 @@ def weights_held(block: list[BlockOp], times: Array, *, expert: bool) -> Array:
     for op in block:
         if op.expert == expert:
             total = total + op.weights * op.per_layer * times
+    return total
+
+
+def layer_bytes(block: list[BlockOp], kind: str) -> Array:
+    """Sum of stored, working or gradient bytes over an average layer."""
+    total = jnp.asarray(0.0)
+    for op in block:
+        total = total + getattr(op, kind) * op.per_layer
     return total
 
 

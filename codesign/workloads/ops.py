@@ -28,7 +28,7 @@ class ComputeOp(eqx.Module):
 
 
 class CommOp(eqx.Module):
-    """`count` collective operations among the members of a mesh axis."""
+    """`count` collective operations among the members of a mesh axis, each with its own `local` work."""
 
     name: str = static()
     operation: str = static()
@@ -36,6 +36,7 @@ class CommOp(eqx.Module):
     phase: str = static()
     nbytes: Float[Array, "*b"] = quantity()
     count: Float[Array, "*b"] = quantity()
+    local: Work | None = None
 
 
 class TransferOp(eqx.Module):

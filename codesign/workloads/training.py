@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..cost import partly_hidden_s
-from ..fields import quantity
+from ..fields import quantity, static
 from ..hardware import Work
-from ..smooth import at_least, at_most, ceil
+from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .blocks import BlockOp, Precision, Shard
-from .lowering import backward_ops, comm_ops, forward_ops, indivisible, recompute_ops, weights_held
+from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import CommOp, ComputeOp, Op, TransferOp
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
@@ -21,18 +21,22 @@ class Adam(eqx.Module):
     """Adam with a master copy: state, traffic and arithmetic per parameter.
 
     12 bytes of state are an fp32 master copy and two fp32 moments; a step reads gradient and state and writes state
-    and the working copy.
+    and the working copy. `fused` updates all weights in one launch, else each weight tensor has its own.
     """
 
     state_bytes: Float[Array, "*b"] = quantity(default=12.0)
     traffic_bytes: Float[Array, "*b"] = quantity(default=30.0)
     flops: Float[Array, "*b"] = quantity(default=11.0)
+    fused: bool = static(default=True)
 
 
 class Training(AbstractWorkload):
     """One optimiser step over `global_batch` sequences of `sequence` tokens.
 
     `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel.
+    `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
+    gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
+    `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
     """
 
     model: Transformer
@@ -42,6 +46,9 @@ class Training(AbstractWorkload):
     optimizer: Adam = Adam()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    staged_collectives: bool = static(default=False)
+    release_gradients: bool = static(default=True)
+    forward_only: bool = static(default=False)
 
     def micro_batches(self, layout: Layout) -> Array:
         """Micro-batches each pipeline runs in one step."""
@@ -53,7 +60,11 @@ class Training(AbstractWorkload):
 
     def model_flops_per_step(self) -> Array:
         """Forward and both gradients of one step, nothing recomputed: the numerator of MFU."""
-        return 3 * self.tokens_per_step() * self.model.forward_flops_per_token(self._attended())
+        return (
+            (1 if self.forward_only else 3)
+            * self.tokens_per_step()
+            * self.model.forward_flops_per_token(self._attended())
+        )
 
     def _attended(self) -> Array:
         causal = getattr(self.model.attention, "causal", jnp.asarray(1.0))
@@ -66,7 +77,8 @@ class Training(AbstractWorkload):
     def shard(self, layout: Layout) -> Shard:
         """One micro-batch on one device."""
         plan = layout.plan
-        return Shard(layout, self.precision, plan.micro_batch, self.sequence / plan.cp, self.sequence)
+        queries = self.sequence / plan.cp
+        return Shard(layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.staged_collectives)
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -77,27 +89,41 @@ class Training(AbstractWorkload):
         shard, layers = self.shard(layout), self.layers_per_stage(layout)
         block, comms = self.model.layer_ops(shard), self.model.layer_comms(shard)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
-        return (
+        phases = ("forward",) if self.forward_only else ("forward", "backward", "recompute")
+        forward = (
             *forward_ops(block, layers),
             *forward_ops(head, once, edge=True),
+            *comm_ops(comms, layers, phases),
+            *self._sends(shard, phases),
+        )
+        if self.forward_only:
+            return forward
+        return (
+            *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
             *recompute_ops(block, layers, layout),
-            *comm_ops(comms, layers, ("forward", "backward", "recompute")),
-            *self._sends(shard),
             *self._data_parallel(layout, block, layers),
             *self._optimizer(layout, block, layers),
             *self._transfers(layout, block, layers),
         )
 
-    def _sends(self, shard: Shard) -> list[Op]:
-        """Activations forward and gradients backward across each stage boundary, once per model chunk."""
+    def _sends(self, shard: Shard, phases: tuple[str, ...]) -> list[Op]:
+        """Activations forward and gradients backward across each stage boundary, once per model chunk.
+
+        A message that was cut over the tensor ranks only to be sent is gathered where it arrives.
+        """
         layout = shard.layout
         whole = shard.tokens * self.model.hidden * shard.precision.bytes_of("activations")
         scattered = jnp.maximum(layout.scattered, layout.plan.scatter_sends)
         nbytes = whole / (1 + scattered * (layout.plan.tp - 1))
         chunks = layout.plan.virtual_stages
-        return [CommOp("stage_send", "send", "pp", phase, nbytes, chunks) for phase in ("forward", "backward")]
+        gathers = jnp.where(layout.plan.pp > 1, chunks * (scattered - layout.scattered), 0.0)
+        ops: list[Op] = []
+        for phase in phases[:2]:
+            ops.append(CommOp("stage_send", "send", "pp", phase, nbytes, chunks))
+            ops.append(CommOp("stage_gather", "all_gather", "tp", phase, whole, gathers))
+        return ops
 
     def _held(self, layout: Layout, block: list[BlockOp], layers: Array) -> tuple[Array, Array]:
         """(ordinary, expert) weights of one device, the embedding with the first stage."""
@@ -110,10 +136,12 @@ class Training(AbstractWorkload):
         """Gradient reduction and parameter gathering of each ZeRO stage.
 
         0: one all-reduce; 1: reduce-scatter of gradients and all-gather of parameters once a step; 2: the
-        reduce-scatter after every micro-batch; 3: parameters gathered before every forward and backward as well.
+        reduce-scatter after every micro-batch (or once, where the plan does not `reduce_often`); 3: parameters gathered
+        before every forward and backward as well.
         Source: [rajbhandari2020] section 7.
         """
         stage = [at_most(at_least(layout.plan.zero - s, 0.0), 1.0) for s in range(3)]
+        often = stage[1] * layout.plan.reduce_often
         gradient, weight = self.precision.bytes_of("gradients"), self.precision.bytes_of("weights")
         ops: list[Op] = []
         for axis, held in zip(("data", "expert_data"), self._held(layout, block, layers), strict=True):
@@ -122,8 +150,8 @@ class Training(AbstractWorkload):
             grads, params = held * gradient, held * weight
             ops += [
                 CommOp("gradient_sync", "all_reduce", axis, "gradients", grads, 1 - stage[0]),
-                CommOp("gradient_sync", "reduce_scatter", axis, "gradients", grads, stage[0] - stage[1]),
-                CommOp("gradient_sync", "reduce_scatter", axis, "backward", grads, stage[1]),
+                CommOp("gradient_sync", "reduce_scatter", axis, "gradients", grads, stage[0] - often),
+                CommOp("gradient_sync", "reduce_scatter", axis, "backward", grads, often),
                 CommOp("parameter_gather", "all_gather", axis, "parameters", params, stage[0] - stage[2]),
                 CommOp("parameter_gather", "all_gather", axis, "forward", params, stage[2]),
                 CommOp("parameter_gather", "all_gather", axis, "backward", params, stage[2]),
@@ -132,54 +160,84 @@ class Training(AbstractWorkload):
 
     def _optimizer(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
         """The update of the share of the weights that this device owns."""
+
+        def update(owned: Array, times: Array) -> Op:
+            work = Work(owned * self.optimizer.flops, owned * self.optimizer.traffic_bytes)
+            return ComputeOp("optimizer", "optimizer", "vector", "optimizer", work, times)
+
+        def owned(op: BlockOp) -> Array:
+            return op.weights / (layout.expert_shards(1) if op.expert else layout.shards(1))
+
         ordinary, expert = self._held(layout, block, layers)
-        owned = ordinary / layout.shards(1) + expert / layout.expert_shards(1)
-        work = Work(owned * self.optimizer.flops, owned * self.optimizer.traffic_bytes)
-        return [ComputeOp("optimizer", "optimizer", "vector", "optimizer", work, jnp.asarray(1.0))]
+        if self.optimizer.fused:
+            whole = ordinary / layout.shards(1) + expert / layout.expert_shards(1)
+            return [update(whole, jnp.asarray(1.0))]
+        table = ordinary - weights_held(block, layers, expert=False)
+        tensors = [op for op in block if op.grad_weight is not None]
+        return [
+            update(table / layout.shards(1), jnp.asarray(1.0)),
+            *[update(owned(op), layers * op.per_layer) for op in tensors],
+        ]
 
     def _transfers(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
-        """Traffic to the second tier: weights in for each pass, activations out and in, optimiser state in and out."""
+        """Traffic to the second tier: weights in for each pass, activations out and in, optimiser state in and out.
+
+        The link carries both directions at once: weights come in while activations go out.
+        """
         plan, held = layout.plan, self.footprint(layout)
         weights = held["weights"][0] * plan.offload_weights
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
         state = (held["optimizer"][0]) * plan.offload_optimizer
+        out = held["gradients"][0] * plan.offload_gradients
         once = jnp.asarray(1.0)
         return [
-            TransferOp("offload_weights", "forward", weights, once),
-            TransferOp("offload_weights", "backward", weights, once),
-            TransferOp("offload_activations", "forward", stored, once),
-            TransferOp("offload_activations", "backward", stored, once),
-            TransferOp("offload_optimizer", "optimizer", 2 * state, once),
+            TransferOp("offload_forward", "forward", at_least(weights, stored), once),
+            TransferOp("offload_backward", "backward", weights + stored, once),
+            TransferOp("offload_optimizer", "optimizer", state + at_least(state, out), once),
         ]
+
+    def bubbles(self, layout: Layout) -> Array:
+        """Idle time of the fullest stage, in passes of a micro-batch through it.
+
+        (p-1)/v to fill and drain the pipeline, less where other stages hold fewer layers; an interleaved schedule works
+        on p micro-batches at a time and waits where they do not divide. Source: [narayanan2021] section 2.2.
+        """
+        pp, v, m = layout.plan.pp, layout.plan.virtual_stages, self.micro_batches(layout)
+        layers = self.layers_per_stage(layout)
+        missing = ratio(pp * layers - self.model.layers, layers)
+        waiting = jnp.where(pp > 1, pp * ceil(m / pp) - m, 0.0)
+        return (pp - 1 - missing + (v - 1) * waiting) / v
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """A 1F1B pipeline of m micro-batches over p stages and v model chunks each.
 
-        T = (m + (p-1)/v) (forward + recompute + backward of one stage) + m (head) + optimiser + overhead, where the
-        last backward hides the gradient exchange and the first forward the parameter gathering.
-        Source: [narayanan2021] section 2.2; the bubble is (p-1)/v micro-batches.
+        T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimiser + overhead, where the
+        first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
+        behind one micro-batch, of earlier chunks behind the p that are interleaved; the first layer's gradients come
+        last and stay exposed.
         """
-        plan, m = layout.plan, self.micro_batches(layout)
-        bubbles = (plan.pp - 1) / plan.virtual_stages
+        plan, m, bubbles = layout.plan, self.micro_batches(layout), self.bubbles(layout)
         passes = {f: one_pass(priced, f, plan, self.kernel_slowdown) for f in ("forward", "recompute", "backward")}
         sync = total(priced, "gradients", CommOp)
         gather = total(priced, "parameters", CommOp)
-        forward, backward = passes["forward"].busy_s, passes["backward"].busy_s
-        last = partly_hidden_s(backward, sync.time_s, plan.dp_overlap)
+        forward, backward = passes["forward"].busy_s, passes["backward"].busy_s + passes["recompute"].busy_s
+        covers = (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
+        late = 1 / at_least(self.layers_per_stage(layout), 1.0)
+        last = partly_hidden_s(covers * backward, (1 - late) * sync.time_s, plan.dp_overlap) + late * sync.time_s
         first = partly_hidden_s(forward, gather.time_s, plan.dp_overlap)
         update, state = total(priced, "optimizer", ComputeOp), total(priced, "optimizer", TransferOp)
         step = partly_hidden_s(update.time_s * self.kernel_slowdown, state.time_s, plan.offload_overlap)
 
-        stage = forward + backward + passes["recompute"].busy_s
         edge = m * (passes["forward"].edge_s + passes["backward"].edge_s)
-        repeated = (m + bubbles - 1) * (forward + backward) + (m + bubbles) * passes["recompute"].busy_s
+        repeated = (m + bubbles - 1) * forward + (m + bubbles - covers) * backward
         time = repeated + last + first + edge + step + self.step_overhead_s
 
         breakdown = {name: m * part.compute_s for name, part in passes.items()}
         for axis in passes["forward"].exposed_s:
             breakdown[axis] = sum(m * part.exposed_s[axis] for part in passes.values())
-        breakdown["dp"] = breakdown["dp"] + (last - backward) + (first - forward)
-        breakdown |= {"head": edge, "bubble": bubbles * stage, "overhead": self.step_overhead_s + 0 * time}
+        breakdown["dp"] = breakdown["dp"] + (last - covers * backward) + (first - forward)
+        bubble = bubbles * (forward + backward)
+        breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
         breakdown["optimizer"] = update.time_s * self.kernel_slowdown
         breakdown["offload"] = breakdown["offload"] + step - update.time_s * self.kernel_slowdown
         energy = m * sum(part.energy_j for part in passes.values())
@@ -189,12 +247,9 @@ class Training(AbstractWorkload):
 
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
         """Bytes a layer keeps of one micro-batch between forward and backward; only its input under full."""
-        kept = jnp.asarray(0.0)
-        for op in block:
-            kept = kept + op.stored_bytes * op.per_layer
-        shard = self.shard(layout)
-        entry = shard.tokens * self.model.hidden * self.precision.bytes_of("activations") / shard.outside
-        return kept * (1 - layout.full) + entry * layout.full
+        entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
+        own = 1 + layout.scattered * layout.plan.shard_checkpoints * (layout.plan.tp - 1)
+        return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
 
     def in_flight(self, layout: Layout) -> Array:
         """Micro-batches whose activations the first stage holds: 1F1B, a little more when interleaved.
@@ -206,32 +261,50 @@ class Training(AbstractWorkload):
         return at_most(pp + extra, self.micro_batches(layout))
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, gradients, optimiser state, activations, and one layer's working set."""
-        shard, layers = self.shard(layout), self.layers_per_stage(layout)
+        """Weights, gradients, optimiser state, activations, and the working set of the layer that is at work."""
+        shard, layers = self.shard(layout), at_least(self.layers_per_stage(layout), 1.0)
         block = self.model.layer_ops(shard)
         ordinary, expert = self._held(layout, block, layers)
-        two_layers = at_most(2 / at_least(layers, 1.0), 1.0)
+        two_layers = at_most(2 / layers, 1.0)
 
         def sharded(stage: int) -> Array:
             return ordinary / layout.shards(stage) + expert / layout.expert_shards(stage)
 
         weights = sharded(3) * self.precision.bytes_of("weights")
-        gradients = sharded(2) * self.precision.bytes_of("gradients")
+        gathered = (ordinary + expert - sharded(3)) * two_layers * self.precision.bytes_of("weights")
+        logits = shard.tokens * self.model.vocab / layout.plan.tp * 6.0
+        if self.forward_only:
+            working = layer_bytes(block, "working_bytes") + gathered + logits
+            return {"weights": (weights, weights * two_layers), "working": (working, working)}
         state = sharded(1) * self.optimizer.state_bytes
         stored = self._stored_per_layer(layout, block)
         activations = stored * layers * self.in_flight(layout)
-        gathered = (ordinary + expert - sharded(3)) * two_layers * self.precision.bytes_of("weights")
-        whole_layer = jnp.asarray(0.0)
-        for op in block:
-            whole_layer = whole_layer + op.working_bytes * op.per_layer
-        logits = shard.tokens * self.model.vocab / layout.plan.tp * 6.0
+        working = self._working_set(layout, block) + gathered + logits
         return {
             "weights": (weights, weights * two_layers),
-            "gradients": (gradients, gradients),
+            "gradients": self._gradients(ordinary + expert, sharded(2), layers),
             "optimizer": (state, state * two_layers),
             "activations": (activations, 2 * stored),
-            "working": (whole_layer + gathered + logits, whole_layer + gathered + logits),
+            "working": (working, working),
         }
+
+    def _gradients(self, whole: Array, owned: Array, layers: Array) -> tuple[Array, Array]:
+        """(all, what stays near) of the gradients: one layer's in a buffer of their own format if there is one."""
+        kept, layer = owned * self.precision.bytes_of("gradients"), 1 / layers
+        if self.precision.gradient_buffer == "none":
+            return kept, kept * at_most(2 * layer, 1.0)
+        buffer = whole * layer * self.precision.bytes_of("gradient_buffer")
+        return buffer + kept * (1 - layer), buffer + kept * layer
+
+    def _working_set(self, layout: Layout, block: list[BlockOp]) -> Array:
+        """What the layer at work holds beyond what is stored of it: dropped activations, gradients of activations."""
+        redone = layer_bytes(block, "working_bytes") - layer_bytes(block, "stored_bytes") * (1 - layout.full)
+        if not self.release_gradients:
+            return redone + layer_bytes(block, "gradient_bytes")
+        largest = jnp.asarray(0.0)
+        for op in block:
+            largest = at_least(largest, op.gradient_bytes)
+        return redone + 2 * largest
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
