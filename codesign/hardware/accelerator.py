@@ -13,6 +13,9 @@ from .memory import AbstractMemory
 RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
 """Which kernel constants stand in for a number format without its own, nearest first."""
 
+RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
+"""Which class of kernel stands in for one without constants of its own."""
+
 
 class Accelerator(eqx.Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
@@ -42,8 +45,9 @@ class Accelerator(eqx.Module):
         return self.peak_flops_per_s[number_format]
 
     def kernel(self, kind: str, number_format: str) -> AbstractKernel:
-        """The kernel model of a class and number format; falls back to a related format, then to `elementwise`."""
-        formats = self.kernels.get(kind) or self.kernels.get(kind.split("_")[0]) or self.kernels["elementwise"]
+        """The kernel model of a class and number format; falls back to a related class, format, then `elementwise`."""
+        related = RELATED_KERNELS.get(kind, kind)
+        formats = self.kernels.get(kind) or self.kernels.get(related) or self.kernels["elementwise"]
         for candidate in (number_format, *RELATED_FORMATS.get(number_format, ()), "bf16", "fp16", "any"):
             if candidate in formats:
                 return formats[candidate]

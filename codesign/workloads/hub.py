@@ -74,13 +74,14 @@ def mixture(values: Values) -> AbstractFeedForward:
     """Routed and shared SwiGLU experts, some layers dense."""
     if values["top_k"] > values["experts"]:
         raise ConfigError(f"a token cannot visit {values['top_k']} of {values['experts']} experts")
+    dense = dense_layers(values)
     return MixtureOfExperts(
         values["experts"],
         values["top_k"],
         values["expert_width"],
         shared_experts=values["shared_experts"] + values["shared_width"] / values["expert_width"],
-        dense_layers=dense_layers(values),
-        dense_width=values["width"],
+        dense_layers=dense,
+        dense_width=values["width"] if dense else 0.0,
     )
 
 
