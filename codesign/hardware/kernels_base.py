@@ -32,13 +32,13 @@ class Chip(eqx.Module):
 
 
 def p_norm(p: Array, *terms: Array) -> Array:
-    """(sum x^p)^(1/p) of non-negative terms that are not all zero; scaled by the largest, so float32 does not underflow."""
+    """(sum x^p)^(1/p) of non-negative terms that are not all zero, scaled by the largest against underflow."""
     top = jax.lax.stop_gradient(reduce(jnp.maximum, terms))
     return top * sum((term / top) ** p for term in terms) ** (1 / p)
 
 
 def missed(nbytes: Array, working_set_bytes: Array, cache_bytes: Array) -> Array:
-    """The part of `nbytes` that a cache does not serve: all of it where the working set is much larger than the cache."""
+    """The part of `nbytes` that a cache does not serve: all where the working set is much larger than the cache."""
     ratio = jnp.minimum(working_set_bytes / cache_bytes, 1e6) ** 4  # the bound keeps float32 finite
     return nbytes * ratio / (1 + ratio)
 

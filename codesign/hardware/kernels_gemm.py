@@ -1,4 +1,4 @@
-"""Matrix products as libraries run them: tiles, waves, split-K, caches; and grouped products of a mixture of experts."""
+"""Matrix products as libraries run them: tiles, waves, split-K, caches; and grouped products of experts."""
 
 import jax
 import jax.numpy as jnp

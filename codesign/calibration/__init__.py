@@ -1,0 +1,5 @@
+"""Constants fitted to measurements."""
+
+from .calibrate import calibrate as calibrate
+from .scores import Score as Score
+from .scores import score as score

@@ -1,0 +1,141 @@
+"""Fit everything a folder of measurements holds, and write it as configuration."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..errors import DataError
+from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, node, place, rehoused, write
+from .fit import NOISY_S, fit, predict, rows_of
+from .gpus import CHIPS, RELATIVES
+from .kernels import ROOFLINES, TABLES, KernelTable
+from .scores import score
+from .tables import Group, kernel_groups
+
+Progress = Callable[[str], None]
+POOL_PULL, OWN_PULL = 0.03, 0.1
+
+
+class Fitted(dict[tuple[str, str, str, str], Node]):
+    """(accelerator, framework, class, number format) -> kernel node."""
+
+
+def fit_kernels(
+    groups: list[Group], tables: Iterable[KernelTable], progress: Progress
+) -> tuple[Fitted, dict[tuple[str, ...], Node], list[dict[str, object]]]:
+    """Constants, provenance and residuals of every group.
+
+    All devices of one framework and number format are first fitted together; each device then stays near that.
+    """
+    fitted, provenance, residuals = Fitted(), {}, []
+    for table in tables:
+        together: dict[tuple[str, str], list[Group]] = defaultdict(list)
+        for group in groups:
+            if group.table.name == table.name.removesuffix("_roofline"):
+                together[group.framework, group.number_format].append(group)
+        for (framework, number_format), members in sorted(together.items()):
+            started = time.perf_counter()
+            pooled = fit(table, rows_of(members), None, POOL_PULL)
+            for group in members:
+                theta = fit(table, rows_of([group]), pooled, OWN_PULL)
+                constants = dict(zip(table.ranges, np.exp(theta).tolist(), strict=True))
+                slow = group.measured_s > NOISY_S
+                found = score(predict(table, theta, group)[slow], group.measured_s[slow])
+                key = (group.device.accelerator, framework, group.table.name, number_format)
+                fitted[key] = node(table, constants, group)
+                provenance[key] = {
+                    "source": SOURCE, "at": group.table.pattern.removesuffix(".csv").rstrip("_*"), "kind": "fitted",
+                    "note": f"{framework}, {found.n} rows above 10 us, median residual {100 * found.median:.1f} %",
+                }  # fmt: skip
+                label = {"gpu": group.device.name, "framework": framework, "class": table.name}
+                residuals.append({**label, "number_format": number_format, **found._asdict()})
+            spent = time.perf_counter() - started
+            progress(f"{table.name} {number_format} {framework}: {len(members)} devices, {spent:.1f} s")
+    return fitted, provenance, residuals
+
+
+def inherit(
+    accelerator: str, framework: str, fitted: Fitted, provenance: dict[tuple[str, ...], Node]
+) -> tuple[Kernels, dict[str, Node]]:
+    """All classes and number formats of one accelerator; what was not measured comes from its nearest relative."""
+    kernels: Kernels = defaultdict(dict)
+    notes: dict[str, Node] = {}
+    wanted = sorted({key[2:] for key in fitted if key[1] == framework}, key=lambda k: (_order(k[0]), k[1]))
+    for kind, number_format in wanted:
+        for owner in (accelerator, *RELATIVES[accelerator]):
+            key = (owner, framework, kind, number_format)
+            if key not in fitted:
+                continue
+            entry = fitted[key] if owner == accelerator else rehoused(fitted[key], accelerator, number_format)
+            if entry:
+                origin = provenance[key]
+                if owner != accelerator:
+                    note = f"inherited from {owner} ({origin['note']}); not measured on this device"
+                    origin = origin | {"kind": "derived", "note": note}
+                kernels[kind][number_format] = entry
+                notes[f"{kind}.{number_format}"] = origin
+                if "chip" in entry:
+                    notes[f"{kind}.{number_format}.chip"] = chip_provenance(accelerator)
+            break
+    return dict(kernels), notes
+
+
+def _order(kind: str) -> int:
+    return [table.name for table in TABLES].index(kind)
+
+
+def _write_all(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], variant: str) -> list[Path]:
+    written = []
+    measured = {key[0] for key in fitted}
+    for framework in sorted({key[1] for key in fitted}):
+        targets = CHIPS if framework == REFERENCE else {key[0] for key in fitted if key[1] == framework}
+        for accelerator in sorted(targets):
+            kernels, notes = inherit(accelerator, framework, fitted, provenance)
+            if not kernels:
+                continue
+            title = f"Kernel constants of {accelerator} under {framework}, fitted by `codesign calibrate`."
+            if accelerator not in measured:
+                title = f"Kernel constants of {accelerator}: not measured, taken from its nearest relative."
+            path = place(out, accelerator, framework, variant)
+            write(path, title, kernels, notes)
+            written.append(path)
+    return written
+
+
+def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progress: Progress = print) -> list[Path]:
+    """Fit every kernel and collective table below a folder and write constants and residuals.
+
+    Args:
+        directory: tables in the schema of `docs`, any subset of them, at any depth.
+        out: folder of the `calibration` group; `collective` beside it takes the collectives.
+        progress: called with a line for each step.
+
+    Returns:
+        Files written.
+
+    Raises:
+        DataError: the folder holds no table that can be fitted, or a table lacks columns.
+    """
+    directory, out = Path(directory), Path(out)
+    if not directory.is_dir():
+        raise DataError(f"{directory} is no folder")
+    messages: list[str] = []
+    groups = [group for group in kernel_groups(directory, messages) if group.device.exact]
+    written: list[Path] = []
+    residuals: list[dict[str, object]] = []
+    for tables, variant in ((TABLES, ""), (ROOFLINES, "_roofline")):
+        mine = groups if variant == "" else [group for group in groups if group.framework == REFERENCE]
+        fitted, provenance, found = fit_kernels(mine, tables, progress)
+        written += _write_all(out, fitted, provenance, variant)
+        residuals += found
+    if not written:
+        raise DataError(f"{directory} holds no table of kernels or collectives that can be fitted")
+    for message in messages:
+        progress(message)
+    path = out / "residuals.csv"
+    pd.DataFrame(residuals).round(4).to_csv(path, index=False)
+    return [*written, path]
