@@ -32,7 +32,15 @@ CONFIG = {
         "limits": {"capex_usd": 45e6, "provisioned_power_w": 1.3e6},
     },
 }
-SHARES = {"forward": 0.24, "backward": 0.47, "tp": 0.13, "dp": 0.02, "bubble": 0.08, "optimizer": 0.01, "overhead": 0.05}
+SHARES = {
+    "forward": 0.24,
+    "backward": 0.47,
+    "tp": 0.13,
+    "dp": 0.02,
+    "bubble": 0.08,
+    "optimizer": 0.01,
+    "overhead": 0.05,
+}
 SERVING_SHARES = {"prefill": 0.15, "decode": 0.62, "tp": 0.18, "head": 0.03, "overhead": 0.02, "dp": 0.0}
 
 
@@ -53,7 +61,7 @@ def example_designs(serving: bool, count: int = 60) -> pd.DataFrame:
     frame["var.scale_up_bandwidth"] = np.geomspace(900e9, 225e9, count)
     frame["var.hbm_to_ddr"] = random.uniform(0.16, 0.64, count)
     frame["time_s"] = (38.0 if serving else 4.1) * (1 + 1.6 * random.permutation(order))
-    tokens = 1024 * 32.0 if serving else 1024 * 2048.0
+    tokens = 64 * 32 * 1024.0 if serving else 1024 * 2048.0
     frame["tokens_per_s"] = tokens / frame["time_s"]
     frame["mfu"] = (0.08 if serving else 0.52) * frame["time_s"].min() / frame["time_s"]
     frame["capex_usd"] = 30e6 + 12e6 * random.uniform(0, 1, count)
@@ -82,7 +90,7 @@ def example_designs(serving: bool, count: int = 60) -> pd.DataFrame:
     for name, share in {"accelerator": 0.78, "hbm": 0.08, "host": 0.06, "scale_up": 0.03, "scale_out": 0.05}.items():
         frame[f"capex.{name}"] = share * frame["capex_usd"]
         frame[f"power.{name}"] = share * frame["provisioned_power_w"] / 1.2
-    frame["binds"] = "hbm 98.4%; backward 47% of time; forward 24% of time"
+    frame["binds"] = "hbm 98.4%; " + ("decode 62%" if serving else "backward 47%") + " of time; tp 13% of time"
     return frame
 
 
@@ -104,7 +112,13 @@ def example_ops(serving: bool) -> pd.DataFrame:
             row |= {"nbytes": rate * each / here, "total_s": 36 * each, "energy_j": 3.0, "intensity": here}
             row |= {"achieved_flops_per_s": rate, "peak_flops_per_s": peak, "bandwidth_bytes_per_s": 3.35e12}
             rows.append(row)
-    reduce = {"name": "tensor_reduce", "phase": rows[0]["phase"], "operation": "all_reduce", "axis": "tp", "count": 24.0}
+    reduce = {
+        "name": "tensor_reduce",
+        "phase": rows[0]["phase"],
+        "operation": "all_reduce",
+        "axis": "tp",
+        "count": 24.0,
+    }
     rows.append(reduce | {"nbytes": 50e6, "time_s": 2e-4, "total_s": 4.8e-3, "energy_j": 0.5, "repeats": 64.0})
     return pd.DataFrame(rows)
 

@@ -99,13 +99,9 @@ def _time(run: RunFolder) -> Section:
     table = series.time_breakdown(run)
     best = table.iloc[0] / table.iloc[0].sum()
     largest = best.sort_values(ascending=False, kind="stable").head(3)
-    words = [f"{PARTS.get(str(name), (str(name),))[0]} {number(share, '%', 2)}" for name, share in largest.items()]
+    words = [f"{number(share, '%', 2)} {PARTS.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
     what = "batch of requests" if run.is_serving else "training step"
-    text = (
-        f"One {what} of the best design is {', '.join(words[:-1])} and {words[-1]}. "
-        if len(words) > 1
-        else f"One {what} of the best design is all {words[0]}. "
-    )
+    text = f"One {what} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
     return Section(
         "Where the time goes", text, _picture(run, figures.time_breakdown, "Time of the best designs by part")
@@ -142,7 +138,7 @@ def _ops(run: RunFolder) -> Section:
 
 
 def _memory(run: RunFolder) -> Section:
-    text = "Bytes per accelerator by class, as shares of what is used; the red mark is the usable capacity."
+    text = "Bytes per accelerator by class, as shares of what is used; the black mark is the usable capacity."
     return Section("Memory", text, _picture(run, figures.memory_by_tier, "Memory of the best designs by class"))
 
 
@@ -162,7 +158,7 @@ def _elasticities(run: RunFolder) -> Section:
     if len(guesses):
         first = guesses.iloc[0]
         text += (
-            f"{len(guesses)} of the {len(table)} that matter most are assumed; the heaviest is "
+            f"{len(guesses)} of the {len(table)} that matter most are assumed or of unstated origin; the heaviest is "
             f"{first['path'].removeprefix('cluster.')} ({signed(first['elasticity'])})."
         )
     else:
@@ -175,7 +171,10 @@ def _elasticities(run: RunFolder) -> Section:
 def _constants(run: RunFolder) -> Section:
     moving, idle = tables.constants(run)
     names = ", ".join(label for label in moving.head[4:])
-    text = f"Least sure first. Right: change in per cent when the constant grows by 1 % ({names})."
+    text = (
+        f"Least sure first. The last columns ({names}) say by how many per cent the result changes when a constant "
+        "grows by 1 %."
+    )
     folded = (f"{len(idle.rows)} constants without effect on this design", idle) if idle.rows else None
     return Section("Constants used", text, table=moving, folded=folded)
 

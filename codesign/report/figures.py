@@ -67,6 +67,7 @@ def style() -> AbstractContextManager[None]:
 def canvas(height_in: float, columns: int = 1, **options: object) -> tuple[Figure, list[Axes]]:
     """An empty figure of the page's width, and its axes side by side."""
     figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.09)
     axes = figure.subplots(1, columns, squeeze=False, **options)
     return figure, list(axes[0])
 
@@ -78,8 +79,8 @@ def render(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], factor: float) -> None:
-    """Stacked horizontal bars, best on top; a segment wide enough carries its share."""
+def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], factor: float, least: float) -> None:
+    """Stacked horizontal bars, the first at 0; a segment of `least` or more carries its share of the bar."""
     places, left = np.arange(len(table)), np.zeros(len(table))
     whole = table.sum(axis="columns").to_numpy()
     for name in table:
@@ -87,14 +88,14 @@ def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], fa
         values = table[name].to_numpy() / factor
         axes.barh(places, values, left=left, height=0.72, color=colour, label=label, edgecolor="white", linewidth=0.6)
         for place, value in zip(places, values, strict=True):
-            if value > 0.055 * whole.max() / factor:
+            if value * factor >= least:
                 share = value * factor / whole[place]
                 axes.text(
                     left[place] + value / 2, place, f"{share:.0%}", ha="center", va="center", fontsize=7,
                     color=_contrast(colour),
                 )  # fmt: skip
         left += values
-    axes.invert_yaxis()
+    axes.set_ylim(len(table) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
 
@@ -114,12 +115,12 @@ def time_breakdown(run: RunFolder) -> Figure:
     table = series.time_breakdown(run)
     factor, unit = axis_prefix(float(table.sum(axis="columns").max()), "s")
     figure, (axes,) = canvas(1.35 + 0.3 * len(table))
-    _bars(axes, table, PARTS, factor)
+    _bars(axes, table, PARTS, factor, 0.06 * float(table.sum(axis="columns").max()))
     axes.set_yticks(range(len(table)), series.design_labels(run, len(table)))
     axes.set_xlabel(f"{metric('time_s', run.is_serving).label} [{unit}]")
     totals = table.sum(axis="columns").to_numpy()
     for place, total in enumerate(totals):
-        axes.text(total / factor, place, f" {number(total, 's')}", va="center", fontsize=7.5)
+        axes.text(total / factor, place, f" {number(total, 's', zeros=True)}", va="center", fontsize=7.5)
     axes.set_xlim(0, 1.1 * totals.max() / factor)
     _legend_below(figure, axes)
     return figure
@@ -140,16 +141,21 @@ def roofline(run: RunFolder) -> Figure:
             f"{name} peak {number(peak, 'FLOP/s')}", (high, peak), (0, 3), textcoords="offset points", ha="right",
             fontsize=7.5, color=SOFT,
         )  # fmt: skip
-    _scatter_ops(axes, ops)
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     floor = min(ops["achieved_flops_per_s"].min() / 3, low * bandwidth)
     axes.set_ylim(floor, peaks.max() * 2.2)
     axes.set_xlabel("Arithmetic intensity [FLOP per byte of memory traffic]")
     axes.set_ylabel("Achieved rate per accelerator [FLOP/s]")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "F").removesuffix("F")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "count")))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.text(0.012, 0.97, f"memory {number(bandwidth, 'B/s')}", transform=axes.transAxes, va="top", fontsize=7.5,
-              color=SOFT)  # fmt: skip
+    _scatter_ops(axes, ops)
+    axes.legend(loc="lower right")
+    figure.draw_without_rendering()  # settles the layout, so that labels know where their marks are
+    _label_ops(axes, ops)
+    axes.annotate(
+        f"memory {number(bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * bandwidth), (-6, 34),
+        textcoords="offset points", fontsize=7.5, color=SOFT,
+    )  # fmt: skip
     return figure
 
 
@@ -164,12 +170,22 @@ def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
             alpha=0.8, edgecolors="white", linewidths=0.7, zorder=3,
         )  # fmt: skip
         axes.scatter([], [], s=40, c=colour, marker=marker, label=label)
-    for row in ops.drop_duplicates("name").head(5).itertuples():
-        axes.annotate(
-            f"{row.name} {row.share:.0%}", (row.intensity, row.achieved_flops_per_s), (0, -14),
-            textcoords="offset points", ha="center", va="top", fontsize=7.5, zorder=4,
-        )  # fmt: skip
-    axes.legend(loc="lower right")
+
+
+def _label_ops(axes: Axes, ops: pd.DataFrame) -> None:
+    """Labels right below their marks, where the roof leaves room; one that would cover another thing goes down."""
+    to_points = 72 / DPI
+    marks = axes.transData.transform(ops[["intensity", "achieved_flops_per_s"]].to_numpy()) * to_points
+    taken = [(x - 5, x + 5, y) for x, y in marks]  # left and right end, height; in points
+    edge = axes.get_window_extent().x1 * to_points
+    for text, intensity, rate in series.roofline_labels(ops):
+        x, y = axes.transData.transform((intensity, rate)) * to_points
+        width = 4.4 * len(text)
+        start, y = min(x + 5, edge - width), y - 15
+        while any(start < right and start + width > left and abs(y - other) < 10 for left, right, other in taken):
+            y -= 3
+        taken.append((start, start + width, y))
+        axes.annotate(text, (start, y), xycoords="figure points", va="center", fontsize=7.5, annotation_clip=False)
 
 
 def time_against_cost(run: RunFolder) -> Figure:
@@ -187,7 +203,7 @@ def time_against_cost(run: RunFolder) -> Figure:
         label="best for the objective",
     )  # fmt: skip
     _log_axis(axes, "x", table[x], lambda value, _: number(value, "s"))
-    _log_axis(axes, "y", table[y], lambda value, _: money(value))
+    _log_axis(axes, "y", table[y], lambda value, _: money(value, zeros=False))
     axes.set_xlabel(metric(x, run.is_serving).label)
     axes.set_ylabel("Cost per million tokens")
     axes.legend(loc="best")
@@ -214,10 +230,10 @@ def memory_by_tier(run: RunFolder) -> Figure:
     for axes, (tier, (table, capacity)) in zip(all_axes, tiers.items(), strict=True):
         largest = float(max(table.sum(axis="columns").max(), capacity.max() if capacity.notna().any() else 0.0))
         factor, unit = axis_prefix(largest, "B")
-        _bars(axes, table, MEMORY_CLASSES, factor)
+        _bars(axes, table, MEMORY_CLASSES, factor, 0.1 * largest)
         ends = (capacity / factor).to_numpy()
         for place, end in enumerate(ends):
-            axes.plot([end, end], [place - 0.45, place + 0.45], color=ACCENT, linewidth=2)
+            axes.plot([end, end], [place - 0.42, place + 0.42], color=INK, linewidth=2.2)
         axes.set_title(TIERS.get(tier, tier))
         axes.set_xlabel(f"Per accelerator [{unit}]")
         axes.set_xlim(0, 1.06 * largest / factor)
@@ -225,7 +241,7 @@ def memory_by_tier(run: RunFolder) -> Figure:
     found = {
         label: handle for axes in all_axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    found["usable capacity"] = Line2D([], [], color=ACCENT, linewidth=2)
+    found["usable capacity"] = Line2D([], [], color=INK, linewidth=2.2)
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)), handlelength=1.1)
     return figure
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..units import engineering
+from ..units import HOUR_S, YEAR_S
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"  # typographic, where ASCII has only look-alikes
@@ -40,7 +40,7 @@ MEMORY_CLASSES = {
     "kv_cache": ("KV cache", "#d55e00"),
     "working": ("working set", "#c4c4c4"),
 }
-TIERS = {"hbm": "HBM", "ddr": "second tier (DDR)"}
+TIERS = {"hbm": "HBM", "ddr": "DDR (second tier)"}
 COMPONENTS = {  # of capex and power
     "accelerator": "accelerators",
     "hbm": "HBM",
@@ -58,7 +58,7 @@ KERNELS = {  # class -> (label, colour, marker); the longest matching prefix cou
     "optimizer": ("optimiser", "#cc79a7", "v"),
 }
 KINDS = {  # of provenance, least sure first
-    "unstated": ("no provenance", "#000000"),
+    "unstated": ("no provenance", "#4d4d4d"),
     "assumed": ("assumed", "#d55e00"),
     "fitted": ("fitted", "#e69f00"),
     "derived": ("derived", "#cc79a7"),
@@ -70,24 +70,23 @@ KINDS = {  # of provenance, least sure first
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called and written. A `unit` of `%` or `$` is written as such, others get SI prefixes."""
+    """How a metric is called and written. `unit` as in `number`."""
 
     label: str
     unit: str = ""
-    per: str = ""  # what a price is per
 
     def text(self, value: Any, digits: int = 3) -> str:
         """The value with its unit."""
-        return number(value, self.unit, digits) + (f" {self.per}" if self.per else "")
+        return number(value, self.unit, digits, zeros=True)
 
 
 METRICS = {
     "time_s": Metric("Step time", "s"),
     "ttft_s": Metric("Time to first token", "s"),
     "tpot_s": Metric("Time per output token", "s"),
-    "tokens_per_s": Metric("Throughput", "tokens/s"),
-    "decode_tokens_per_s": Metric("Decode throughput", "tokens/s"),
-    "tokens_per_s_per_device": Metric("Throughput per accelerator", "tokens/s"),
+    "tokens_per_s": Metric("Tokens per second", "count"),
+    "decode_tokens_per_s": Metric("Decoded tokens per second", "count"),
+    "tokens_per_s_per_device": Metric("Tokens per second per accelerator", "count"),
     "mfu": Metric("MFU", "%"),
     "energy_j": Metric("Energy", "J"),
     "joules_per_token": Metric("Energy per token", "J"),
@@ -96,7 +95,7 @@ METRICS = {
     "capex_usd": Metric("Capex", "$"),
     "usd_per_million_tokens": Metric("Cost per million tokens", "$"),
     "usage.hbm": Metric("HBM", "%"),
-    "usage.ddr": Metric("Second tier (DDR)", "%"),
+    "usage.ddr": Metric("DDR", "%"),
 }
 
 _UNITS = (  # ending of a name -> unit, longest first
@@ -135,20 +134,37 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def number(value: Any, unit: str = "", digits: int = 3) -> str:
-    """A number with its unit as a reader wants it; a dash where there is none."""
+def number(value: Any, unit: str = "", digits: int = 3, *, zeros: bool = False) -> str:
+    """A number with its unit as a reader wants it; a dash where there is none.
+
+    Args:
+        value: in SI units; a fraction where the unit is `%`.
+        unit: `%`, `$`, `count` (a prefix, no unit), none (a plain number), or the name of a unit that takes prefixes.
+        digits: significant ones.
+        zeros: keep trailing zeros, so that the numbers of a column agree.
+    """
     if not is_number(value):
         return DASH
     if unit == "%":
         return f"{100 * value:.{max(digits - 2, 0)}f}{THIN}%"
     if unit == "$":
-        return money(value, digits)
-    if unit.startswith("$/"):  # small prices read best per giga-unit
-        return f"{money(value * 1e9, digits)} per G{unit[2:]}" if value < 1e-3 else f"{money(value, digits)}/{unit[2:]}"
-    if not unit:
+        return money(value, digits, zeros=zeros)
+    if unit.startswith("$/"):  # prices per byte or FLOP read best per giga-unit
+        scale, prefix = (1e9, "G") if abs(value) < 1e-3 else (1.0, "")
+        return f"{money(value * scale, digits)} per {prefix}{unit[2:]}"
+    if unit == "s" and abs(value) >= 2 * HOUR_S:
+        return _long_time(value, digits)
+    if not unit or (unit == "count" and abs(value) < 1):
         return plain(value, digits)
-    text = engineering(float(value), unit, digits).replace(" u", " µ")
-    return text.replace(" ", THIN)
+    factor, prefixed = axis_prefix(abs(float(f"{value:.{digits}g}")), "" if unit == "count" else unit)
+    return f"{_significant(value / factor, digits, zeros)}{THIN}{prefixed}".rstrip()
+
+
+def _long_time(seconds: float, digits: int) -> str:
+    for factor, name in ((YEAR_S, "years"), (24 * HOUR_S, "days")):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:.{digits}g}{THIN}{name}"
+    return f"{seconds / HOUR_S:.{digits}g}{THIN}h"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -163,20 +179,20 @@ def plain(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def money(usd: float, digits: int = 3) -> str:
-    """Dollars: $0.518, $30.7 M."""
-    for factor, suffix in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
+def money(usd: float, digits: int = 3, *, zeros: bool = True) -> str:
+    """Dollars: $0.518, $30.7 M; trailing zeros stay, as prices have them, unless they are not wanted."""
+    for factor, scale, suffix in ((1e9, 1e9, "bn"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(usd) >= factor:
-            scale = 1e3 if suffix == "k" else factor
-            return f"${_significant(usd / scale, digits)}{THIN}{suffix}"
-    return f"${_significant(usd, digits)}"
+            return f"${_significant(usd / scale, digits, zeros)}{THIN}{suffix}"
+    return f"${_significant(usd, digits, zeros)}"
 
 
-def _significant(value: float, digits: int) -> str:
-    """So many significant digits, never an exponent between 1e-4 and 1e4; trailing zeros stay, as prices have them."""
+def _significant(value: float, digits: int, zeros: bool) -> str:
+    """So many significant digits, never an exponent between 1e-4 and 1e5."""
     if value == 0 or not 1e-4 <= abs(value) < 1e5:
         return f"{value:.{digits}g}"
-    return f"{value:,.{max(digits - 1 - math.floor(math.log10(abs(value))), 0)}f}"
+    text = f"{value:,.{max(digits - 1 - math.floor(math.log10(abs(value))), 0)}f}"
+    return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
 
 
 def metric(name: str, serving: bool = False) -> Metric:
@@ -184,6 +200,19 @@ def metric(name: str, serving: bool = False) -> Metric:
     if serving and name == "time_s":
         return Metric("Batch time", "s")
     return METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
+
+
+def variable(name: str) -> str:
+    """A hardware variable in words: `scale_up_bandwidth` is `scale-up bandwidth`, `hbm_to_ddr` is `HBM:DDR`."""
+    for word, shown in (
+        ("scale_up", "scale-up"),
+        ("scale_out", "scale-out"),
+        ("_to_", ":"),
+        ("hbm", "HBM"),
+        ("ddr", "DDR"),
+    ):
+        name = name.replace(word, shown)
+    return name.replace("_", " ")
 
 
 def kernel_class(kernel: str) -> str:
@@ -199,7 +228,11 @@ def component(name: str) -> str:
 
 def axis_prefix(largest: float, unit: str) -> tuple[float, str]:
     """(factor, unit with prefix) that bring the largest value of an axis to between 1 and 1000."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m")):
+    for factor, prefix in _PREFIXES:
         if largest >= factor:
             return factor, prefix + unit
-    return (1e-6, "µ" + unit) if largest > 0 else (1.0, unit)
+    return (1e-12, "p" + unit) if largest > 0 else (1.0, unit)
+
+
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_PREFIXES += ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))

@@ -13,6 +13,9 @@ from .wording import degrees
 SHOWN_DESIGNS = 8
 SHOWN_ELASTICITIES = 15
 NEGLIGIBLE = 5e-4  # share of a bar, or elasticity, that no reader could see
+VISIBLE = 5e-3  # elasticity that a figure shows as more than 0.00
+LABELLED = 0.02  # share of time from which a mark has a label
+NEAR = 0.25  # decades; marks of a log-log figure closer than this share a label
 
 
 def _in_order(names: list[str], known: dict[str, tuple[str, str]]) -> list[str]:
@@ -57,6 +60,30 @@ def roofline(run: RunFolder) -> pd.DataFrame:
     return table.assign(family=[kernel_class(str(kernel)) for kernel in kernels]).sort_values(
         ["share", "name"], ascending=[False, True], kind="stable"
     )
+
+
+def roofline_labels(ops: pd.DataFrame, count: int = 6) -> list[tuple[str, float, float]]:
+    """(text, intensity, achieved FLOP/s) for the heaviest groups of marks of one family that lie close together."""
+    groups: list[list[dict]] = []
+    for row in _rows(ops):
+        for group in groups:
+            first = group[0]
+            apart = [abs(np.log10(row[name] / first[name])) for name in ("intensity", "achieved_flops_per_s")]
+            if row["family"] == first["family"] and max(apart) < NEAR:
+                group.append(row)
+                break
+        else:
+            groups.append([row])
+    groups.sort(key=lambda group: -sum(row["share"] for row in group))
+    labels = []
+    for group in groups[:count]:
+        names = list(dict.fromkeys(str(row["name"]) for row in group))
+        text = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        share = sum(row["share"] for row in group)
+        if share < LABELLED:
+            break
+        labels.append((f"{text}: {share:.0%}", group[0]["intensity"], group[0]["achieved_flops_per_s"]))
+    return labels
 
 
 def time_against_cost(run: RunFolder) -> pd.DataFrame:
@@ -122,7 +149,7 @@ def elasticities(run: RunFolder, count: int = SHOWN_ELASTICITIES) -> pd.DataFram
     table = run.elasticities
     kinds = table["kind"] if "kind" in table else pd.Series(None, index=table.index, dtype=object)
     result = pd.DataFrame({"path": table["path"], "kind": kinds.map(kind_of), "elasticity": table[name]})
-    result = result[result["elasticity"].abs() > NEGLIGIBLE]
+    result = result[result["elasticity"].abs() >= VISIBLE]
     if result.empty:
         raise MissingPart(f"no constant moves {name}")
     order = result["elasticity"].abs().sort_values(ascending=False, kind="stable").index

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from . import series
-from .labels import DASH, KINDS, TIERS, metric, number, signed, unit_of
+from .labels import DASH, KINDS, TIERS, metric, number, signed, unit_of, variable
 from .run_folder import MissingPart, RunFolder
 from .wording import bounds, choices, degrees, hardware, hardware_names
 
@@ -20,6 +20,7 @@ class Table:
     head: tuple[str, ...]
     rows: list[tuple[str | tuple[str, ...], ...]]
     text: frozenset[int] = frozenset({0})
+    name: str = ""
 
 
 def best_designs(run: RunFolder) -> Table:
@@ -33,30 +34,29 @@ def best_designs(run: RunFolder) -> Table:
         top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.device_count)
     names = [name for name in [*names, *tiers] if name in top]
     varied = hardware_names(run)
-    head = (
-        "#",
-        "Plan",
-        *(["Hardware"] if varied else []),
-        *_heads(run, names),
-    )
+    split = len(varied) <= 3  # a column each while the page is wide enough
+    columns = [variable(name) for name in varied] if split else ["Hardware"]
+    head = ("#", "Plan", *columns, *_heads(run, names))
     rows = []
     for place, row in enumerate(top.to_dict(orient="records")):
         plan = tuple(text for text in (degrees(row), choices(row)) if text) or (DASH,)
         cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
-        if varied:
+        if split:
+            cells += [value for _, value in hardware(run, row)]
+        else:
             cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
         cells += [metric(name, run.is_serving).text(row[name]) for name in names]
         cells.append(_binds(row))
         rows.append(tuple(cells))
-    return Table((*head, "Binds"), rows, frozenset({1, 2 if varied else 1, len(head)}))
+    return Table((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
 
 
 SHORT = {
     "time_s": "Step time",
     "ttft_s": "TTFT",
     "tpot_s": "TPOT",
-    "tokens_per_s": "Throughput",
-    "tokens_per_s_per_device": "Per accelerator",
+    "tokens_per_s": "Tokens/s",
+    "tokens_per_s_per_device": "Tokens/s per accelerator",
     "joules_per_token": "J/token",
     "usd_per_million_tokens": "$/M tokens",
     "usage.ddr": "DDR",
@@ -67,10 +67,10 @@ def _heads(run: RunFolder, names: list[str]) -> list[str]:
     return [SHORT.get(name, metric(name, run.is_serving).label) for name in names]
 
 
-def _binds(row: dict[str, Any]) -> str:
+def _binds(row: dict[str, Any]) -> tuple[str, ...]:
     text = row.get("binds")
-    text = text if isinstance(text, str) and text else DASH
-    return text if row.get("feasible", True) else f"breaks a limit: {text}"
+    lines = tuple(text.split("; ")) if isinstance(text, str) and text else (DASH,)
+    return lines if row.get("feasible", True) else ("breaks a limit", *lines)
 
 
 def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:
@@ -146,8 +146,9 @@ def _rate(row: dict[str, Any]) -> tuple[str, str]:
     if not (achieved and peak and achieved == achieved):
         return DASH, DASH
     ridge = peak / row["bandwidth_bytes_per_s"]
-    share = f"{number(achieved, 'FLOP/s')} ({achieved / peak:.0%})"
-    return share, "arithmetic" if row.get("intensity", 0.0) > ridge else "memory"
+    share = f"{achieved / peak:.0%}" if achieved >= 0.01 * peak else "<1%"
+    text = f"{number(achieved, 'FLOP/s')} ({share})"
+    return text, "arithmetic" if row.get("intensity", 0.0) > ridge else "memory"
 
 
 def constants(run: RunFolder) -> tuple[Table, Table]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .labels import METRICS, THIN, TIMES, metric, number, unit_of
+from .labels import METRICS, THIN, TIMES, metric, number, unit_of, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE = ("no", "selective", "full")
 DEGREES = ("tp", "cp", "ep", "pp", "dp")
 PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
 PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
@@ -26,15 +26,16 @@ def degrees(design: Mapping[str, Any]) -> str:
 
 
 def choices(design: Mapping[str, Any]) -> str:
-    """The rest of a plan: `micro-batch 2 · recompute selective · SP · ZeRO-1 · optimiser 50 % offloaded`."""
+    """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimiser 50 % offloaded`."""
 
     def value(name: str) -> float:
         found = design.get(PLAN_PREFIX + name)
         return float(found) if found is not None and found == found else -1.0
 
-    parts = [f"micro-batch{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
+    batch = "batch" if design.get("tpot_s") else "micro-batch"
+    parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
     if value("recompute") >= 0:
-        parts.append(f"recompute {RECOMPUTE[round(value('recompute'))]}")
+        parts.append(f"{RECOMPUTE[round(value('recompute'))]}{THIN}recompute")
     if value("sequence_parallel") > 0:
         parts.append("SP")
     if value("zero") > 0:
@@ -61,9 +62,7 @@ def hardware_text(run: RunFolder, name: str, value: Any) -> str:
 
 def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(label, value with unit) of each hardware variable of a design."""
-    return [
-        (name.replace("_", " "), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)
-    ]
+    return [(variable(name), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)]
 
 
 def job(run: RunFolder) -> str:
@@ -97,7 +96,7 @@ def asked(run: RunFolder) -> str:
 
 
 def found(run: RunFolder) -> str:
-    """The answer in words."""
+    """What the best design does, in words."""
     best = run.best
     shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
     names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
@@ -105,11 +104,16 @@ def found(run: RunFolder) -> str:
     for name in dict.fromkeys(names):
         if name in best and best[name] == best[name]:
             known = metric(name, run.is_serving)
-            parts.append(f"{_inside(known.label)} {known.text(best[name])}")
-    plan = ", ".join(text for text in (degrees(best), choices(best)) if text)
-    parts_of_design = [plan] if plan else []
-    parts_of_design += [f"{label} {value}" for label, value in hardware(run, best)]
-    return f"{_listed(parts)}" + (f", with {'; '.join(parts_of_design)}" if parts_of_design else "")
+            words = (_inside(known.label), known.text(best[name]))
+            parts.append(" ".join(reversed(words) if known.unit == "count" else words))
+    return _listed(parts)
+
+
+def design(run: RunFolder) -> str:
+    """The best design in one line: plan, then hardware."""
+    best = run.best
+    parts = [text for text in (degrees(best), choices(best)) if text]
+    return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
 def binds(run: RunFolder) -> str:
