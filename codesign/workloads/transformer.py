@@ -39,10 +39,11 @@ class Transformer(eqx.Module):
     def head_ops(self, shard: Shard, scored: Array) -> list[BlockOp]:
         """Final norm, projection of `scored` tokens to the vocabulary, softmax in fp32."""
         share = self.vocab / shard.layout.plan.tp
+        hidden = jnp.where(self.vocab > 0, self.hidden, 0.0)
         logits = scored * share
         return [
-            norm("head_norm", shard, self.hidden * jnp.where(self.vocab > 0, 1.0, 0.0), vectors=self.norm_vectors),
-            linear("head", shard, scored, self.hidden, share, stored_bytes=scored * self.hidden * 2.0),
+            norm("head_norm", shard, hidden, vectors=self.norm_vectors),
+            linear("head", shard, scored, hidden, share, stored_bytes=scored * hidden * 2.0),
             elementwise("head_softmax", logits, forward=(5, 6), backward=(3, 6), stored_bytes=logits * 4.0),
         ]
 

@@ -1,0 +1,281 @@
+"""The peer model Calculon [isaev2023] through configuration: its runs, priced by this package's own model.
+
+    python -m codesign.validation.calculon DIR      each run with its errors
+
+What Calculon does                                          where it is said here
+----------------------------------------------------------  ------------------------------------------------------------
+peaks, efficiency steps, time = arithmetic + traffic        accelerator=calculon_*: Stepped kernels, serial
+collective = latency + bytes x scalar (1 + offset / n)      collective=calculon_*, scale_out=calculon_*: ScaledVolume
+each mesh axis on one network tier                          cluster.placement
+local pass and reduction with a tensor-parallel collective  workload.staged_collectives
+materialised scores, separate projections, no mask credit   model.attention: fused, separate_projections, causal
+selective recomputation without the values product          model.attention.redo_values
+no embedding, no head                                       model.vocab 0
+optimiser 12 B traffic, 12 B state, one launch a weight     workload.optimizer
+one layer's gradients in fp32, the rest in 2 bytes          workload.precision.gradient_buffer, gradients
+all activation gradients of one layer at once               workload.release_gradients
+optimizer_sharding                                          plan.zero 2, reduce_often 0
+tensor_par_comm_type ar, p2p_rs_ag, rs_ag                   plan.sequence_parallel, scatter_sends: (0 0), (0 1), (1 1)
+seq_par_ag_redo                                             plan.regather
+full recomputation keeps the undivided layer input          plan.shard_checkpoints 0
+tensor_par_overlap, data_par_overlap                        plan.tp_overlap, dp_overlap (shares, see `OVERLAPS`)
+weight, activations, optimizer offload                      plan.offload_*; the optimiser's takes the gradients along
+inference                                                   workload.forward_only
+"""
+
+import sys
+from dataclasses import replace as change
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Array
+
+from ..config import scenario_from_config
+from ..errors import ConfigError, DataError, suggestion
+from ..fields import replace
+from ..metrics import evaluate
+from ..scenario import Scenario
+
+SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
+"""Calculon's systems and the host and network files they share."""
+
+FORMATS = {"float16": "fp16", "bfloat16": "fp16", "float8": "fp8", "float32": "fp32"}
+RECOMPUTE = {"none": 0.0, "attn_only": 1.0, "full": 2.0}
+TIERS = {0: "scale_up", 1: "scale_out"}
+OVERLAPS = {"tensor": {"none": 0.0, "ring": 0.5, "pipe": 0.4}, "data": 0.3}
+"""Share of the covering work that hides communication: one number each for Calculon's accounting tile by tile."""
+
+SHAPE = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
+SWITCHES = (
+    "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
+    "activations_offload", "optimizer_offload", "training",
+)  # fmt: skip
+NUMBERS = (
+    "num_procs", "tensor_par", "pipeline_par", "data_par", "tensor_par_net", "pipeline_par_net", "data_par_net",
+    "batch_size", "microbatch_size", "pipeline_interleaving",
+)  # fmt: skip
+CHOICES = {
+    "datatype": tuple(FORMATS),
+    "attention_type": ("multihead", "multiquery"),
+    "activation_recompute": tuple(RECOMPUTE),
+    "tensor_par_comm_type": ("ar", "p2p_rs_ag", "rs_ag"),
+    "tensor_par_overlap": tuple(OVERLAPS["tensor"]),
+}
+INPUTS = {f"app_{key}" for key in SHAPE} | {f"exe_{key}" for key in (*SWITCHES, *NUMBERS, *CHOICES)} | {"system"}
+QUANTITIES = {
+    "total_time": ("total_time",),
+    "first_tier_memory": ("proc_mem_tier1_cap_req",),
+    "second_tier_memory": ("proc_mem_tier2_cap_req",),
+    "fw_time": ("fw_time",),
+    "bw_time": ("bw_time",),
+    "recompute_time": ("recompute_time",),
+    "optimizer_time": ("optim_step_time",),
+    "bubble_time": ("bubble_time",),
+    "tp_comm_time": ("tp_comm_exposed_time", "recomm_exposed_time"),
+    "pp_comm_time": ("pp_comm_exposed_time",),
+    "dp_comm_time": ("dp_comm_exposed_time",),
+}
+"""Compared quantities and the columns that add up to each; of communication what stays exposed."""
+
+
+def read(directory: Path) -> pd.DataFrame:
+    """The runs of a folder, one row each.
+
+    Raises:
+        DataError: no such table, an input column that is missing or unknown, a value that is no option.
+    """
+    path = Path(directory) / "runs.csv"
+    if not path.is_file():
+        raise DataError(f"{path}: no such table of Calculon runs")
+    frame = pd.read_csv(path)
+    given = {column for column in frame if column.startswith(("app_", "exe_")) or column == "system"}
+    for column in sorted(INPUTS ^ given):
+        known = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
+        raise DataError(f"{path}: column {column} {known}")
+    for column, options in {"system": tuple(SYSTEMS), **{f"exe_{k}": v for k, v in CHOICES.items()}}.items():
+        for value in set(frame[column]) - set(options):
+            raise DataError(f"{path}: {column} = {value!r} is unknown{suggestion(str(value), options)}")
+    return frame
+
+
+@cache
+def system(name: str) -> Scenario:
+    """A scenario on one of Calculon's systems, its execution still the default."""
+    beside = SYSTEMS[name]
+    return scenario_from_config(
+        "experiment=calculon", f"accelerator=calculon_{name}", f"host=calculon_{beside}", f"scale_out=calculon_{beside}"
+    )
+
+
+def scenario(row: Any) -> Scenario:
+    """The scenario of one run.
+
+    Raises:
+        ConfigError: the system has no peak for the run's number format.
+    """
+    base = system(row["system"])
+    exe = {key: row[f"exe_{key}"] for key in (*SWITCHES, *NUMBERS, *CHOICES)}
+    app = {key: float(row[f"app_{key}"]) for key in SHAPE}
+    number_format = FORMATS[exe["datatype"]]
+    base.cluster.accelerator.peak(number_format)
+    axes = {"tp": "tensor_par_net", "pp": "pipeline_par_net", "dp": "data_par_net"}
+    placement = tuple(sorted((axis, TIERS[int(exe[key])]) for axis, key in axes.items()))
+    tensors = ("compute", "weights", "activations", "gradients", "kv_cache", "attention", "dispatch")
+    workload = change(
+        base.workload,
+        precision=change(base.workload.precision, **dict.fromkeys(tensors, number_format)),
+        forward_only=not exe["training"],
+    )
+    whole = Scenario(change(base.cluster, placement=placement), workload, base.plan)
+    optimizer = 8.0 if number_format == "fp32" else 12.0
+    values = (
+        _model(app, exe)
+        | _plan(exe)
+        | {
+            "cluster.device_count": exe["num_procs"],
+            "workload.sequence": app["seq_size"],
+            "workload.global_batch": exe["batch_size"],
+            "workload.optimizer.state_bytes": optimizer,
+            "workload.optimizer.traffic_bytes": optimizer,
+        }
+    )
+    return replace(whole, {path: float(value) for path, value in values.items()})
+
+
+def _model(app: dict[str, float], exe: dict[str, Any]) -> dict[str, float]:
+    heads = app["attn_heads"]
+    shape = {
+        "hidden": app["hidden"],
+        "layers": app["num_blocks"],
+        "attention.heads": heads,
+        "attention.kv_heads": heads if exe["attention_type"] == "multihead" else 1.0,
+        "attention.head_dim": app["attn_size"],
+        "feed_forward.width": app["feedforward"],
+        "feed_forward.fused_activation": exe["fused_activation"],
+    }
+    return {f"workload.model.{key}": value for key, value in shape.items()}
+
+
+def _plan(exe: dict[str, Any]) -> dict[str, float]:
+    scheme = exe["tensor_par_comm_type"]
+    choices = {
+        "tp": exe["tensor_par"],
+        "pp": exe["pipeline_par"],
+        "virtual_stages": exe["pipeline_interleaving"],
+        "micro_batch": exe["microbatch_size"],
+        "recompute": RECOMPUTE[exe["activation_recompute"]],
+        "sequence_parallel": scheme == "rs_ag",
+        "scatter_sends": scheme != "ar",
+        "regather": exe["seq_par_ag_redo"],
+        "zero": 2.0 * exe["optimizer_sharding"],
+        "offload_weights": exe["weight_offload"],
+        "offload_activations": exe["activations_offload"],
+        "offload_optimizer": exe["optimizer_offload"],
+        "offload_gradients": exe["optimizer_offload"],
+        "tp_overlap": OVERLAPS["tensor"][exe["tensor_par_overlap"]],
+        "dp_overlap": OVERLAPS["data"] * exe["data_par_overlap"],
+    }
+    return {f"plan.{key}": value for key, value in choices.items()}
+
+
+def quantities(candidate: Scenario) -> dict[str, Array]:
+    """This model's answers under the names of `QUANTITIES`."""
+    metrics = evaluate(candidate)
+    times, nothing = metrics.breakdown_s, jnp.zeros_like(metrics.time_s)
+    return {
+        "total_time": metrics.time_s,
+        "first_tier_memory": _tier(metrics.memory_bytes, "hbm"),
+        "second_tier_memory": _tier(metrics.memory_bytes, "ddr"),
+        "fw_time": times["forward"],
+        "bw_time": times.get("backward", nothing),
+        "recompute_time": times.get("recompute", nothing),
+        "optimizer_time": times["optimizer"],
+        "bubble_time": times["bubble"],
+        "tp_comm_time": times["tp"],
+        "pp_comm_time": times["pp"],
+        "dp_comm_time": times["dp"],
+    }
+
+
+def _tier(memory: dict[str, Array], tier: str) -> Array:
+    return sum((nbytes for name, nbytes in memory.items() if name.startswith(tier)), jnp.asarray(0.0))
+
+
+_answers = jax.jit(jax.vmap(quantities))
+
+
+def predict(frame: pd.DataFrame) -> pd.DataFrame:
+    """This model's answer to every run; runs of one structure are one batch, what cannot be said here is NaN."""
+    answers = pd.DataFrame(np.nan, index=frame.index, columns=list(QUANTITIES))
+    kinds: dict[Any, dict[Any, Scenario]] = {}
+    for index, row in frame.iterrows():
+        try:
+            candidate = scenario(row)
+        except ConfigError:
+            continue
+        kinds.setdefault(jax.tree.structure(candidate), {})[index] = candidate
+    for group in kinds.values():
+        batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group.values())
+        for name, values in _answers(batch).items():
+            answers.loc[list(group), name] = np.asarray(values, dtype=float)
+    return answers
+
+
+def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+    """Long table: run, system, quantity, Calculon's value, this model's, error = model / Calculon - 1."""
+    parts = []
+    for name, columns in QUANTITIES.items():
+        if not set(columns) <= set(frame):
+            continue
+        theirs = frame[list(columns)].astype(float).sum(axis=1)
+        part = pd.DataFrame({"run": frame["id"], "system": frame["system"], "theirs": theirs, "ours": answers[name]})
+        part["quantity"] = name
+        # a quantity that is no part of a run says nothing; below 1e-4 of the total it is noise
+        if name.endswith("time"):
+            part = part[theirs > 1e-4 * frame["total_time"]]
+        parts.append(part[part["theirs"] > 0])
+    table = pd.concat(parts, ignore_index=True).dropna(subset=["ours"])
+    table["error"] = table["ours"] / table["theirs"] - 1
+    return table
+
+
+def run(directory: Path) -> list[dict[str, Any]]:
+    """Error rows of `codesign validate` for a folder of Calculon runs, of all systems together and of each."""
+    frame = read(directory)
+    table = errors(frame, predict(frame))
+    rows = []
+    for name in QUANTITIES:
+        mine = table[table["quantity"] == name]
+        groups = {"all": mine} | {str(key): part for key, part in mine.groupby("system")}
+        rows += [_summary(name, group, part) for group, part in groups.items() if len(part)]
+    return rows
+
+
+def _summary(quantity: str, group: str, part: pd.DataFrame) -> dict[str, Any]:
+    size = part["error"].abs()
+    rank = part["ours"].corr(part["theirs"], method="spearman") if len(part) > 1 else np.nan
+    return {
+        "suite": "calculon", "stratum": "peer model", "quantity": quantity, "group": group, "n": len(part),
+        "median": float(size.median()), "mean": float(size.mean()), "p90": float(size.quantile(0.9)),
+        "bias": float(part["error"].median()), "rank": None if np.isnan(rank) else float(rank),
+    }  # fmt: skip
+
+
+def main(directory: str) -> None:
+    """Print every run with the errors of each quantity, in per cent of Calculon's value."""
+    frame = read(Path(directory))
+    table = errors(frame, predict(frame))
+    wide = table.pivot(index="run", columns="quantity", values="error") * 100
+    labels = frame.set_index("id")[["app", "system", "group"]] if {"app", "group"} <= set(frame) else None
+    wide = wide[[name for name in QUANTITIES if name in wide]]
+    wide = wide.map(lambda value: "" if pd.isna(value) else f"{value:.2f}")
+    print((wide if labels is None else labels.join(wide)).to_string())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
