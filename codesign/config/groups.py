@@ -1,5 +1,6 @@
 """What there is to choose from: the folders of `conf/` and the files in them."""
 
+import functools
 from pathlib import Path
 
 from ..errors import ConfigError, suggestion
@@ -49,9 +50,24 @@ def available(group: str | None = None) -> dict[str, str]:
     return {path.stem: describe(path) for path in sorted((conf_dir() / group).glob("*.yaml"))}
 
 
+@functools.cache
+def aliases() -> dict[str, str]:
+    """Name of a device as tables of measurements write it -> accelerator option."""
+    found = {}
+    for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
+        found[path.stem] = path.stem
+        for line in path.read_text(encoding="utf-8").splitlines():
+            key, _, rest = line.strip().partition(":")
+            if key == "aliases":
+                names = rest.split("#")[0].strip().strip("[]").split(",")
+                found |= {name.strip(): path.stem for name in names if name.strip()}
+    return found
+
+
 PACKAGES = {
     "accelerator": "cluster.accelerator",
     "calibration": "cluster.accelerator.kernels",
+    "memory": "cluster.accelerator.hbm",
     "host": "cluster.host",
     "facility": "cluster.facility",
     "fabric": "cluster.network.scale_up.fabric",

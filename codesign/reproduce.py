@@ -1,0 +1,91 @@
+"""Experiments that reproduce published results: claim | paper | model | error | bar | standing.
+
+An experiment is a folder of `experiments/` with a `claims.py` that defines `claims() -> list[Claim]`; its README says
+what is asked, what was expected and what was seen. Standing is how much the number proves: `published` (every constant
+printed by its source), `derived` (follows from constants fitted elsewhere), `fitted k on n` (calibration), `not
+determined`.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import CodesignError, ConfigError, suggestion
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One published number and what the model says.
+
+    `error` is |model / paper - 1| unless given; `bar` the largest error allowed, None where nothing is demanded.
+    """
+
+    experiment: str
+    claim: str
+    paper: float | None
+    model: float | None
+    bar: float | None
+    standing: str
+    error: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The claim with its error and verdict; `ok` is None where no bar is set."""
+        error = self.error
+        if error is None and self.paper and self.model is not None:
+            error = abs(self.model / self.paper - 1)
+        ok = None if self.bar is None or error is None else bool(error <= self.bar)
+        return asdict(self) | {"error": error, "ok": ok}
+
+
+def experiments_folder() -> Path:
+    """Where the experiments lie: beside the package in a checkout, inside it when installed.
+
+    Raises:
+        CodesignError: neither is there.
+    """
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / "experiments", here / "experiments"):
+        if folder.is_dir():
+            return folder
+    raise CodesignError("the experiments folder is missing: install the package whole or run from a checkout")
+
+
+def available() -> dict[str, Path]:
+    """Experiments that state claims: name -> folder."""
+    return {path.parent.name: path.parent for path in sorted(experiments_folder().glob("*/claims.py"))}
+
+
+def load(folder: Path) -> Callable[[], list[Claim]]:
+    """The `claims` function of an experiment."""
+    specification = importlib.util.spec_from_file_location(f"codesign_experiment_{folder.name}", folder / "claims.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module.claims
+
+
+def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str], None] = lambda name: None) -> list[dict]:
+    """Run experiments and return their rows.
+
+    Args:
+        names: experiments, or `all`.
+        progress: told the name of each experiment before it runs.
+
+    Raises:
+        ConfigError: an unknown name, with a suggestion.
+    """
+    known = available()
+    wanted = list(names)
+    if not wanted or "all" in wanted:
+        wanted = list(known)
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"experiment {name!r} does not exist{suggestion(name, known)}")
+    rows = []
+    for name in wanted:
+        progress(name)
+        rows += [claim.row() for claim in load(known[name])()]
+    return rows

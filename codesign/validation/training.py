@@ -1,0 +1,290 @@
+"""Measured training steps: what the model predicts for published runs, with constants fitted on kernels alone.
+
+Each table is read into `Run`s (a model, a plan, a number of devices, a measured step time); runs of one structure are
+priced in one vectorised call. What a table does not say is assumed here, by name:
+
+    megatron_sc21      micro-batch and interleaving not printed: the fastest that fits, as a tuner would choose;
+                       unfused attention, dropout, no sequence parallelism, data-parallel exchange not hidden
+    korthikanti2022    the same, with its sequence parallelism and selective recomputation
+    vtrain             the same, without recomputation, one node
+    mosaicml           fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
+    nemo               fused attention, distributed optimiser, sequence parallelism where tp > 1, nothing recomputed
+    frontier_runs      the same
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from ..config import scenario_from_config
+from ..errors import ConfigError
+from ..metrics import evaluate
+from ..scenario import Cluster, Scenario
+from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
+
+SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
+NEMO_MODELS = {
+    "LLAMA3.1_405B": "llama31_405b",
+    "LLAMA3_70B": "llama31_70b",
+    "LLAMA3_8B": "llama31_8b",
+    "DeepSeekV3": "deepseek_v3",
+    "Qwen3_235B_a22B": "qwen3_235b_a22b",
+}
+MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT family
+    "125m": (768, 12, 12),
+    "350m": (1024, 16, 24),
+    "760m": (1536, 12, 24),
+    "1b": (2048, 16, 24),
+    "3b": (2560, 20, 32),
+    "7b": (4096, 32, 32),
+    "13b": (5120, 40, 40),
+    "30b": (7168, 56, 48),
+    "70b": (8192, 64, 80),
+}
+FORMATS = {
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "fp8-cs": "fp8",
+    "fp8-mx": "fp8",
+    "nvfp4": "fp4",
+    "fp16": "bf16",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured step."""
+
+    gpu: str
+    model: Transformer
+    plan: dict[str, float]
+    devices: float
+    sequence: float
+    global_batch: float
+    measured_s: float
+    compute: str = "bf16"
+    gradients: str = "fp32"
+
+    def scenario(self, cluster: Cluster) -> Scenario:
+        """The run on a cluster of its size."""
+        precision = Precision(compute=self.compute, gradients=self.gradients)
+        job = Training(self.model, sequence=self.sequence, global_batch=self.global_batch, precision=precision)
+        return Scenario(sized(cluster, self.devices), job, Plan(**self.plan))
+
+
+def megatron_model(row: Any) -> Transformer:
+    """GPT with learned positions as Megatron trained it: unfused attention, GELU, dropout, tied embeddings."""
+    heads = float(row.num_heads)
+    attention = GroupedQueryAttention(
+        heads, heads, float(row.hidden) / heads, causal=0.0, fused=False, separate_projections=False
+    )
+    feed_forward = DenseFeedForward(4.0 * float(row.hidden))
+    vocab = float(getattr(row, "vocab", 51200.0))
+    return Transformer(
+        name="gpt", hidden=float(row.hidden), layers=float(row.num_layers), attention=attention,
+        feed_forward=feed_forward, vocab=vocab, tied_embeddings=1.0, norm_vectors=2.0, dropout=True,
+    )  # fmt: skip
+
+
+def korthikanti(row: Any) -> list[Run]:
+    """Iteration times with full and with selective recomputation."""
+    selective = "selective" in row.method
+    plan = dict(
+        tp=row.tp, pp=row.pp, virtual_stages=row.virtual_pp, micro_batch=row.micro_batch,
+        recompute=1.0 if selective else 2.0, sequence_parallel=1.0 if selective else 0.0, dp_overlap=0.0,
+    )  # fmt: skip
+    model = megatron_model(row)
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, row.iteration_time_s)]
+
+
+def sc21_seconds(row: Any) -> float:
+    """Step time from achieved TFLOP/s: 96 B s L h^2 (1 + s/6h + V/16Lh), recomputation counted.
+
+    Source: [narayanan2021] equation 3.
+    """
+    s, h, layers = row.seq_tokens, row.hidden, row.num_layers
+    flops = 96 * row.global_batch * s * layers * h**2 * (1 + s / (6 * h) + row.vocab / (16 * layers * h))
+    return flops / (row.achieved_tflops_per_gpu_hw * 1e12 * row.num_gpus)
+
+
+def sc21(row: Any) -> list[Run]:
+    """Weak scaling and the comparison with ZeRO-3; what is not printed is chosen as the fastest candidate."""
+    model, sharded = megatron_model(row), "ZeRO" in str(row.scheme)
+    known = row.micro_batch == row.micro_batch
+    micro = [row.micro_batch] if known else SC21_MICRO_BATCHES
+    per_stage = int(np.ceil(row.num_layers / row.pp))
+    chunks = [v for v in range(1, per_stage + 1) if per_stage % v == 0] if row.pp > 1 else [1]
+    runs = []
+    for micro_batch, v in itertools.product(micro, chunks):
+        if (row.global_batch / row.dp) % micro_batch:
+            continue
+        plan = dict(
+            tp=row.tp, pp=row.pp, virtual_stages=v, micro_batch=micro_batch, recompute=2.0,
+            zero=3.0 if sharded else 0.0, dp_overlap=0.5 if sharded else 0.0,
+        )  # fmt: skip
+        runs.append(Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, sc21_seconds(row)))
+    return runs
+
+
+def vtrain(row: Any) -> list[Run]:
+    """One node of A100, no recomputation."""
+    model = megatron_model(row)
+    plan = dict(tp=row.tp, pp=row.pp, micro_batch=row.micro_batch, dp_overlap=0.0)
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, row.iteration_time_ms * 1e-3)]
+
+
+def mosaic(row: Any) -> list[Run]:
+    """MPT under fully sharded data parallelism."""
+    size = str(row.model).split()[-1].lower()
+    if size not in MPT_SHAPES:
+        raise ConfigError(f"MPT size {size!r} is not known")
+    hidden, heads, layers = (float(x) for x in MPT_SHAPES[size])
+    attention = GroupedQueryAttention(heads, heads, hidden / heads, causal=1.0)
+    model = Transformer(
+        name=f"mpt_{size}", hidden=hidden, layers=layers, attention=attention,
+        feed_forward=DenseFeedForward(4 * hidden), vocab=50368.0, tied_embeddings=1.0, norm_vectors=1.0,
+    )  # fmt: skip
+    checkpointed = str(row.activation_checkpointing) == "True"
+    plan = dict(
+        micro_batch=row.micro_batch, recompute=2.0 if checkpointed else 0.0,
+        zero=3.0 if row.sharding == "FULL_SHARD" else 2.0,
+    )  # fmt: skip
+    seconds = row.global_batch * row.seq_tokens / row.tokens_per_s_total
+    gradients = "bf16" if row.fsdp_mixed_precision == "PURE" else "fp32"
+    compute = FORMATS.get(str(row.precision), str(row.precision))
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, gradients)]
+
+
+def nemo(row: Any) -> list[Run]:
+    """Pre-training of the models that ship as configuration."""
+    name = str(row.model).split(" [")[0]
+    if name not in NEMO_MODELS:
+        raise ConfigError(f"model {row.model!r} has no configuration")
+    if row.phase != "Pre-Training":
+        raise ConfigError(f"phase {row.phase!r} is not modelled")
+    tp, pp, cp = float(row.tp), float(row.pp), float(row.cp)
+    ep = 1.0 if row.ep != row.ep else float(row.ep)
+    vp = 1.0 if row.vp != row.vp else max(float(row.vp), 1.0)
+    sharded = row.fsdp == row.fsdp and float(row.fsdp) > 0
+    plan = dict(
+        tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=vp, micro_batch=row.micro_batch, zero=3.0 if sharded else 1.0,
+        sequence_parallel=1.0 if tp > 1 else 0.0,
+    )  # fmt: skip
+    seconds = row.global_batch * row.seq_tokens / (row.tokens_per_s_per_gpu * row.num_gpus)
+    model = scenario_from_config(f"model={NEMO_MODELS[name]}").workload.model
+    compute = FORMATS.get(str(row.precision), str(row.precision))
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, "bf16")]
+
+
+def frontier(row: Any) -> list[Run]:
+    """Published runs of frontier models with a printed throughput."""
+    if "405B" not in row.model:
+        raise ConfigError(f"{row.model!r} prints no step time with its layout")
+    model = scenario_from_config("model=llama31_405b").workload.model
+    plan = dict(tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0)
+    flops = (
+        3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
+    )
+    seconds = flops / (row.tflops_per_gpu * 1e12 * row.num_gpus)
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, "bf16", "bf16")]
+
+
+TABLES: dict[str, Callable[[Any], list[Run]]] = {
+    "korthikanti2022_recompute.csv": korthikanti,
+    "megatron_sc21.csv": sc21,
+    "vtrain_single_node.csv": vtrain,
+    "mosaicml_llm_foundry.csv": mosaic,
+    "nemo_megatron_bridge.csv": nemo,
+    "frontier_runs.csv": frontier,
+}
+
+
+@dataclass
+class Predicted:
+    """Rows of one table with a prediction, and why others have none."""
+
+    frame: pd.DataFrame  # columns of the table + measured_s, predicted_s
+    refused: dict[str, int]
+
+
+def stack(trees: list[Scenario]) -> Scenario:
+    """Scenarios of one structure as one batch."""
+    return jax.tree.map(
+        lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf, dtype=float) for leaf in leaves])), *trees
+    )
+
+
+@jax.jit
+@jax.vmap
+def _priced(scenario: Scenario):
+    metrics = evaluate(scenario)
+    return metrics.time_s, metrics.usage["hbm"]
+
+
+def grouped(scenarios: list[Scenario], priced: Callable[[Scenario], tuple]) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers of each scenario; scenarios of one structure share a compilation, padded to powers of two."""
+    first, second = np.zeros(len(scenarios)), np.zeros(len(scenarios))
+    kinds: dict[Any, list[int]] = {}
+    for index, scenario in enumerate(scenarios):
+        kinds.setdefault(jax.tree.structure(scenario), []).append(index)
+    for indices in kinds.values():
+        padded = indices + [indices[-1]] * ((1 << (len(indices) - 1).bit_length()) - len(indices))
+        one, two = priced(stack([scenarios[i] for i in padded]))
+        first[indices], second[indices] = np.asarray(one)[: len(indices)], np.asarray(two)[: len(indices)]
+    return first, second
+
+
+def sized(cluster: Cluster, devices: float) -> Cluster:
+    """The cluster with another number of devices."""
+    return replace(cluster, device_count=jnp.asarray(float(devices)))
+
+
+Adjust = Callable[[Scenario], Scenario]
+
+
+def predict(path: Path, clusters: Callable[[str], Cluster], adjust: Adjust = lambda s: s) -> Predicted:
+    """Predict every row of a table.
+
+    Args:
+        path: one of `TABLES`.
+        clusters: GPU name of the table -> cluster.
+        adjust: last change to every scenario (a fitted constant).
+    """
+    table = pd.read_csv(path)
+    reader, refused = TABLES[path.name], {}
+    rows, scenarios, owner = [], [], []
+    for row in table.itertuples():
+        try:
+            candidates = [adjust(run.scenario(clusters(run.gpu))) for run in reader(row)]
+            measured = reader(row)[0].measured_s
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+            continue
+        owner += [len(rows)] * len(candidates)
+        scenarios += candidates
+        rows.append({"row": row.Index, "measured_s": measured})
+    seconds, used = grouped(scenarios, _priced) if scenarios else (np.zeros(0), np.zeros(0))
+    frame = pd.DataFrame(rows, columns=["row", "measured_s"])
+    frame["predicted_s"] = [_fastest(seconds, used, np.array(owner) == i) for i in range(len(rows))]
+    return Predicted(table.join(frame.set_index("row"), how="inner"), refused)
+
+
+def _fastest(seconds: np.ndarray, used: np.ndarray, mine: np.ndarray) -> float:
+    """The fastest candidate that fits, or the one that comes closest to fitting."""
+    fits = mine & (used <= 1.0)
+    if fits.any():
+        return float(seconds[fits].min())
+    return float(seconds[mine][np.argmin(used[mine])])
+
+
+def known_tables(directory: Path) -> Iterable[Path]:
+    """The training tables of a folder, wherever they lie in it."""
+    return sorted(path for path in directory.rglob("*.csv") if path.name in TABLES)
