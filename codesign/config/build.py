@@ -23,6 +23,9 @@ MENUS = ("hardware", "fabrics", "collectives", "workloads", "scenario", "space",
 FACTORIES = {"codesign.workloads.from_config_json"}
 """Functions that may be named beside the classes of the menus."""
 
+BESIDE = ("provenance", "aliases", "_target_")
+"""Keys that are no arguments: where the numbers come from, other names of a device, the class."""
+
 HYDRA_ONLY = ("_args_", "_partial_", "_convert_", "_recursive_")
 UNITS = {
     "flops_per_s": "FLOP/s", "bytes_per_s": "bytes per second", "s_per_byte": "seconds per byte",
@@ -99,16 +102,14 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
         if key in node:
             raise ConfigError(f"{path}.{key} = {node[key]!r} is refused: only _target_ and arguments may stand here")
     target = node.get("_target_")
-    made = {
-        key: _construct(value, f"{path}.{key}", provenance)
-        for key, value in node.items()
-        if key not in ("provenance", "_target_")
-    }
+    made = {key: _construct(value, f"{path}.{key}", provenance) for key, value in node.items() if key not in BESIDE}
     return made if target is None else _call(resolve(target, f"{path}._target_"), made, path)
 
 
 def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
+    """Construct; a null means `not given`, so that a file merged over another can take a key away."""
     known, name = parameters(target), getattr(target, "__name__", str(target))
+    arguments = {key: value for key, value in arguments.items() if value is not None}
     for key, value in arguments.items():
         if key not in known:
             shown = f" = {value!r}" if isinstance(value, str | int | float) else ""
@@ -131,8 +132,6 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
 def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
     """Refuse a value that the field cannot hold."""
     converter = field.metadata.get("converter")
-    if value is None and field.default is None:
-        return
     if converter is as_leaf:
         _check_number(value, path, field.name)
     elif converter is as_leaves:
@@ -155,7 +154,9 @@ def _check_number(value: Any, path: str, name: str) -> None:
 
 def _plain(text: Any) -> str:
     """A hint for numbers written with a unit: '450GB/s' -> 4.5e+11."""
-    match = re.fullmatch(r"\s*([-+0-9.eE]+?)\s*([kKMGTPmun]?)(i?)[A-Za-z/]+\s*", text) if isinstance(text, str) else None
+    match = (
+        re.fullmatch(r"\s*([-+0-9.eE]+?)\s*([kKMGTPmun]?)(i?)[A-Za-z/]+\s*", text) if isinstance(text, str) else None
+    )
     if not match:
         return ""
     try:

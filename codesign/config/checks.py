@@ -59,7 +59,9 @@ def check_formats(scenario: Scenario) -> None:
     if "vector" not in accelerator.peak_flops_per_s:
         raise ConfigError("cluster.accelerator.peak_flops_per_s.vector is missing: element-wise work needs it")
     if "elementwise" not in accelerator.kernels:
-        raise ConfigError("cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it")
+        raise ConfigError(
+            "cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it"
+        )
 
 
 def check_plan(scenario: Scenario) -> None:

@@ -19,12 +19,16 @@ from ..errors import ConfigError, suggestion
 from .build import parameters, resolve
 from .groups import available, conf_dir, expand, groups
 
+
 def compose(overrides: list[str]) -> DictConfig:
     """The configuration that these overrides ask for.
 
     Raises:
         ConfigError: a key, option or value that does not exist.
     """
+    for text in overrides:
+        if _parse(text).is_sweep_override():
+            raise ConfigError(f"{text} names several values: add -m to `codesign optimize` to run them all")
     return _compose(admit(overrides))
 
 
@@ -66,10 +70,8 @@ def _parse(text: str) -> Override:
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        if "=" not in text:
-            hint = " (write key=value)"
-        else:
-            hint = " (quote values with special characters: 'key=\"value\"')"
+        special = """ (quote values with special characters: 'key="value"')"""
+        hint = special if "=" in text else " (write key=value)"
         raise ConfigError(f"cannot read the override {text!r}{hint}") from error
 
 
@@ -112,8 +114,9 @@ def _admit_value(item: Override, base: Any) -> str:
             known |= set(groups()) if depth == 0 else set()
             prefix = ".".join(keys[:depth])
             if isinstance(node, dict):
-                raise ConfigError(f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}"
-                                  f"{suggestion(key, known)}")
+                raise ConfigError(
+                    f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{suggestion(key, known)}"
+                )
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)
 

@@ -17,7 +17,7 @@ from .compose import compose
 from .groups import expand
 
 SCENARIO = ("cluster", "workload", "plan")
-SETTINGS = {"name", "seed", "hydra", "provenance"}
+SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch}
 
 

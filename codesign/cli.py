@@ -1,0 +1,206 @@
+"""The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from . import __version__
+from .errors import CodesignError, ConfigError, suggestion
+
+DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
+OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains on one line, with a suggestion, and exits with code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse."""
+        print(f"codesign: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parser() -> Parser:
+    """All commands and their options."""
+    top = Parser(prog="codesign", description=DESCRIPTION)
+    top.add_argument("--version", action="version", version=f"codesign {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, function: Callable[[argparse.Namespace], int], text: str) -> Parser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(function=function)
+        return added
+
+    one = command("optimize", _optimize, "search a design space and leave a run folder with a report")
+    one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one = command("evaluate", _evaluate, "price one design with its full breakdown")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
+    one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
+    one = command("list", _list, "show what there is: groups, or the options of one group")
+    one.add_argument("group", nargs="?", help="a config group, such as accelerator")
+    one = command("report", _report, "rebuild the report of a run without rerunning it")
+    one.add_argument("run", help="a run folder")
+    one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
+    one.add_argument("directory", help="folder of measured tables")
+    one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
+    one = command("validate", _validate, "compare the model with a folder of measured or peer-model results")
+    one.add_argument("directory", help="folder of tables")
+    one.add_argument("--json", action="store_true", help="print the table of errors as JSON")
+    one = command("reproduce", _reproduce, "run the experiments that reproduce published results")
+    one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
+    one.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a CodesignError becomes one line and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except CodesignError as error:
+        print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("codesign: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has gone; what is left to print has no place to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    top = parser()
+    commands = top._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    if not words:
+        top.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in commands:
+        raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
+    known, unknown = top.parse_known_args(words)
+    if unknown and known.command != "optimize":
+        options = [text for action in commands[known.command]._actions for text in action.option_strings]
+        raise ConfigError(f"{known.command}: unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
+    known.flags = unknown
+    return known.function(known)
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    flags = [*(["-m"] if options.multirun else []), *options.flags]
+    _check_overrides(options.overrides)
+    if flags:
+        from .run.multirun import multirun
+
+        return multirun([*flags, *options.overrides])
+    from .run.optimize import optimize
+
+    optimize(options.overrides)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    from .run.evaluate import evaluate_design
+
+    evaluate_design(options.overrides, as_json=options.json, top=options.top)
+    return 0
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    for text in overrides:
+        if "=" not in text and not text.startswith("~"):
+            raise ConfigError(f"{text!r} is no override: write key=value")
+
+
+def _list(options: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from .config import available
+
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("group", "options") if options.group is None else (options.group, ""):
+        table.add_column(column, overflow="fold")
+    for name, text in available(options.group).items():
+        table.add_row(name, text)
+    found = Console(highlight=False)
+    (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .report import build_report
+
+    print(build_report(options.run))
+    return 0
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from .config import conf_dir
+    from .run.setup import prepare_jax
+
+    prepare_jax()
+    calibrate = _later("calibration", "calibrate")
+    for path in calibrate(options.directory, options.out or str(conf_dir() / "calibration")):
+        print(path)
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from .run.setup import prepare_jax
+
+    prepare_jax()
+    rows = _later("validation", "validate")(options.directory)
+    columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank")
+    _print_rows(rows, columns, {"median", "mean", "p90", "bias"}, as_json=options.json)
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from .run.setup import prepare_jax
+
+    prepare_jax()
+    rows = _later("reproduce", "reproduce")(options.names or ["all"])
+    columns = ("experiment", "claim", "paper", "model", "error", "bar", "standing", "ok")
+    _print_rows(rows, columns, {"error", "bar"}, as_json=options.json)
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that is only loaded for its own command."""
+    import importlib
+
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
+def _print_rows(rows: list[dict[str, Any]], columns: Sequence[str], shares: set[str], *, as_json: bool) -> None:
+    """A table, or JSON; `shares` are fractions, shown in per cent."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+
+    from .run.terminal import console
+
+    table = Table(header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if rows and isinstance(rows[0].get(column), int | float) else "left")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column), column in shares) for column in columns))
+    console().print(table)
+
+
+def _cell(value: Any, share: bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:.1%}" if share else f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""`codesign evaluate`: the price of one design, with its full breakdown."""
+
+import json
+from typing import Any
+
+import jax
+
+from ..config import check_memory, check_plan, scenario_from_config
+from ..results import ops, price
+from .setup import prepare_jax
+from .terminal import console, show_evaluation
+
+
+def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
+    """Price the scenario of the configuration and print it.
+
+    A design that does not fit is shown first and refused afterwards: it is worth seeing.
+
+    Raises:
+        ConfigError: bad configuration, a plan that breaks a rule, or memory that does not suffice.
+    """
+    prepare_jax()
+    scenario = scenario_from_config(*overrides)
+    check_plan(scenario)
+    numbers = {name: float(value) for name, value in jax.jit(price)(scenario).items()}
+    devices = float(scenario.cluster.device_count)
+    for name in numbers:
+        if name.startswith(("capex.", "power.")):
+            numbers[name] *= devices
+    if as_json:
+        print(json.dumps(numbers, indent=2))
+    else:
+        capacity = {
+            "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
+            "ddr": float(scenario.cluster.host.memory.usable_bytes()),
+        }
+        show_evaluation(console(), _title(scenario), numbers, ops(scenario), capacity, top)
+    check_memory(scenario)
+
+
+def _title(scenario: Any) -> str:
+    cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
+    return f"{scenario.workload.model.name}, {job} on {float(cluster.device_count):g} x {cluster.accelerator.name}"

@@ -1,0 +1,85 @@
+"""`codesign optimize -m ...`: a Hydra multirun, each job one row of a collected frame."""
+
+import datetime
+import sys
+from pathlib import Path
+
+import hydra
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from ..config import conf_dir, study_from_resolved
+from ..config.compose import admit
+from ..errors import CodesignError
+from .optimize import check_study, refuse_infeasible, run_study, write_frame, write_text
+from .setup import prepare_jax
+from .terminal import console, designs_table
+
+
+def multirun(arguments: list[str]) -> int:
+    """Hand flags and overrides to Hydra; collect the best design of each job.
+
+    Returns:
+        0, or 2 where a job found no feasible design or was refused.
+
+    Raises:
+        ConfigError: an override that no job could take.
+    """
+    flags = [text for text in arguments if text.startswith("-")]
+    overrides = admit([text for text in arguments if not text.startswith("-")])
+    root = Path("multirun") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    given = [text for text in overrides if text.split("=")[0] == "hydra.sweep.dir"]
+    root = Path(given[-1].split("=", 1)[1]) if given else root
+    place = [] if given else [f"hydra.sweep.dir={root}"]
+    sys.argv = ["codesign optimize", *flags, *overrides, *place, "hydra.sweep.subdir=${hydra.job.num}"]
+    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+    return collect_jobs(root) if {"-m", "--multirun"} & set(flags) else 0
+
+
+def job(config: DictConfig) -> None:
+    """One job of a multirun; a refused one leaves its message instead of designs."""
+    prepare_jax()
+    settings = HydraConfig.get()
+    folder, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    label = f"job {settings.job.num}: {' '.join(overrides) or 'defaults'}"
+    try:
+        study = study_from_resolved(config, overrides)
+        check_study(study)
+        results = run_study(study, folder, console(), quiet=True)
+        write_text(folder / "job.txt", " ".join(overrides))
+        refuse_infeasible(study, results)
+        best = results.best
+        print(f"{label}: {study.objective.goal} = {best['objective']:.6g}", flush=True)
+    except CodesignError as error:
+        write_text(folder / "error.txt", f"{error}\n")
+        print(f"{label}: {error}", flush=True)
+
+
+def collect_jobs(root: Path) -> int:
+    """`collected.parquet`: the best design of each job with its overrides, shown as a table."""
+    rows, failed = [], 0
+    folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    for folder in folders:
+        failed += (folder / "error.txt").is_file()
+        if not (folder / "designs.parquet").is_file():
+            continue
+        row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
+        row.insert(0, "job", int(folder.name))
+        row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
+        rows.append(row)
+    if rows:
+        frame = pd.concat(rows, ignore_index=True)
+        write_frame(root / "collected.parquet", frame)
+        _show(frame, root)
+    return 2 if failed else 0
+
+
+def _show(frame: pd.DataFrame, root: Path) -> None:
+    out = console()
+    table = frame.assign(rank=frame["job"], tokens_per_s=frame["tokens_per_s"])
+    out.print(designs_table(table, 1.0, "best design of each job", count=len(table)))
+    for _, row in frame.iterrows():
+        out.print(f"  {row['job']}: {row['overrides']}")
+    out.print(f"collected: {root / 'collected.parquet'}")

@@ -1,0 +1,178 @@
+"""`codesign optimize`: from a study to a run folder with its designs, frames and report."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from rich.console import Console
+
+from ..config import Study, check_formats, study_from_config
+from ..config.checks import does_not_fit, shortage
+from ..errors import ConfigError
+from ..report import build_report
+from ..results import Results, collect, placed
+from ..search import Trace
+from .setup import prepare_jax
+from .terminal import Watch, console, designs_table
+
+PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
+
+
+def optimize(overrides: list[str], root: Path | str = "runs") -> Path:
+    """Search the study of these overrides and leave a run folder below `root`.
+
+    Raises:
+        ConfigError: bad configuration (before any folder is made), or no design that keeps all limits (after).
+    """
+    prepare_jax()
+    study = study_from_config(*overrides)
+    check_study(study)
+    folder = new_folder(Path(root), study.name)
+    results = run_study(study, folder, console())
+    refuse_infeasible(study, results)
+    return folder
+
+
+def check_study(study: Study) -> None:
+    """Whatever can be refused before a folder is made: metric names, an empty space.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+    import jax
+
+    from ..metrics import evaluate
+
+    check_formats(study.scenario)
+    study.objective.check(jax.eval_shape(evaluate, study.scenario))
+    study.space.plans(study.scenario)
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """`root/<date>_<time>_<name>`, made; a counter is added where it exists already."""
+    stamp = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}"
+    for candidate in (stamp, *(f"{stamp}_{i}" for i in range(2, 100))):
+        try:
+            (root / candidate).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"cannot make the run folder {str(root / candidate)!r}: {error.strerror}") from error
+        return root / candidate
+    raise ConfigError(f"cannot make a run folder: {str(root / stamp)!r} and 98 more exist")
+
+
+def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) -> Results:
+    """Search, price exactly, write every file of the run folder, show the best designs."""
+    started = time.perf_counter()
+    write_inputs(study, folder)
+    with Watch(Console(quiet=True) if quiet else out, study.objective.goal) as watch:
+        trace = study.search.run(study.problem, study.seed, watch)
+    results = collect(study.problem, trace, study.seed, study.provenance)
+    write_results(study, results, trace, folder)
+    page = build_report(folder)
+    if not quiet:
+        show(study, results, trace, out)
+        out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
+    return results
+
+
+def write_inputs(study: Study, folder: Path) -> None:
+    """Resolved configuration, overrides and versions, before the search starts."""
+    write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
+    write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
+    write_text(folder / "versions.json", json.dumps(versions(), indent=2))
+    write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
+
+
+def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
+    """The frames, and how the search went."""
+    for name in ("pareto", "ops", "elasticities", "designs"):  # designs last: with it the folder is a run
+        write_frame(folder / f"{name}.parquet", getattr(results, name))
+    objective = study.objective
+    summary = {
+        "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,
+        "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
+        "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
+        "limits": dict(objective.limits), "floors": dict(objective.floors),
+    }  # fmt: skip
+    write_text(folder / "summary.json", json.dumps(summary, indent=2, default=float))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def write_frame(path: Path, frame: pd.DataFrame) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    frame.to_parquet(partial, index=False)
+    os.replace(partial, path)
+
+
+def versions() -> dict[str, Any]:
+    """What made the numbers: packages, Python, commit, date."""
+    found: dict[str, Any] = {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    commit = _commit()
+    return found | ({"commit": commit} if commit else {})
+
+
+def _commit() -> str:
+    """The commit of the package's own source tree; empty where it is installed without one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
+    """The best designs and how they were found."""
+    devices = float(study.scenario.cluster.device_count)
+    count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
+    out.print(designs_table(results.designs, devices, f"{study.name}: best designs by {study.objective.goal}"))
+    out.print(f"{count}; {trace.claim}")
+
+
+def refuse_infeasible(study: Study, results: Results) -> None:
+    """Say why nothing is feasible.
+
+    Raises:
+        ConfigError: what the least violating design lacks.
+    """
+    best = results.best
+    if best["feasible"]:
+        return
+    scenario = placed(study.problem, best)
+    missing = shortage(scenario)
+    if missing:
+        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, missing))
+    broken = {name[6:]: best[name] for name in best.index if str(name).startswith("limit.") and best[name] > 1}
+    worst = max(broken, key=lambda name: broken[name], default="")
+    bound = study.objective.limits.get(worst, study.objective.floors.get(worst, float("nan")))
+    raise ConfigError(
+        f"no design keeps all limits: the nearest uses {broken.get(worst, float('nan')):.2f} times"
+        f" objective limit {worst} = {bound:g} (its {worst} is {float(best.get(worst, float('nan'))):.4g})"
+    )

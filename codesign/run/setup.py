@@ -1,0 +1,29 @@
+"""How JAX is set up for a run: float64, a compile cache that outlives the process, no chatter."""
+
+import logging
+import os
+from pathlib import Path
+
+
+def prepare_jax() -> None:
+    """Call before anything is built or jitted."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    logging.getLogger("jax").setLevel(logging.WARNING)
+    folder = cache_folder()
+    if folder is not None and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept; None where nothing can be written, which only costs time."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(base).expanduser() / "codesign"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None

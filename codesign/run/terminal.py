@@ -1,0 +1,211 @@
+"""What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..search import Progress as SearchProgress
+from ..space import PLAN_FIELDS, shown
+from ..units import GB, engineering
+
+SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
+    "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
+    "micro_batch": ("mb", None), "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+}  # fmt: skip
+PLAIN_WIDTH = 160  # columns where the output is no terminal
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that does not squeeze tables when its output goes to a file."""
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+def plan_text(row: Any) -> str:
+    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`."""
+    words = []
+    for name, (short, usual) in SHORT.items():
+        value = row.get(f"var.{name}")
+        if value is not None and value != usual:
+            words.append(short if name == "sequence_parallel" else f"{short}{value:g}")
+        if name == "pp" and "var.dp" in row:
+            words.append(f"dp{row['var.dp']:g}")
+    if "var.recompute" in row:
+        words.append("recompute " + shown("recompute", row["var.recompute"]))
+    for name in ("offload_weights", "offload_activations", "offload_optimizer"):
+        if row.get(f"var.{name}", 0.0) > 0:
+            share = row[f"var.{name}"]
+            words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
+    return " ".join(words)
+
+
+def hardware_names(frame: pd.DataFrame) -> list[str]:
+    """Hardware variables of a frame of designs."""
+    names = [str(name)[4:] for name in frame.columns if str(name).startswith("var.")]
+    return [name for name in names if name not in PLAN_FIELDS and name != "dp"]
+
+
+def hardware_value(name: str, value: float) -> str:
+    """A hardware variable as a reader wants it."""
+    return engineering(value, "B/s") if "bandwidth" in name else f"{value:.3g}"
+
+
+def designs_table(frame: pd.DataFrame, devices: float, title: str, count: int = 8) -> Table:
+    """The best designs, one line each."""
+    serving = "tpot_s" in frame
+    table = Table(title=title, title_justify="left", header_style="bold", row_styles=["", "dim"])
+    table.add_column("#", justify="right")
+    table.add_column("plan", min_width=24)
+    for name in hardware_names(frame):
+        table.add_column(name.replace("_", " "), justify="right")
+    times = ["TTFT", "TPOT", "tokens/s/GPU"] if serving else ["step", "tokens/s"]
+    for name in (*times, "MFU", "J/token", "$/M tokens", "HBM", "DDR"):
+        table.add_column(name, justify="right")
+    table.add_column("what binds", min_width=20)
+    for _, row in frame.head(count).iterrows():
+        throughput = row["tokens_per_s"]
+        cells = [str(row["rank"]), plan_text(row)]
+        cells += [hardware_value(name, row[f"var.{name}"]) for name in hardware_names(frame)]
+        if serving:
+            cells += [engineering(row["ttft_s"], "s"), engineering(row["tpot_s"], "s"), f"{throughput / devices:,.1f}"]
+        else:
+            cells += [engineering(row["time_s"], "s"), f"{throughput:,.0f}"]
+        cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
+        cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
+        table.add_row(*cells, str(row["binds"]) + ("" if row["feasible"] else " [red](not feasible)[/]"))
+    return table
+
+
+def _plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _group(numbers: dict[str, float], prefix: str) -> dict[str, float]:
+    return {name[len(prefix) :]: value for name, value in numbers.items() if name.startswith(prefix)}
+
+
+def show_evaluation(
+    out: Console, title: str, numbers: dict[str, float], ops: pd.DataFrame, capacity: dict[str, float], top: int
+) -> None:
+    """Headline, time, memory, money and power, and the operations that take longest."""
+    out.print(f"[bold]{title}[/]")
+    out.print(_headline(numbers))
+    out.print(_time(numbers))
+    out.print(_memory(numbers, capacity))
+    out.print(_money(numbers))
+    out.print(_ops(ops, top))
+
+
+def _headline(numbers: dict[str, float]) -> Table:
+    texts = {
+        "batch time" if "tpot_s" in numbers else "step time": engineering(numbers["time_s"], "s"),
+        **({"time to first token": engineering(numbers["ttft_s"], "s")} if "ttft_s" in numbers else {}),
+        **({"time per output token": engineering(numbers["tpot_s"], "s")} if "tpot_s" in numbers else {}),
+        "throughput": f"{numbers['tokens_per_s']:,.0f} tokens/s",
+        "MFU": f"{numbers['mfu']:.1%}",
+        "energy": f"{numbers['joules_per_token']:.3g} J/token",
+        "power, mean / provisioned": f"{engineering(numbers['power_w'], 'W')} / "
+        + engineering(numbers["provisioned_power_w"], "W"),
+        "capex": f"{engineering(numbers['capex_usd'])} USD",
+        "cost": f"{numbers['usd_per_million_tokens']:.4g} USD per million tokens",
+    }
+    return _plain_table("What it does and costs", texts.items(), "metric", "value")
+
+
+def _time(numbers: dict[str, float]) -> Table:
+    total = numbers["time_s"]
+    parts = sorted(_group(numbers, "breakdown_s.").items(), key=lambda part: -part[1])
+    rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts if seconds > 0]
+    return _plain_table("Where the time goes", rows, "part", "time", "share")
+
+
+def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
+    rows = []
+    used = _group(numbers, "memory_bytes.")
+    for tier, size in capacity.items():
+        for name, nbytes in used.items():
+            if name.startswith(f"{tier}/") and nbytes > 0:
+                rows.append((f"{tier}: {name.split('/')[1]}", f"{nbytes / GB:.2f} GB", f"{nbytes / max(size, 1):.1%}"))
+        total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
+        colour = "[red]" if total > size else ""
+        rows.append(
+            (f"[bold]{tier}: all of {size / GB:.0f} GB", f"{total / GB:.2f} GB", f"{colour}{total / max(size, 1):.1%}")
+        )
+    return _plain_table("What lies in memory, per device", rows, "class", "bytes", "share")
+
+
+def _money(numbers: dict[str, float]) -> Table:
+    capex, power = _group(numbers, "capex."), _group(numbers, "power.")
+    rows = [
+        (
+            part,
+            engineering(capex[part]) if part in capex else "",
+            engineering(power[part], "W") if part in power else "",
+        )
+        for part in {**capex, **power}
+    ]
+    return _plain_table("Capex and provisioned power, whole cluster, before the facility", rows, "part", "USD", "power")
+
+
+def _ops(ops: pd.DataFrame, top: int) -> Table:
+    rows = []
+    for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
+        if row["kind"] == "compute":
+            share = row["achieved_flops_per_s"] / row["peak_flops_per_s"]
+            what = f"{row['kernel']} {row['number_format']}, {share:.0%} of peak"
+        else:
+            what = f"{row.get('operation', '')} {row.get('axis', '')}" if row["kind"] == "communication" else "transfer"
+        rows.append(
+            (f"{row['phase']}: {row['name']}", what, f"{row['count']:g}", engineering(row["time_s"], "s"),
+             engineering(row["total_s"], "s"))
+        )  # fmt: skip
+    return _plain_table(
+        f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step",
+        rows,
+        "operation",
+        "kind",
+        "times",
+        "once",
+        "in all",
+    )
+
+
+class Watch:
+    """A progress bar for a search: points per second and the best goal so far; one line a stage without a terminal."""
+
+    def __init__(self, out: Console, goal: str):
+        self.out, self.goal, self.stage, self.started = out, goal, "", 0.0
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"), console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=None, note="")
+
+    def __enter__(self) -> "Watch":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: SearchProgress) -> None:
+        """Take a report of the search."""
+        now = time.perf_counter()
+        if progress.stage != self.stage:
+            self.stage, self.started = progress.stage, now
+        elapsed = now - self.started
+        rate = f"{engineering(progress.done / elapsed)} points/s, " if elapsed > 0.05 else ""
+        note = f"{rate}best {self.goal} {progress.best:.4g}"
+        self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
+        if progress.done >= progress.total and not self.out.is_terminal:
+            self.out.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}; {note}")
