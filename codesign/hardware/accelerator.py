@@ -21,7 +21,7 @@ class Accelerator(eqx.Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
-    (see `kernel`).
+    (see `kernel`). aliases are the names that tables of measurements give the device.
     """
 
     name: str = static()
@@ -29,9 +29,10 @@ class Accelerator(eqx.Module):
     hbm: AbstractMemory
     kernels: dict[str, dict[str, AbstractKernel]]
     energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities()
-    idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power when nothing runs")
-    tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power, for the power budget")
+    idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power before arithmetic and traffic are counted")
+    tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power less its HBM at full rate")
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
+    aliases: tuple[str, ...] = static(default=(), converter=tuple)
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.
