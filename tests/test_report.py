@@ -1,6 +1,5 @@
 import base64
 import html.parser
-import json
 import re
 import shutil
 
@@ -8,156 +7,322 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from example_run import CONFIG, SHARES, example_elasticities, write_run
 
 from codesign.errors import ConfigError
-from codesign.report import build_report, read_run, write_experiment_report
-from codesign.report import series, tables, wording
+from codesign.report import build_report, read_run, series, tables, wording, write_experiment_report
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 
-CONFIG = {
-    "name": "train_example",
-    "cluster": {"device_count": 1024, "accelerator": {"name": "h100_sxm"}},
-    "workload": {"model": {"name": "gpt3_175b"}},
-    "plan": {"micro_batch": 1},
-    "space": {
-        "hardware": {
-            "scale_up_bandwidth": {"path": "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"},
-            "hbm_to_ddr": {"numerator": "cluster.accelerator.hbm.capacity_bytes", "denominator": "x"},
-        }
-    },
-    "objective": {
-        "minimise": "usd_per_million_tokens",
-        "maximise": "",
-        "limits": {"capex_usd": 45e6, "provisioned_power_w": 1.3e6},
-    },
-}
-SHARES = {
-    "forward": 0.24,
-    "backward": 0.47,
-    "tp": 0.13,
-    "dp": 0.02,
-    "bubble": 0.08,
-    "optimizer": 0.01,
-    "overhead": 0.05,
-}
-SERVING_SHARES = {"prefill": 0.15, "decode": 0.62, "tp": 0.18, "head": 0.03, "overhead": 0.02, "dp": 0.0}
+
+@pytest.fixture(scope="module", params=[False, True], ids=["training", "serving"])
+def built(request, tmp_path_factory):
+    folder = write_run(tmp_path_factory.mktemp("runs") / "run", serving=request.param)
+    return build_report(folder).parent
 
 
-def example_designs(serving: bool, count: int = 60) -> pd.DataFrame:
-    """Made-up but consistent designs: parts sum to the time, usage is memory over capacity, money follows power."""
-    random = np.random.default_rng(7)
-    order = np.sort(random.uniform(0, 1, count))
-    frame = pd.DataFrame({"design": np.arange(count), "rank": np.arange(1, count + 1)})
-    frame["method"] = np.where(np.arange(count) % 3, "grid", "gradient")
-    frame["seed"], frame["feasible"] = 0, np.arange(count) < 0.7 * count
-    frame["var.tp"], frame["var.pp"] = random.choice([4.0, 8.0], count), random.choice([1.0, 8.0, 16.0], count)
-    frame["var.dp"] = 1024 / frame["var.tp"] / frame["var.pp"]
-    frame["var.micro_batch"] = 32.0 if serving else random.choice([1.0, 2.0], count)
-    if not serving:
-        frame["var.virtual_stages"] = np.where(frame["var.pp"] > 1, 3.0, 1.0)
-        frame["var.recompute"], frame["var.zero"] = random.choice([0.0, 1.0, 2.0], count), 1.0
-        frame["var.sequence_parallel"], frame["var.offload_optimizer"] = 1.0, random.choice([0.0, 0.5], count)
-    frame["var.scale_up_bandwidth"] = np.geomspace(900e9, 225e9, count)
-    frame["var.hbm_to_ddr"] = random.uniform(0.16, 0.64, count)
-    frame["time_s"] = (38.0 if serving else 4.1) * (1 + 1.6 * random.permutation(order))
-    tokens = 64 * 32 * 1024.0 if serving else 1024 * 2048.0
-    frame["tokens_per_s"] = tokens / frame["time_s"]
-    frame["mfu"] = (0.08 if serving else 0.52) * frame["time_s"].min() / frame["time_s"]
-    frame["capex_usd"] = 30e6 + 12e6 * random.uniform(0, 1, count)
-    frame["provisioned_power_w"] = 1.05e6 + 0.2e6 * random.uniform(0, 1, count)
-    frame["power_w"] = 0.6 * frame["provisioned_power_w"]
-    frame["energy_j"] = frame["power_w"] * frame["time_s"]
-    frame["joules_per_token"] = frame["energy_j"] / tokens
-    usd = frame["capex_usd"] * frame["time_s"] / 1.26e8 + frame["energy_j"] * 0.08 / 3.6e6
-    frame["usd_per_million_tokens"] = np.sort(1e6 * usd / tokens)
-    frame["objective"] = frame["usd_per_million_tokens"]
-    if serving:
-        frame["ttft_s"], frame["tpot_s"] = 0.08 * frame["time_s"], 0.92 * frame["time_s"] / 1023
-        frame["decode_tokens_per_s"] = 32 * frame["var.dp"] / frame["tpot_s"]
-    for name, share in (SERVING_SHARES if serving else SHARES).items():
-        frame[f"breakdown_s.{name}"] = share * frame["time_s"]
-    classes = {"weights": 22e9, "kv_cache": 31e9, "working": 4e9}
-    if not serving:
-        classes = {"weights": 11e9, "gradients": 22e9, "optimizer": 4e9, "activations": 27e9, "working": 2e9}
-    for name, nbytes in classes.items():
-        frame[f"memory_bytes.hbm/{name}"] = nbytes * random.uniform(0.9, 1.1, count)
-    frame["memory_bytes.ddr/optimizer"] = 8e9 * frame.get("var.offload_optimizer", pd.Series(0.0, index=frame.index))
-    frame["usage.hbm"] = frame.filter(like="memory_bytes.hbm/").sum(axis="columns") / 76e9
-    frame["usage.ddr"] = frame["memory_bytes.ddr/optimizer"] / 250e9
-    for name, bound in CONFIG["objective"]["limits"].items():
-        frame[f"limit.{name}"] = frame[name] / bound
-    for name, share in {"accelerator": 0.78, "hbm": 0.08, "host": 0.06, "scale_up": 0.03, "scale_out": 0.05}.items():
-        frame[f"capex.{name}"] = share * frame["capex_usd"]
-        frame[f"power.{name}"] = share * frame["provisioned_power_w"] / 1.2
-    frame["binds"] = "hbm 98.4%; " + ("decode 62%" if serving else "backward 47%") + " of time; tp 13% of time"
-    return frame
+@pytest.fixture
+def folder(tmp_path):
+    return write_run(tmp_path / "run")
 
 
-def example_ops(serving: bool) -> pd.DataFrame:
-    rows = []
-    for name, kernel, intensity, seconds in (
-        ("qkv", "gemm", 1600.0, 8e-4), ("attention_output", "gemm", 1200.0, 3e-4), ("mlp_up", "gemm", 1900.0, 1.1e-3),
-        ("mlp_down", "gemm", 1900.0, 1.1e-3), ("scores", "attention_prefill", 180.0, 4e-4),
-        ("softmax", "elementwise", 2.5, 1.2e-4), ("layer_norm", "elementwise", 1.1, 9e-5),
-        ("gelu", "elementwise", 4.0, 1.5e-4),
-    ):  # fmt: skip
-        for phase in ("prefill", "decode") if serving else ("forward", "backward"):
-            each = seconds * (2 if phase == "backward" else 1)
-            here = intensity / 50 if phase == "decode" else intensity
-            peak = 67e12 if kernel == "elementwise" else 989e12
-            rate = 0.75 * min(peak, here * 3.35e12)
-            row = {"name": name, "phase": phase, "kernel": kernel, "count": 36.0, "time_s": each, "repeats": 64.0}
-            row |= {"number_format": "vector" if kernel == "elementwise" else "bf16", "flops": rate * each}
-            row |= {"nbytes": rate * each / here, "total_s": 36 * each, "energy_j": 3.0, "intensity": here}
-            row |= {"achieved_flops_per_s": rate, "peak_flops_per_s": peak, "bandwidth_bytes_per_s": 3.35e12}
-            rows.append(row)
-    reduce = {
-        "name": "tensor_reduce",
-        "phase": rows[0]["phase"],
-        "operation": "all_reduce",
-        "axis": "tp",
-        "count": 24.0,
-    }
-    rows.append(reduce | {"nbytes": 50e6, "time_s": 2e-4, "total_s": 4.8e-3, "energy_j": 0.5, "repeats": 64.0})
-    return pd.DataFrame(rows)
+class Page(html.parser.HTMLParser):
+    """Headings, text, sources of pictures, and whether every element that was opened is closed."""
+
+    VOID = frozenset({"meta", "br", "img"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.headings, self.sources, self.words = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "img":
+            self.sources.append(dict(attrs)["src"])
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] == ["h2"]:
+            self.headings.append(data)
+        if "style" not in self.open:
+            self.words.append(data)
 
 
-def example_elasticities() -> pd.DataFrame:
-    accelerator, up = "cluster.accelerator", "cluster.network.scale_up.fabric"
-    rows = [
-        (f"{accelerator}.peak_flops_per_s.bf16", 989e12, "datasheet", "nvidia2022h100", -0.61, -0.58),
-        (f"{accelerator}.kernels.gemm.bf16.compute_ratio", 0.78, "fitted", "own_fit", -0.58, -0.55),
-        (f"{accelerator}.price_usd", 26e3, "assumed", "street_price", 0.0, 0.55),
-        (f"{up}.bandwidth_bytes_per_s", 450e9, "datasheet", "nvidia2022h100", -0.12, -0.09),
-        (f"{up}.latency_s", 1e-6, "assumed", "", 0.003, 0.003),
-        ("cluster.facility.pue", 1.2, "assumed", "uptime2023", 0.0, 0.13),
-        ("cluster.facility.amortisation_s", 1.26e8, "assumed", "common", 0.0, -0.87),
-        (f"{up}.usd_per_bytes_per_s", 6e-9, "derived", "", 0.0, 0.03),
-        (f"{accelerator}.hbm.bandwidth_bytes_per_s", 3.35e12, "datasheet", "nvidia2022h100", -0.09, -0.08),
-        (f"{accelerator}.hbm.energy_j_per_byte", 40e-12, "published", "oconnor2017", 0.0, 0.02),
-        ("workload.kernel_slowdown", 1.0, "", "", 0.8, 0.76),
-        (f"{accelerator}.kernels.attention.bf16.t0_s", 4e-6, "measured", "own", 0.0001, 0.0001),
-    ]
-    return pd.DataFrame(rows, columns=["path", "value", "kind", "source", "time_s", "usd_per_million_tokens"])
+def page_of(folder):
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def write_run(folder, serving=False):
-    """A run folder as a search leaves it."""
-    folder.mkdir(parents=True)
-    config = CONFIG | {"name": "serve_example" if serving else "train_example"}
+def test_page_has_every_section_and_stands_alone(built):
+    page = page_of(built)
+    wanted = ["Budgets", "Best designs", "Where the time goes", "Time against cost", "Memory", "Price and power"]
+    wanted += ["What the result hangs on", "Roofline", "Operations", "Constants used", "How to repeat it"]
+    assert [heading for heading in page.headings if heading != "KV cache"] == wanted
+    assert page.open == []
+    text = (built / "report.html").read_text(encoding="utf-8")
+    assert "http" not in text
+    assert "Left out" not in text
+    assert re.findall(r'(?:src|href)="(?!data:)', text) == []
+
+
+def test_pictures_in_the_page_are_the_files(built):
+    files = sorted((built / "figures").glob("*.png"))
+    assert len(files) == 6
+    embedded = {base64.b64decode(source.split(",")[1]) for source in page_of(built).sources}
+    for file in files:
+        data = file.read_bytes()
+        assert data in embedded
+        assert data.startswith(b"\x89PNG")
+        assert 10_000 < len(data) < 150_000, file.name
+
+
+def test_same_run_gives_same_bytes(built):
+    files = ["report.html", *(f"figures/{path.name}" for path in (built / "figures").iterdir())]
+    first = {name: (built / name).read_bytes() for name in files}
+    build_report(built)
+    assert {name: (built / name).read_bytes() for name in files} == first
+
+
+def test_headline_says_what_was_asked_found_and_proved(folder):
+    run = read_run(folder)
+    best = run.best
+    assert wording.job(run) == "gpt3_175b training on 1,024 \u00d7 h100_sxm"
+    assert wording.asked(run).startswith("the lowest cost per million tokens, with capex at most $45.0")
+    assert f"${best['usd_per_million_tokens']:.3f}" in wording.found(run)
+    assert f"MFU {100 * best['mfu']:.1f}" in wording.found(run)
+    assert "hbm 98.4%" in wording.binds(run)
+    assert "no proof" in wording.certainty(run)
+    assert "119,872 points" in wording.certainty(run)
+    assert "scale-up bandwidth 900\u202fGB/s" in wording.design(run)
+
+
+def test_certainty_promises_nothing_that_the_search_did_not_claim(folder):
+    (folder / "summary.json").unlink()
+    assert wording.certainty(read_run(folder)) == (
+        "Best found by an exhaustive grid and gradient descent, no proof that nothing is better."
+    )
+
+
+def test_degrees_leave_out_ones_and_show_interleaving():
+    design = {"var.tp": 8.0, "var.pp": 4.0, "var.virtual_stages": 3.0, "var.dp": 1.0, "var.recompute": 1.0}
+    assert wording.degrees(design) == "TP\u202f8 · PP\u202f4\u00d73"
+    assert wording.choices(design) == "selective\u202frecompute"
+    assert wording.degrees({"var.tp": 1.0}) == "TP\u202f1"
+
+
+def test_time_bars_sum_to_the_time(built):
+    run = read_run(built)
+    table = series.time_breakdown(run)
+    np.testing.assert_allclose(table.sum(axis="columns"), run.designs["time_s"].head(len(table)))
+    assert ("dp" in table) is not run.is_serving  # parts that no design has take no place
+
+
+def test_time_that_no_part_explains_is_shown(folder):
+    frame = pd.read_parquet(folder / "designs.parquet").drop(columns="breakdown_s.tp")
+    frame.to_parquet(folder / "designs.parquet")
+    run = read_run(folder)
+    table = series.time_breakdown(run)
+    np.testing.assert_allclose(table["other"], SHARES["tp"] * run.designs["time_s"].head(len(table)))
+
+
+def test_memory_capacity_is_what_usage_implies(folder):
+    tiers = series.memory_by_tier(read_run(folder))
+    np.testing.assert_allclose(tiers["hbm"][1], 76e9)
+    used = tiers["ddr"][1].dropna()
+    np.testing.assert_allclose(used, 250e9)
+
+
+def test_front_without_pareto_file_is_the_same(folder):
+    given = series.time_against_cost(read_run(folder))
+    (folder / "pareto.parquet").unlink()
+    found = series.time_against_cost(read_run(folder))
+    assert given["front"].sum() >= 2
+    pd.testing.assert_frame_equal(found, given)
+    front = found[found["front"]].sort_values("time_s")
+    assert front["usd_per_million_tokens"].is_monotonic_decreasing
+
+
+def test_money_that_no_part_explains_is_the_facilitys(folder):
+    run = read_run(folder)
+    power = series.parts(run, "power.")
+    assert power.sum() == pytest.approx(run.best["provisioned_power_w"])
+    assert power["facility"] == pytest.approx(run.best["provisioned_power_w"] * (1 - 1 / 1.2))
+    assert "facility" not in series.parts(run, "capex.")
+
+
+def test_ops_count_as_often_as_their_phase_runs(folder):
+    ops = pd.read_parquet(folder / "ops.parquet")
+    ops["repeats"] = np.where(ops["phase"] == "backward", 10.0, 1.0)
+    ops.to_parquet(folder / "ops.parquet")
+    shares = series.operations(read_run(folder)).set_index(["name", "phase"])["share"]
+    assert shares.sum() == pytest.approx(1)
+    assert shares["qkv", "backward"] == pytest.approx(20 * shares["qkv", "forward"])
+
+
+def test_close_marks_of_the_roofline_share_a_label(folder):
+    labels = series.roofline_labels(series.roofline(read_run(folder)))
+    text = next(text for text, _, _ in labels if "mlp_up" in text)
+    assert "mlp_down" in text
+    assert not any("softmax" in text and "mlp_up" in text for text, _, _ in labels)
+
+
+def test_constants_least_sure_first(folder):
+    moving, idle = tables.constants(read_run(folder))
+    assert [row[0] for row in moving.rows[:3]] == [
+        "workload.kernel_slowdown", "facility.amortisation_s", "accelerator.price_usd",
+    ]  # fmt: skip
+    assert moving.rows[0][2] == "no provenance"
+    assert [row[0] for row in idle.rows] == ["accelerator.kernels.attention.bf16.t0_s"]
+
+
+def test_elasticities_are_those_of_the_objective(folder):
+    table = series.elasticities(read_run(folder))
+    assert table["path"][0] == "cluster.facility.amortisation_s"
+    config = CONFIG | {"objective": {"minimise": "time_s"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    (folder / "overrides.txt").write_text("cluster.device_count=1024\nmodel=gpt3_175b\n", encoding="utf-8")
-    versions = {"python": "3.12.1", "jax": "0.10.0", "codesign": "0.1.0", "date": "2026-01-02"}
-    (folder / "versions.json").write_text(json.dumps(versions), encoding="utf-8")
-    designs = example_designs(serving)
-    designs.to_parquet(folder / "designs.parquet")
-    feasible = designs[designs["feasible"]].sort_values("time_s")
-    front = feasible[feasible["usd_per_million_tokens"] <= feasible["usd_per_million_tokens"].cummin()]
-    front.to_parquet(folder / "pareto.parquet")
-    example_ops(serving).to_parquet(folder / "ops.parquet")
-    example_elasticities().to_parquet(folder / "elasticities.parquet")
-    summary = {"experiment": config["name"], "counts": {"legal plans": 1873, "points": 119872}, "seconds": 21.4}
-    summary["claim"] = "Best of every legal plan on a grid, refined by gradients; no proof"
-    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    return folder
+    assert series.elasticities(read_run(folder))["path"][0] == "workload.kernel_slowdown"
+
+
+def test_serving_shows_latencies_and_room_for_the_cache(tmp_path):
+    run = read_run(write_run(tmp_path / "run", serving=True))
+    head = tables.best_designs(run).head
+    assert {"TTFT", "TPOT"} <= set(head)
+    assert "Step time" not in head
+    cache, others = (run.best[f"memory_bytes.hbm/{name}"] for name in ("kv_cache", "weights"))
+    room = 76e9 - others - run.best["memory_bytes.hbm/working"]
+    assert f"the cache of {int(room / (cache / 32))}." in tables.cache_room(run)
+
+
+def test_limits_that_are_broken_are_marked(folder):
+    frame = pd.read_parquet(folder / "designs.parquet")
+    frame["feasible"], frame["capex_usd"] = False, 90e6
+    frame["limit.capex_usd"] = 2.0
+    frame.to_parquet(folder / "designs.parquet")
+    build_report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "No design keeps all limits" in text
+    assert '<tr class="over"><td class="text">Capex' in text
+    assert "breaks a limit" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "heading"),
+    [("ops.parquet", "Roofline"), ("elasticities.parquet", "Constants used"), ("versions.json", "How to repeat it")],
+)
+def test_missing_file_leaves_a_note(folder, file, heading):
+    (folder / file).unlink()
+    build_report(folder)
+    page = page_of(folder)
+    assert heading in page.headings
+    assert any(f"Left out: {file} is absent" in words for words in page.words)
+
+
+@pytest.mark.parametrize("prefix", ["breakdown_s.", "memory_bytes.", "capex.", "usd_per_million_tokens"])
+def test_missing_columns_leave_a_note(folder, prefix):
+    frame = pd.read_parquet(folder / "designs.parquet")
+    frame[[name for name in frame if not name.startswith(prefix)]].to_parquet(folder / "designs.parquet")
+    build_report(folder)
+    assert any(f"Left out: designs.parquet has no column {prefix}" in words for words in page_of(folder).words)
+
+
+def test_bare_run_is_still_a_page(tmp_path):
+    (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
+    pd.DataFrame({"time_s": [1.5]}).to_parquet(tmp_path / "designs.parquet")
+    page = Page(build_report(tmp_path).read_text(encoding="utf-8"))
+    assert any("1.50\u202fs" in words for words in page.words)
+
+
+def test_rebuilding_leaves_no_stale_picture(folder):
+    build_report(folder)
+    (folder / "ops.parquet").unlink()
+    build_report(folder)
+    assert not (folder / "figures" / "roofline.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: shutil.rmtree(run), "is not a folder"),
+        (lambda run: (run / "designs.parquet").unlink(), "has no designs.parquet"),
+        (lambda run: (run / "designs.parquet").write_bytes(b"x"), "cannot be read as Parquet"),
+        (lambda run: (run / "summary.json").write_text("{"), "summary.json.*cannot be read"),
+        (lambda run: (run / "config.yaml").write_text("[1]"), "should hold a mapping"),
+        (lambda run: pd.DataFrame({"a": [1]}).to_parquet(run / "designs.parquet"), "no column time_s"),
+        (lambda run: pd.DataFrame({"time_s": []}).to_parquet(run / "designs.parquet"), "no design"),
+    ],
+)  # fmt: skip
+def test_what_is_no_run_is_refused(folder, spoil, message):
+    spoil(folder)
+    with pytest.raises(ConfigError, match=message):
+        build_report(folder)
+
+
+def test_words_of_a_config_cannot_become_markup(folder):
+    (folder / "overrides.txt").write_text("name=<script>alert(1)</script>\n", encoding="utf-8")
+    assert "<script" not in build_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (4.5e11, "B/s", "450 GB/s"), (0.518, "$", "$0.518"), (30.679e6, "$", "$30.7 M"), (0.3929, "%", "39.3 %"),
+        (999.7, "W", "1 kW"), (4e-6, "s", "4 µs"), (4 * 365.25 * 86400, "s", "4 years"),
+        (6e-9, "$/(B/s)", "$6.00 per G(B/s)"),
+        (1024.0, "", "1,024"), (0.0, "s", "0 s"),
+        (float("nan"), "s", "\u2013"), (None, "$", "\u2013"), (293e3, "count", "293 k"),
+        (40e-12, "J/B", "40 pJ/B"),
+    ],
+)  # fmt: skip
+def test_numbers_as_a_reader_wants_them(value, unit, shown):
+    assert number(value, unit).replace("\u202f", " ") == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", "B/s"), ("a.hbm.capacity_bytes", "B"),
+        ("a.peak_flops_per_s.bf16", "FLOP/s"), ("f.usd_per_bytes_per_s", "$/(B/s)"), ("f.latency_s", "s"),
+        ("f.energy_j_per_byte", "J/B"), ("a.tdp_w", "W"), ("a.price_usd", "$"), ("facility.pue", ""), ("plan.tp", ""),
+    ],
+)  # fmt: skip
+def test_units_are_read_from_names(path, unit):
+    assert unit_of(path) == unit
+
+
+def test_axis_prefix_keeps_labels_short():
+    assert axis_prefix(7.2e10, "B") == (1e9, "GB")
+    assert axis_prefix(0.004, "s") == (1e-3, "ms")
+
+
+def test_nothing_moves_the_goal(folder):
+    frame = example_elasticities().assign(usd_per_million_tokens=0.0)
+    frame.to_parquet(folder / "elasticities.parquet")
+    with pytest.raises(MissingPart, match="no constant moves"):
+        series.elasticities(read_run(folder))
+
+
+def test_experiment_page(tmp_path):
+    claims = pd.DataFrame(
+        {
+            "experiment": "megatron", "claim": ["step of 175B", "step of 1T", "idle"], "paper": [18.13, 94.42, None],
+            "model": [18.9, 120.0, 3.0], "error": [0.0425, 0.271, None], "bar": [0.1, 0.1, None],
+            "standing": ["derived", "fitted 2 on 8", "not determined"], "ok": [True, False, None],
+        }
+    )  # fmt: skip
+    rows = pd.DataFrame({"gpus": [8, 16], "time_s": [1.25, 0.7], "note": ["a|b", "c"]})
+    page = write_experiment_report(tmp_path / "r", "Megatron", {"Claims": claims, "All rows": rows}, {"Fit": b"png"})
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Megatron\n")
+    assert "1 of 2 claims with a bar are met." in text
+    assert "| megatron | step of 175B | 18.13 | 18.9 | 4.2\u202f% | 10.0\u202f% | derived | yes |" in text
+    assert "| **no** |" in text
+    assert "| no bar |" in text
+    assert "a\\|b" in text
+    assert (tmp_path / "r" / "fit.png").read_bytes() == b"png"
+    assert "![Fit](fit.png)" in text
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "r" / "all_rows.csv"), rows)
+    again = write_experiment_report(tmp_path / "s", "Megatron", {"Claims": claims, "All rows": rows})
+    assert (again.parent / "claims.csv").read_bytes() == (tmp_path / "r" / "claims.csv").read_bytes()

@@ -51,9 +51,11 @@ def build_report(path: Path | str) -> Path:
         sections = [_section(run, title, make) for title, make in SECTIONS if title or run.is_serving]
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
-    for section in sections:
-        if section.picture:
-            (folder / f"{section.picture.name}.png").write_bytes(section.picture.png)
+    pictures = {section.picture.name: section.picture.png for section in sections if section.picture}
+    for name in FIGURES:  # a figure of an earlier report goes where this one has none
+        (folder / f"{name}.png").unlink(missing_ok=True)
+    for name, png in pictures.items():
+        (folder / f"{name}.png").write_bytes(png)
     page = run.path / "report.html"
     page.write_text(_page(run, sections), encoding="utf-8")
     return page
@@ -175,7 +177,7 @@ def _constants(run: RunFolder) -> Section:
         f"Least sure first. The last columns ({names}) say by how many per cent the result changes when a constant "
         "grows by 1 %."
     )
-    folded = (f"{len(idle.rows)} constants without effect on this design", idle) if idle.rows else None
+    folded = (f"Without effect on this design: {len(idle.rows)}", idle) if idle.rows else None
     return Section("Constants used", text, table=moving, folded=folded)
 
 
@@ -191,3 +193,4 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Operations", _ops),
     ("Constants used", _constants),
 )
+FIGURES = ("time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power", "elasticities", "roofline")

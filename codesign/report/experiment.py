@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from . import figures as drawing
-from .labels import DASH, number
+from .labels import is_number, number
 
 CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
 LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
@@ -24,7 +25,7 @@ def write_experiment_report(
     """Write `README.md`, one CSV per table and one PNG per figure; the same input leaves the same bytes.
 
     A table with the columns claim, paper, model, error, bar and standing is shown as a table of claims: errors and bars
-    are fractions, and a claim is met where `ok` says so, or else where |error| <= bar.
+    are fractions, and a claim is met where `ok` says so, or else where |error| <= bar; one without a bar is only told.
 
     Args:
         folder: where to write; made where it is absent. Its other files stay.
@@ -48,8 +49,8 @@ def write_experiment_report(
         shown = _claims(frame) if is_claims else frame
         lines += [f"## {name}", ""]
         if is_claims:
-            met = int(_met(frame).sum())
-            lines += [f"{met} of {len(frame)} claims are met.", ""]
+            verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
+            lines += [f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met.", ""]
         if len(shown) <= LONGEST_TABLE:
             lines += [*markdown_table(shown), ""]
         lines += [f"[{len(frame)} rows as CSV]({file})", ""]
@@ -64,34 +65,37 @@ def write_experiment_report(
 
 def markdown_table(frame: pd.DataFrame) -> list[str]:
     """A frame as lines of a Markdown table, numbers to four digits and to the right."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame]
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame.columns]
     lines = [_row(frame.columns), _row("---:" if right else "---" for right in numeric)]
     return lines + [_row(_cell(value) for value in row) for row in frame.itertuples(index=False, name=None)]
 
 
-def _met(frame: pd.DataFrame) -> pd.Series:
-    return frame["ok"].astype(bool) if "ok" in frame else frame["error"].abs() <= frame["bar"]
+def _verdicts(frame: pd.DataFrame) -> list[str]:
+    """Whether each claim met its bar; a claim without a bar or an error has none to meet."""
+    verdicts = []
+    for row in frame.to_dict(orient="records"):
+        ok = row.get("ok")
+        if not isinstance(ok, bool | np.bool_):
+            ok = abs(row["error"]) <= row["bar"] if is_number(row["error"]) and is_number(row["bar"]) else None
+        verdicts.append("no bar" if ok is None else "yes" if ok else "**no**")
+    return verdicts
 
 
 def _claims(frame: pd.DataFrame) -> pd.DataFrame:
     """Errors and bars in per cent, and whether the bar was met."""
     shown = frame[[name for name in ("experiment", *CLAIMS) if name in frame]].copy()
-    shown["error"] = [number(value, "%") if _is_number(value) else value for value in frame["error"]]
-    shown["bar"] = [number(value, "%") if _is_number(value) else value for value in frame["bar"]]
-    shown["met"] = ["yes" if ok else "**no**" for ok in _met(frame)]
+    for name in ("error", "bar"):
+        shown[name] = [number(value, "%") for value in frame[name]]
+    shown["met"] = _verdicts(frame)
     return shown
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _cell(value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if _is_number(value):
+    if value is None or isinstance(value, int | float):
         return number(value, "", 4)
-    return DASH if value is None else str(value).replace("|", "\\|").replace("\n", " ")
+    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def _row(cells: object) -> str:

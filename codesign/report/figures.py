@@ -153,7 +153,7 @@ def roofline(run: RunFolder) -> Figure:
     figure.draw_without_rendering()  # settles the layout, so that labels know where their marks are
     _label_ops(axes, ops)
     axes.annotate(
-        f"memory {number(bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * bandwidth), (-6, 34),
+        f"memory {number(bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * bandwidth), (-6, 46),
         textcoords="offset points", fontsize=7.5, color=SOFT,
     )  # fmt: skip
     return figure

@@ -179,7 +179,7 @@ def parts(run: RunFolder, prefix: str) -> pd.Series:
     names = run.columns(prefix)
     values = pd.Series({name: float(run.best[prefix + name]) for name in names}, dtype=float)
     whole = run.best.get({"capex.": "capex_usd", "power.": "provisioned_power_w"}[prefix], float("nan"))
-    if whole - values.sum() > NEGLIGIBLE * values.sum():
+    if names and whole - values.sum() > NEGLIGIBLE * values.sum():
         values["facility"] = whole - values.sum()
     values = values[values > 0].sort_values(ascending=False, kind="stable")
     if values.empty:
