@@ -103,7 +103,7 @@ test)
     export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # it would otherwise ask the network for a newer version
     step ruff check
     step ruff format --check
-    step pyright
+    step pyright --project pyproject.toml
     step pytest -n 2 --dist worksteal
     ;;
 demo)
