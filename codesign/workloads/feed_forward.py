@@ -194,23 +194,24 @@ class MixtureOfExperts(AbstractFeedForward):
         width = self.expert_width / layout.plan.tp
         touched = at_least(local * (1 - (1 - 1 / self.experts) ** (rows * layout.plan.ep)), 1.0)
 
-        def grouped(name: str, depth: Array, cols: Array) -> BlockOp:
+        def grouped(name: str, depth: Array, cols: Array, stored: Array, working: Array) -> BlockOp:
             flops = 2 * rows * depth * cols
             nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.bytes_of("weights")
             work = Work(flops, nbytes, rows / local, cols, depth, local, touched)
             return BlockOp(
                 name, "moe_gemm", shard.precision.compute, work, work, work,
-                weights=local * depth * cols, stored_bytes=rows * depth * act, working_bytes=rows * depth * act,
+                weights=local * depth * cols, stored_bytes=stored, working_bytes=working,
                 gradient_bytes=rows * cols * act, expert=True,
             )  # fmt: skip
 
         inner = rows * width
         kept = inner * (1 + self.gated) * act
+        copies = [self.top_k * self.imbalance * nbytes for nbytes in input_bytes(shard, hidden, layout.full)]
         return [
-            grouped("moe_up", hidden, width * (1 + self.gated)),
+            grouped("moe_up", hidden, width * (1 + self.gated), *copies),
             elementwise(
                 "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
                 stored_bytes=kept, gradient_bytes=kept, extra_bytes=inner * self.gated * act,
             ),
-            grouped("moe_down", width, hidden),
+            grouped("moe_down", width, hidden, inner * act, inner * act),
         ]  # fmt: skip
