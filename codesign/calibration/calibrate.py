@@ -15,6 +15,7 @@ from .gpus import CHIPS, RELATIVES
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .scores import score
 from .tables import Group, kernel_groups
+from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]
 POOL_PULL, OWN_PULL = 0.03, 0.1
@@ -132,6 +133,9 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
         fitted, provenance, found = fit_kernels(mine, tables, progress)
         written += _write_all(out, fitted, provenance, variant)
         residuals += found
+    collectives, found = calibrate_collectives(directory, out.parent / "collective", messages, progress)
+    written += collectives
+    residuals += found
     if not written:
         raise DataError(f"{directory} holds no table of kernels or collectives that can be fitted")
     for message in messages:

@@ -10,6 +10,7 @@ from .levels import NetworkLevel as NetworkLevel
 from .levels import Stage as Stage
 from .levels import hierarchical as hierarchical
 from .levels import stages as stages
+from .measured import Measured as Measured
 from .radix import RadixAllGather as RadixAllGather
 from .radix import RadixAllReduce as RadixAllReduce
 from .ring import PairwiseAllToAll as PairwiseAllToAll

@@ -1,0 +1,170 @@
+"""Fitted collectives as the `collective` configuration group."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from .collectives import (
+    LINK_LATENCY_S, SMALL_BYTES, CollectiveGroup, fit_collective, predict_collective, rounds, scale_out_groups,
+    scale_up_groups,
+)  # fmt: skip
+from .constants import SOURCE, significant
+from .gpus import CHIPS, RELATIVES
+from .scores import score
+
+HEADER = "# @package cluster.network.scale_up.collectives\n"
+ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+Node = dict[str, Any]
+Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
+
+
+def fit_group(group: CollectiveGroup, relative: dict[str, float] | None, residuals: list[Node]) -> tuple[dict[str, float], Node]:
+    """Constants of one operation, their provenance, and a row of residuals above and below 1 MiB."""
+    constants = fit_collective(group, relative)
+    predicted = predict_collective(constants, group)
+    large = group.nbytes >= SMALL_BYTES
+    for label, chosen in (("from 1 MiB", large), ("below 1 MiB", ~large)):
+        found = score(predicted[chosen], group.measured_s[chosen])
+        residuals.append({"gpu": group.device.name, "framework": group.variant, "class": f"{group.operation} {label}",
+                          "number_format": group.suite, **found._asdict()})  # fmt: skip
+    chosen, where = (large, "from") if large.any() else (~large, "below")
+    found = score(predicted[chosen], group.measured_s[chosen])
+    sizes = ", ".join(f"{n:g}" for n in np.unique(group.members))
+    return constants, {
+        "source": "nccl_cluster" if group.suite == "scale_out" else SOURCE, "at": f"{group.variant}, n = {sizes}",
+        "kind": "fitted",
+        "note": f"{len(predicted)} rows, median residual {where} 1 MiB {100 * found.median:.1f} %, at a link latency of "
+        f"{LINK_LATENCY_S:g} s",
+    }  # fmt: skip
+
+
+def _node(operation: str, constants: dict[str, float]) -> Node:
+    numbers = {key: significant(value) for key, value in constants.items()}
+    return {"_target_": "codesign.collectives.Measured", "rounds": rounds(operation)} | numbers
+
+
+def _send(all_to_all: Node, origin: Node) -> tuple[Node, Node]:
+    """A message to a neighbour runs at the rate of an exchange between two."""
+    node = {
+        "_target_": "codesign.collectives.Tuned", "inner": {"_target_": "codesign.collectives.Send"},
+        "launch_s": all_to_all["base_2_s"], "bandwidth_ratio": all_to_all["ratio_2"],
+    }  # fmt: skip
+    return node, origin | {"kind": "derived", "note": "base_2_s and ratio_2 of the all-to-all"}
+
+
+def _measured_send(group: CollectiveGroup | None, all_to_all: tuple[Node, Node]) -> tuple[Node, Node]:
+    """A message to a neighbour at the median rate of the large ones measured."""
+    node, origin = _send(*all_to_all)
+    if group is None:
+        return node, origin
+    rate = float(np.median(group.nbytes / group.measured_s)) / group.bandwidth_bytes_per_s
+    note = f"{len(group.nbytes)} rows: median rate over the link's; launch as base_2_s of the all-to-all"
+    return node | {"bandwidth_ratio": significant(rate)}, origin | {"kind": "fitted", "note": note}
+
+
+def write(path: Path, title: str, operations: Operations) -> Path:
+    """One file of the `collective` group."""
+    text = [HEADER, f"# {title}\n", "_target_: codesign.collectives.Collectives\n"]
+    for name in ORDER:
+        text.append(f"{name}:\n")
+        for key, value in operations[name][0].items():
+            text.append(f"  {key}: {_inline(value)}\n")
+    text.append("provenance:\n")
+    text += [f"  {name}: {_inline(operations[name][1])}\n" for name in ORDER]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(text), encoding="utf-8")
+    return path
+
+
+def _inline(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def calibrate_collectives(
+    directory: Path, out: Path, messages: list[str], progress: Callable[[str], None]
+) -> tuple[list[Path], list[Node]]:
+    """Fit all collective tables below a folder and write `nccl_<accelerator>.yaml` and its custom variants."""
+    residuals: list[Node] = []
+    library, origins = _fit(list(scale_up_groups(directory, messages)), residuals, progress)
+    custom, custom_origins = _fit(
+        list(scale_up_groups(directory, messages, "custom_allreduce*.csv")), residuals, progress
+    )
+    written, sets = [], {}
+    for accelerator in CHIPS:
+        operations = _complete(accelerator, library, origins)
+        if operations:
+            sets[accelerator] = operations
+            title = f"NCCL inside one scale-up domain of {accelerator}, fitted by `codesign calibrate`."
+            written.append(write(out / f"nccl_{accelerator}.yaml", title, operations))
+    for (accelerator, variant, operation), constants in sorted(custom.items()):
+        if accelerator not in sets:
+            continue
+        origin = custom_origins[accelerator, variant, operation]
+        operations = sets[accelerator] | {operation: (_node(operation, constants), origin)}
+        title = f"NCCL on {accelerator} with the all-reduce {variant}, fitted by `codesign calibrate`."
+        written.append(write(out / "custom" / f"{variant.lower()}_{accelerator}.yaml", title, operations))
+    return [*written, *_scale_out(directory, out, messages, residuals, progress)], residuals
+
+
+Fits = dict[tuple[str, str, str], dict[str, float]]
+
+
+def _fit(groups: list[CollectiveGroup], residuals: list[Node], progress: Callable[[str], None]) -> tuple[Fits, dict[tuple[str, str, str], Node]]:
+    """Fit devices with most group sizes first, so that others may follow the shape of their curves."""
+    fits, origins = Fits(), {}
+    for group in sorted(groups, key=lambda g: -len(np.unique(g.members))):
+        own = group.device.accelerator
+        shape = next((fits[r, group.variant, group.operation] for r in (*RELATIVES[own], "gb200")
+                      if (r, group.variant, group.operation) in fits), None)  # fmt: skip
+        if group.device.exact:
+            key = (own, group.variant, group.operation)
+            fits[key], origins[key] = fit_group(group, shape, residuals)
+            progress(f"{group.operation} {group.variant} {group.device.name}: {origins[key]['note']}")
+    return fits, origins
+
+
+def _complete(accelerator: str, fits: Fits, origins: dict[tuple[str, str, str], Node]) -> Operations:
+    """All five operations of an accelerator; what was not measured comes from its nearest relative."""
+    result: Operations = {}
+    for operation in ORDER[:-1]:
+        for owner in (accelerator, *RELATIVES[accelerator]):
+            key = (owner, "nccl", operation)
+            if key in fits:
+                origin = origins[key]
+                if owner != accelerator:
+                    note = f"inherited from {owner} ({origin['note']}); not measured on this device"
+                    origin = origin | {"kind": "derived", "note": note}
+                result[operation] = (_node(operation, fits[key]), origin)
+                break
+    if len(result) < len(ORDER) - 1:
+        return {}
+    return result | {"send": _send(*result["all_to_all"])}
+
+
+def _scale_out(
+    directory: Path, out: Path, messages: list[str], residuals: list[Node], progress: Callable[[str], None]
+) -> list[Path]:
+    """The library between nodes, from groups with one device a node; sends as measured."""
+    by_cluster: dict[tuple[str, str], dict[str, CollectiveGroup]] = defaultdict(dict)
+    for group in scale_out_groups(directory, messages):
+        by_cluster[group.device.accelerator, group.variant][group.operation] = group
+    written = []
+    for (accelerator, cluster), groups in by_cluster.items():
+        if not set(ORDER[:-1]) <= set(groups):
+            messages.append(f"scale-out cluster {cluster}: not every operation measured with one device a node")
+            continue
+        operations: Operations = {}
+        for operation in ORDER[:-1]:
+            constants, origin = fit_group(groups[operation], None, residuals)
+            operations[operation] = (_node(operation, constants), origin)
+            progress(f"{operation} {cluster}: {origin['note']}")
+        operations["send"] = _measured_send(groups.get("send"), operations["all_to_all"])
+        name = accelerator.removesuffix("_sxm")
+        title = f"NCCL between nodes of {accelerator}, cluster {cluster}, fitted by `codesign calibrate`."
+        written.append(write(out / f"nccl_scaleout_{name}.yaml", title, operations))
+    return written
