@@ -1,5 +1,6 @@
 """The published models of conf/model: sizes, caches and work against published totals and against hand counts."""
 
+import re
 from pathlib import Path
 
 import equinox as eqx
@@ -30,6 +31,7 @@ from codesign.workloads import (
 from codesign.workloads.blocks import BlockComm, BlockOp, Shard
 
 CONF = Path(__file__).parent.parent / "conf" / "model"
+BIBLIOGRAPHY = Path(__file__).parent.parent / "codesign" / "references.bib"
 FILES = sorted(path for path in CONF.glob("*.yaml") if path.stem != "hub" and not path.stem.startswith("calculon"))
 
 # Published totals in billions (reports and model cards; [narayanan2021] and [korthikanti2022] for Megatron's).
@@ -109,6 +111,14 @@ def test_file_opens_with_what_it_is_and_where_it_goes(path):
     assert content.get("name", path.stem) == path.stem
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_source_is_in_the_bibliography(path):
+    known = re.findall(r"^@\w+\{(\w+),", BIBLIOGRAPHY.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    cited = re.findall(r"\[(\w+)\]", path.read_text(encoding="utf-8"))
+    assert cited
+    assert set(cited) <= set(known)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_the_published_ones(name):
     assert float(model(name).parameters()) == pytest.approx(PUBLISHED[name] * 1e9, rel=0.01, abs=0.06e9)
@@ -127,7 +137,7 @@ def test_activated_parameters_are_the_published_ones(name, billions):
 
 
 def test_attention_and_experts_of_deepseek_v3_by_hand():
-    """[deepseek2024v3] section 4.2; the multi-token-prediction module is left out."""
+    """[deepseekv3] section 4.2; the multi-token-prediction module is left out."""
     deepseek = model("deepseek_v3")
     attention = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
     expert, dense, router = 3 * 7168 * 2048, 3 * 7168 * 18432, 7168 * 256
