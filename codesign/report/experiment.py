@@ -1,7 +1,7 @@
 """The committed outcome of an experiment: a folder with a Markdown page, its tables as CSV and small figures."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +98,8 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _row(cells: object) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"  # type: ignore[call-overload]
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def _file_name(name: str) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -64,11 +65,10 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(STYLE)
 
 
-def canvas(height_in: float, columns: int = 1, **options: object) -> tuple[Figure, list[Axes]]:
+def canvas(height_in: float, columns: int = 1, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
     """An empty figure of the page's width, and its axes side by side."""
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.09)
-    axes = figure.subplots(1, columns, squeeze=False, **options)
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
+    axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)
     return figure, list(axes[0])
 
 

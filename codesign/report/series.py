@@ -45,7 +45,8 @@ def time_breakdown(run: RunFolder, count: int = SHOWN_DESIGNS) -> pd.DataFrame:
     if (rest.abs() > NEGLIGIBLE * top["time_s"]).any():
         table["other"] = rest
     table = table[_in_order(list(table.columns), PARTS)]
-    return table.loc[:, (table.abs().max() > NEGLIGIBLE * top["time_s"].max())]
+    visible = table.abs().max() > NEGLIGIBLE * top["time_s"].max()
+    return table[[name for name in table if visible[name]]]
 
 
 def roofline(run: RunFolder) -> pd.DataFrame:

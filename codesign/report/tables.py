@@ -30,7 +30,7 @@ def best_designs(run: RunFolder) -> Table:
     names = [*middle, throughput, "mfu", "joules_per_token", "usd_per_million_tokens"]
     tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in run.designs and run.designs[f"usage.{tier}"].any()]
     top = run.designs.head(BEST_DESIGNS)
-    if throughput == "tokens_per_s_per_device" and "tokens_per_s" in top:
+    if run.is_serving and run.device_count and "tokens_per_s" in top:
         top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.device_count)
     names = [name for name in [*names, *tiers] if name in top]
     varied = hardware_names(run)
