@@ -21,7 +21,7 @@ class Accelerator(eqx.Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
-    (see `kernel`). aliases are the names that tables of measurements give the device.
+    (see `kernel`).
     """
 
     name: str = static()
@@ -32,7 +32,6 @@ class Accelerator(eqx.Module):
     idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power before arithmetic and traffic are counted")
     tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power less its HBM at full rate")
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
-    aliases: tuple[str, ...] = static(default=(), converter=tuple)
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.
