@@ -25,7 +25,8 @@ class DoubleBinaryTreeAllReduce(AbstractCollective):
         fill = (height - 1) * link.alpha_s
         wire = nbytes * link.beta_s_per_byte
         busy = (group.size > 1) & (nbytes > 0)
-        cross = jnp.sqrt(jnp.where(busy, fill * wire, 1.0)) * jnp.where(height > 1, 1.0, 0.0)
-        seconds = 2 * (fill + wire + 2 * jnp.where(busy, cross, 0.0))
+        piped = fill * wire > 0  # the slope of a root at zero is infinite: keep away from it
+        cross = jnp.where(piped, jnp.sqrt(jnp.where(piped, fill * wire, 1.0)), 0.0)
+        seconds = 2 * (fill + wire + 2 * cross)
         sent = among_many(group, link, jnp.asarray(0.0), 2 * (group.size - 1) / group.size * nbytes)
         return Cost(jnp.where(busy, seconds, 0.0), sent.energy_j)
