@@ -53,7 +53,9 @@ def rounds(operation: str) -> float:
     return 2.0 if operation == "all_reduce" else 1.0
 
 
-def scale_up_groups(directory: Path, messages: list[str], pattern: str = "nccl_scaleup*.csv") -> Iterator[CollectiveGroup]:
+def scale_up_groups(
+    directory: Path, messages: list[str], pattern: str = "nccl_scaleup*.csv"
+) -> Iterator[CollectiveGroup]:
     """Groups of tables of collectives inside one scale-up domain, the library's or an inference framework's own."""
     folder = read_peaks(directory)
     for path in matching(directory, pattern):
@@ -95,7 +97,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, float]
 
 @lru_cache
 def _functions() -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-    def residual(theta, members, nbytes, log_measured, weight, bandwidth, turns):  # noqa: ANN001, ANN202
+    def residual(theta, members, nbytes, log_measured, weight, bandwidth, turns):
         constants = dict(zip(RANGES, jnp.exp(theta), strict=True))
         predicted = seconds(Measured(**constants, rounds=turns), members, nbytes, bandwidth)
         return (jnp.log(predicted) - log_measured) * weight
@@ -177,13 +179,17 @@ def scale_out_rows(path: Path, messages: list[str]) -> pd.DataFrame:
     return rows.assign(rate=rate)[rate.notna()]
 
 
-def scale_out_groups(directory: Path, messages: list[str], pattern: str = "nccl_scaleout*.csv") -> Iterator[CollectiveGroup]:
+def scale_out_groups(
+    directory: Path, messages: list[str], pattern: str = "nccl_scaleout*.csv"
+) -> Iterator[CollectiveGroup]:
     """Groups with one device a node: nothing but the scale-out network between them."""
     folder = read_peaks(directory)
     for path in matching(directory, pattern):
         rows = scale_out_rows(path, messages)
         alone = rows[(rows["gpus_per_node"] == 1) & (rows["num_nodes"] > 1)]
-        for (gpu, cluster, collective, rate), group in alone.groupby(["gpu", "cluster", "collective", "rate"], sort=True):
+        for (gpu, cluster, collective, rate), group in alone.groupby(
+            ["gpu", "cluster", "collective", "rate"], sort=True
+        ):
             if collective in OPERATIONS:
                 who = device(str(gpu), folder)
                 yield CollectiveGroup("scale_out", OPERATIONS[collective], who, str(cluster), rate, *_arrays(group))

@@ -5,17 +5,18 @@ from typing import Any
 
 import yaml
 
+import codesign.collectives
 import codesign.hardware
 
 from ..errors import ConfigError
-from ..hardware import AbstractKernel
-from .gpus import CHIP_SOURCES, PEAKS, RELATIVES
+from .gpus import CHIP_SOURCES, CHIPS, FORMATS, accelerators
 from .kernels import KernelTable
 from .tables import Group
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
 SOURCE = "aiconfigurator"
 HEADER = "# @package cluster.accelerator.kernels\n"
+MENUS = {"codesign.hardware": codesign.hardware, "codesign.collectives": codesign.collectives}
 Node = dict[str, Any]
 Kernels = dict[str, dict[str, Node]]  # class -> number format -> node
 
@@ -41,20 +42,20 @@ def node(table: KernelTable, constants: dict[str, float], group: Group) -> Node:
 
 
 def build(value: Any) -> Any:
-    """Objects from `_target_` nodes of the kernel files.
+    """Objects from the `_target_` nodes of fitted constants.
 
     Raises:
-        ConfigError: a target outside `codesign.hardware`.
+        ConfigError: a target outside kernels and collectives.
     """
     if not isinstance(value, dict):
         return value
     inner = {key: build(item) for key, item in value.items() if key not in ("_target_", "provenance")}
     if "_target_" not in value:
         return inner
-    name = str(value["_target_"]).removeprefix("codesign.hardware.")
-    if not hasattr(codesign.hardware, name):
-        raise ConfigError(f"_target_ = {value['_target_']} is no class of codesign.hardware")
-    return getattr(codesign.hardware, name)(**inner)
+    menu, _, name = str(value["_target_"]).rpartition(".")
+    if menu not in MENUS or not hasattr(MENUS[menu], name):
+        raise ConfigError(f"_target_ = {value['_target_']} is no class of {' or '.join(MENUS)}")
+    return getattr(MENUS[menu], name)(**inner)
 
 
 def place(out: Path, accelerator: str, framework: str = REFERENCE, variant: str = "") -> Path:
@@ -99,17 +100,16 @@ def rehoused(entry: Node, accelerator: str, number_format: str) -> Node:
     """Constants of a relative on another device's chip."""
     if "chip" not in entry:
         return entry
-    from .gpus import CHIPS, FORMATS
-
     columns = {ours: column for ours, column, _ in FORMATS.values()}
     column = columns.get(number_format.split("_kv_")[0], 0)
-    peak = PEAKS[accelerator][column]
+    peaks = accelerators()[accelerator]
+    peak = peaks[column]
     if peak != peak:
         return {}
     processors, cache = CHIPS[accelerator]
     chip = entry["chip"] | {
         "processors": float(processors), "cache_bytes": float(cache), "peak_flops_per_s": significant(peak),
-        "bandwidth_bytes_per_s": significant(PEAKS[accelerator][3]),
+        "bandwidth_bytes_per_s": significant(peaks.memory),
     }  # fmt: skip
     return entry | {"chip": chip}
 
@@ -118,13 +118,3 @@ def chip_provenance(accelerator: str) -> Node:
     """Where processors and cache come from."""
     source, at, kind, note = CHIP_SOURCES[accelerator]
     return {"source": source, "at": at, "kind": kind, "note": f"{note}; peak and bandwidth as in the accelerator file"}
-
-
-def relatives(accelerator: str) -> tuple[str, ...]:
-    """Nearest first."""
-    return RELATIVES[accelerator]
-
-
-def load_kernel(entry: Node) -> AbstractKernel:
-    """One kernel model from its node."""
-    return build(entry)

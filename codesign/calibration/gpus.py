@@ -1,9 +1,14 @@
 """The devices that measurements name: data-sheet peaks, caches, and which is nearest to which."""
 
 import csv
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import yaml
+
+from ..config.groups import aliases, conf_dir
 from ..errors import DataError, suggestion
 
 CHIPS = {  # processors, last-level cache bytes
@@ -18,6 +23,17 @@ CHIPS = {  # processors, last-level cache bytes
     "l40s": (142, 96e6),
     "rtx_pro_6000": (188, 128e6),
 }
+OTHER_CHIPS = {  # devices that take a relative's constants but have a chip of their own
+    "h20": (78, 60e6), "h100_pcie": (114, 50e6), "h800": (132, 50e6), "gh200": (132, 60e6), "a100_40gb": (108, 40e6),
+    "mi325x": (304, 256e6), "mi355x": (256, 256e6), "a100pcie80gb": (108, 40e6), "a30": (56, 24e6), "l4": (58, 48e6),
+    "l40": (142, 96e6),
+}  # fmt: skip
+OTHER_PEAKS = {  # data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s of devices without a configuration
+    "a100pcie80gb": (312e12, 624e12, float("nan"), 1.935e12, 32e9),
+    "a30": (165e12, 330e12, float("nan"), 0.933e12, 100e9),
+    "l4": (121e12, 242.5e12, float("nan"), 0.3e12, 32e9),
+    "l40": (181e12, 362e12, float("nan"), 0.864e12, 32e9),
+}
 CHIP_SOURCES = {  # accelerator: (references.bib key, place, kind, note)
     "a100_80gb": ("nvidia_a100_whitepaper", "GA100 table", "datasheet", "108 SMs, 40 MB L2"),
     "h100_sxm": ("nvidia_h100_whitepaper", "H100 SXM5 table", "datasheet", "132 SMs, 50 MB L2"),
@@ -30,26 +46,12 @@ CHIP_SOURCES = {  # accelerator: (references.bib key, place, kind, note)
     "l40s": ("nvidia_l40s_datasheet", "AD102", "datasheet", "142 SMs, 96 MB L2"),
     "rtx_pro_6000": ("nvidia_rtx_pro_6000_datasheet", "GB202", "datasheet", "188 SMs, 128 MB L2"),
 }
-PREFIXES = {  # beginning of a device's name as tables write it, longest match first
-    "a100": "a100_80gb",
-    "a30": "a100_80gb",
-    "a800": "a100_80gb",
-    "h100": "h100_sxm",
-    "h800": "h100_sxm",
-    "h20": "h100_sxm",
-    "gh200": "h200",
-    "h200": "h200",
-    "b200": "b200",
-    "gb200": "gb200",
-    "b300": "b300",
-    "gb300": "gb300",
-    "mi": "mi300x",
-    "l40": "l40s",
-    "l4": "l40s",
-    "rtx": "rtx_pro_6000",
-}
-EXACT = {"a100-sxm-80gb", "h100-sxm", "h100-sxm5", "h200", "h200-sxm", "b200", "gb200", "b300", "gb300", "mi300x",
-         "l40s", "rtx-pro-6000-server"}  # fmt: skip
+PREFIXES = {  # beginning of an unknown device's name -> its nearest relative, longest match first
+    "a100": "a100_80gb", "a30": "a100_80gb", "a800": "a100_80gb", "a10": "a100_80gb",
+    "h100": "h100_sxm", "h800": "h100_sxm", "h20": "h100_sxm", "h200": "h200", "gh200": "h200",
+    "b100": "b200", "b200": "b200", "gb200": "gb200", "b300": "b300", "gb300": "gb300",
+    "mi": "mi300x", "l40": "l40s", "l4": "l40s", "rtx": "rtx_pro_6000",
+}  # fmt: skip
 RELATIVES = {  # nearest first; used where a device has no measurements of its own, and for leave-one-out figures
     "a100_80gb": ("h100_sxm", "b200", "gb200"),
     "h100_sxm": ("h200", "a100_80gb", "b200", "gb200"),
@@ -62,19 +64,7 @@ RELATIVES = {  # nearest first; used where a device has no measurements of its o
     "l40s": ("rtx_pro_6000", "a100_80gb", "h100_sxm"),
     "rtx_pro_6000": ("l40s", "h100_sxm", "b200"),
 }
-PEAKS = {  # dense bf16, fp8, fp4 FLOP/s; memory bytes/s; scale-up bytes/s one way; nan where there is none
-    "a100_80gb": (312e12, 624e12, float("nan"), 2.039e12, 300e9),
-    "h100_sxm": (989e12, 1979e12, float("nan"), 3.35e12, 450e9),
-    "h200": (989e12, 1979e12, float("nan"), 4.8e12, 450e9),
-    "b200": (2250e12, 4500e12, 9000e12, 8.0e12, 900e9),
-    "gb200": (2500e12, 5000e12, 10000e12, 8.0e12, 900e9),
-    "b300": (2250e12, 4500e12, 13500e12, 8.0e12, 900e9),
-    "gb300": (2500e12, 5000e12, 15000e12, 8.0e12, 900e9),
-    "mi300x": (1307e12, 2615e12, float("nan"), 5.3e12, 448e9),
-    "l40s": (362e12, 733e12, float("nan"), 0.864e12, 32e9),
-    "rtx_pro_6000": (504e12, 1007e12, 2015e12, 1.597e12, 64e9),
-}
-FORMATS = {  # number formats as tables write them -> (ours, column of PEAKS, bytes an element with its scales)
+FORMATS = {  # number formats as tables write them -> (ours, column of `Peaks`, bytes an element with its scales)
     "bfloat16": ("bf16", 0, 2.0),
     "float16": ("fp16", 0, 2.0),
     "half": ("fp16", 0, 2.0),
@@ -104,7 +94,10 @@ class Peaks(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A device of a table: its own name, whose constants it takes, its peaks and chip."""
+    """A device of a table: its own name, whose constants it takes, its peaks and chip.
+
+    `exact` where the constants are meant for this very device; else they are a relative's.
+    """
 
     name: str
     accelerator: str
@@ -114,9 +107,40 @@ class Device(NamedTuple):
     cache_bytes: float
 
 
+def _plain(name: str) -> str:
+    return "".join(ch for ch in name.lower() if ch.isalnum()).removeprefix("nvidia").removeprefix("amdinstinct")
+
+
+@lru_cache
+def accelerators() -> dict[str, Peaks]:
+    """Accelerator of the configuration -> its dense peaks, memory and scale-up rates."""
+    result, missing = {}, float("nan")
+    for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        node = data.get("cluster", {}).get("accelerator", {})
+        peaks, memory = node.get("peak_flops_per_s", {}), node.get("hbm", {}).get("bandwidth_bytes_per_s", missing)
+        fabric = next((d["/fabric"] for d in data.get("defaults", []) if isinstance(d, dict) and "/fabric" in d), "")
+        wires = conf_dir() / "fabric" / f"{fabric}.yaml"
+        link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
+        rates = [peaks.get(key, missing) for key in ("bf16", "fp8", "fp4")]
+        if rates[1] != rates[1]:
+            rates[1] = peaks.get("int8", missing)
+        result[path.stem] = Peaks(*map(float, rates), float(memory), float(link.get("bandwidth_bytes_per_s", missing)))
+    return result
+
+
+def option_of(name: str) -> str | None:
+    """The accelerator of the configuration that a table means by this name, or None."""
+    known = {_plain(alias): option for alias, option in aliases().items()}
+    return known.get(_plain(name))
+
+
 def accelerator_of(name: str) -> str | None:
     """The accelerator whose constants a device's name suggests, or None."""
-    wanted = name.lower().replace(" ", "-").replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
+    option = option_of(name)
+    if option in CHIPS:
+        return option
+    wanted = _plain(name)
     for prefix in sorted(PREFIXES, key=len, reverse=True):
         if wanted.startswith(prefix):
             return PREFIXES[prefix]
@@ -147,8 +171,8 @@ def read_peaks(directory: Path) -> dict[str, Peaks]:
 
 def nearest(peaks: Peaks) -> str:
     """The accelerator with the most similar ratio of arithmetic to memory bandwidth."""
-    own = peaks.flops(0) / peaks.memory
-    return min(PEAKS, key=lambda key: abs(PEAKS[key][0] / PEAKS[key][3] / own - 1))
+    own, known = peaks.flops(0) / peaks.memory, accelerators()
+    return min(CHIPS, key=lambda key: abs(np.log(known[key].flops(0) / known[key].memory / own)))
 
 
 def device(name: str, folder: dict[str, Peaks]) -> Device:
@@ -160,13 +184,16 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     Raises:
         DataError: neither its name nor the folder says what it is.
     """
-    accelerator = accelerator_of(name)
+    option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
-        raise DataError(f"gpu {name!r} is not known{suggestion(name, CHIPS)}; add its row to hardware_peaks.csv")
-    exact = name.lower() in EXACT or name in CHIPS
-    ours = Peaks(*PEAKS[accelerator]) if accelerator else None
+        raise DataError(f"gpu {name!r} is not known{suggestion(name, aliases())}; add its row to hardware_peaks.csv")
+    other = OTHER_PEAKS.get(_plain(name))
+    ours = accelerators().get(option or "") or (Peaks(*other) if other else None)
     peaks = folder.get(name) or ours
-    if ours:
-        peaks = Peaks(*(a if a == a else b for a, b in zip(peaks, ours, strict=True)))
+    relative = accelerators().get(accelerator or "")
+    for known in (ours, relative):
+        if known is not None:
+            peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or known, known, strict=True)))
     accelerator = accelerator or nearest(peaks)
-    return Device(name, accelerator, exact, peaks, *CHIPS[accelerator])
+    chip = OTHER_CHIPS.get(option or _plain(name), CHIPS[accelerator])
+    return Device(name, accelerator, option == accelerator, peaks, *chip)

@@ -9,7 +9,13 @@ import numpy as np
 import yaml
 
 from .collectives import (
-    LINK_LATENCY_S, SMALL_BYTES, CollectiveGroup, fit_collective, predict_collective, rounds, scale_out_groups,
+    LINK_LATENCY_S,
+    SMALL_BYTES,
+    CollectiveGroup,
+    fit_collective,
+    predict_collective,
+    rounds,
+    scale_out_groups,
     scale_up_groups,
 )  # fmt: skip
 from .constants import SOURCE, significant
@@ -22,7 +28,9 @@ Node = dict[str, Any]
 Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
 
 
-def fit_group(group: CollectiveGroup, relative: dict[str, float] | None, residuals: list[Node]) -> tuple[dict[str, float], Node]:
+def fit_group(
+    group: CollectiveGroup, relative: dict[str, float] | None, residuals: list[Node]
+) -> tuple[dict[str, float], Node]:
     """Constants of one operation, their provenance, and a row of residuals above and below 1 MiB."""
     constants = fit_collective(group, relative)
     predicted = predict_collective(constants, group)
@@ -114,7 +122,9 @@ def calibrate_collectives(
 Fits = dict[tuple[str, str, str], dict[str, float]]
 
 
-def _fit(groups: list[CollectiveGroup], residuals: list[Node], progress: Callable[[str], None]) -> tuple[Fits, dict[tuple[str, str, str], Node]]:
+def _fit(
+    groups: list[CollectiveGroup], residuals: list[Node], progress: Callable[[str], None]
+) -> tuple[Fits, dict[tuple[str, str, str], Node]]:
     """Fit devices with most group sizes first, so that others may follow the shape of their curves."""
     fits, origins = Fits(), {}
     for group in sorted(groups, key=lambda g: -len(np.unique(g.members))):

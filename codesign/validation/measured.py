@@ -1,0 +1,199 @@
+"""Measured kernels and collectives against fitted constants: a device's own, and those of its nearest relative.
+
+A device without constants of its own takes those of its nearest relative on its own chip and peaks; a framework or
+number format without constants takes the reference framework's or the related format's. Every such step is named.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
+from ..calibration.collectives import seconds as collective_seconds
+from ..calibration.constants import REFERENCE, build, is_fitted, load, place
+from ..calibration.fit import BUCKETS, NOISY_S, WORK
+from ..calibration.gpus import RELATIVES, Device
+from ..calibration.kernels import TABLES
+from ..calibration.tables import Group, kernel_groups
+from ..config.groups import conf_dir
+from ..hardware import AbstractKernel, Chip, Work
+from .scores import Errors, Row, rows
+from .tables import Suite, named
+
+STRATA = {
+    "attention_prefill": "attention prefill", "attention_decode": "attention decode", "mla_prefill": "MLA prefill",
+    "mla_decode": "MLA decode", "moe_gemm": "MoE", "elementwise": "elementwise",
+}  # fmt: skip
+RELATED = {"fp8_block": ("fp8",), "fp8": ("fp8_block", "bf16"), "fp16": ("bf16",), "fp4": ("fp8",),
+           "bf16_kv_fp8": ("bf16",), "fp8_kv_bf16": ("fp8", "bf16"), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16",)}  # fmt: skip
+LARGE_BYTES = 2.0**20
+
+
+@lru_cache
+def constants(accelerator: str, framework: str) -> dict[str, Any]:
+    """The file of an accelerator and framework; empty where there is none."""
+    return load(place(conf_dir() / "calibration", accelerator, framework))
+
+
+def kernel_node(group: Group, accelerator: str, messages: list[str]) -> dict[str, Any] | None:
+    """Constants of an accelerator for a group's framework, class and number format, or what stands in for them."""
+    kind = group.table.name
+    for framework in (group.framework, REFERENCE):
+        formats = constants(accelerator, framework).get(kind, {})
+        for number_format in (group.number_format, *RELATED.get(group.number_format, ())):
+            if number_format in formats:
+                if (framework, number_format) != (group.framework, group.number_format):
+                    messages.append(f"{group.label}: no constants, those of {framework} {number_format} taken")
+                return formats[number_format]
+    return None
+
+
+def on_device(node: dict[str, Any], device: Device, peak_flops_per_s: float) -> AbstractKernel:
+    """The kernel model on a device's own chip."""
+    kernel = build(node)
+    if not hasattr(kernel, "chip"):
+        return kernel
+    chip = Chip(device.processors, device.cache_bytes, peak_flops_per_s, device.peaks.memory)
+    return eqx.tree_at(lambda k: k.chip, kernel, chip)
+
+
+@eqx.filter_jit
+def _seconds(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidth: jax.Array) -> jax.Array:
+    def row(parts: jax.Array) -> jax.Array:
+        return sum(kernel.time_s(Work(*part), peak, bandwidth) for part in parts)
+
+    return jax.vmap(row)(work)
+
+
+def kernel_seconds(kernel: AbstractKernel, group: Group) -> np.ndarray:
+    """Predicted seconds of every row, in padded pieces so that few shapes are compiled."""
+    parts = []
+    for columns in group.works:
+        ones = np.ones_like(columns["flops"])
+        parts.append(np.stack([columns.get(name, ones) for name in WORK], axis=-1))
+    work, result = np.stack(parts, axis=1), []
+    peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
+    for start in range(0, len(work), BUCKETS[-1]):
+        piece = work[start : start + BUCKETS[-1]]
+        size = next(bucket for bucket in BUCKETS if bucket >= len(piece))
+        index = np.concatenate([np.arange(len(piece)), np.zeros(size - len(piece), dtype=int)])
+        result.append(np.asarray(_seconds(kernel, jnp.asarray(piece[index]), peak, bandwidth))[: len(piece)])
+    return np.concatenate(result)
+
+
+def nearest_measured(group: Group) -> str | None:
+    """The nearest other accelerator whose own constants were fitted for this framework, class and number format."""
+    for other in RELATIVES[group.device.accelerator]:
+        if is_fitted(constants(other, group.framework), group.table.name, group.number_format):
+            return other
+    return None
+
+
+def kernel_stratum(group: Group) -> str:
+    """GEMM by number format; attention and others by class."""
+    return STRATA.get(group.table.name, f"{group.table.name} {group.number_format}")
+
+
+def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
+    """Predicted and measured seconds above 10 us, with own and with a relative's constants."""
+    for group in kernel_groups(directory, messages):
+        slow = group.measured_s > NOISY_S
+        stratum, label = kernel_stratum(group), f"{group.device.name} {group.framework}"
+        node = kernel_node(group, group.device.accelerator, messages)
+        if node is None:
+            messages.append(f"{group.label}: {len(slow)} rows set aside, no constants for this class")
+            continue
+        if not group.device.exact:
+            messages.append(f"{group.label}: inherited from {group.device.accelerator}")
+        kernel = on_device(node, group.device, group.peak_flops_per_s)
+        yield Errors(stratum, label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
+        other = nearest_measured(group)
+        if other is not None:
+            node = constants(other, group.framework)[group.table.name][group.number_format]
+            kernel = on_device(node, group.device, group.peak_flops_per_s)
+            yield Errors(f"{stratum}, GPU left out", label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
+
+
+def run_kernels(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all kernel tables."""
+    return rows("kernels", "latency", kernel_errors(directory, messages))
+
+
+@lru_cache
+def collective_set(name: str) -> dict[str, Any]:
+    """A file of the `collective` group; empty where there is none."""
+    return load(conf_dir() / "collective" / f"{name}.yaml")
+
+
+def collective_file(group: CollectiveGroup, accelerator: str) -> str:
+    """Which file holds a group's constants for an accelerator."""
+    if group.suite == "scale_out":
+        return f"nccl_scaleout_{accelerator.removesuffix('_sxm')}"
+    if group.suite == "scale_up":
+        return f"nccl_{accelerator}"
+    return f"custom/{group.variant.lower()}_{accelerator}"
+
+
+def collective_prediction(data: dict[str, Any], group: CollectiveGroup) -> np.ndarray:
+    """Predicted seconds of every row."""
+    algorithm = build(data[group.operation])
+    arrays = jnp.asarray(group.members), jnp.asarray(group.nbytes), jnp.asarray(group.bandwidth_bytes_per_s)
+    return np.asarray(collective_seconds(algorithm, *arrays))
+
+
+def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
+    """Predicted and measured seconds from and below 1 MiB, with own and with a relative's constants."""
+    sources: tuple[tuple[str, Callable[..., Iterator[CollectiveGroup]], tuple[str, ...]], ...] = (
+        ("collectives", scale_up_groups, ()),
+        ("custom all-reduce", scale_up_groups, ("custom_allreduce*.csv",)),
+        ("scale-out collectives", scale_out_groups, ()),
+    )
+    for name, groups, pattern in sources:
+        for group in groups(directory, messages, *pattern):
+            own = group.device.accelerator
+            data = collective_set(collective_file(group, own))
+            label = f"{group.device.name} {group.operation}" + ("" if name == "collectives" else f" {group.variant}")
+            relative = next(
+                (r for r in RELATIVES[own] if _measured(collective_set(collective_file(group, r)), group)), None
+            )
+            if group.operation not in data and relative:
+                messages.append(f"{label}: no constants, inherited from {relative}")
+                data = collective_set(collective_file(group, relative))
+            elif group.operation not in data:
+                messages.append(f"{label}: {len(group.nbytes)} rows set aside, no constants")
+                continue
+            elif not group.device.exact:
+                messages.append(f"{label}: inherited from {own}")
+            yield from _by_size(name, label, group, collective_prediction(data, group))
+            if relative and name == "collectives":
+                left_out = collective_prediction(collective_set(collective_file(group, relative)), group)
+                yield from _by_size(name, label, group, left_out, ", GPU left out")
+
+
+def _measured(data: dict[str, Any], group: CollectiveGroup) -> bool:
+    return data.get("provenance", {}).get(group.operation, {}).get("kind") == "fitted"
+
+
+def _by_size(
+    name: str, label: str, group: CollectiveGroup, predicted: np.ndarray, suffix: str = ""
+) -> Iterator[Errors]:
+    large = group.nbytes >= LARGE_BYTES
+    for text, chosen in (("from 1 MiB", large), ("below 1 MiB", ~large)):
+        yield Errors(f"{name} {text}{suffix}", label, predicted[chosen], group.measured_s[chosen])
+
+
+def run_collectives(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of collectives."""
+    return rows("collectives", "latency", collective_errors(directory, messages))
+
+
+KERNELS = Suite("kernels", named(*(table.pattern for table in TABLES)), run_kernels)
+COLLECTIVES = Suite(
+    "collectives", named("nccl_scaleup*.csv", "custom_allreduce*.csv", "nccl_scaleout*.csv"), run_collectives
+)
