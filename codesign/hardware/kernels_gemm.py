@@ -77,10 +77,10 @@ class Gemm(AbstractKernel):
 
     def _tiling(self, work: Work, memory_s: Array) -> Array:
         """(tile rows, tile cols, splits) that is fastest on the chip measured."""
-        chip = self.chip
-        arithmetic, cache, split = self._on_chip(work, TILINGS, chip.peak_flops_per_s, chip.bandwidth_bytes_per_s)
+        chip, tilings = self.chip, jnp.asarray(TILINGS)
+        arithmetic, cache, split = self._on_chip(work, tilings, chip.peak_flops_per_s, chip.bandwidth_bytes_per_s)
         cost = jnp.sqrt(arithmetic**2 + cache**2 + memory_s[..., None] ** 2) + split
-        return jnp.asarray(TILINGS)[jnp.argmin(cost, axis=-1)]
+        return tilings[jnp.argmin(cost, axis=-1)]
 
     def time_s(self, work: Work, peak_flops_per_s: Array, bandwidth_bytes_per_s: Array) -> Array:
         """Seconds of one launch."""
