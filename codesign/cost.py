@@ -4,23 +4,26 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .fields import quantity
 from .smooth import maximum
 
 
 class Cost(eqx.Module):
     """Time and energy of one operation on one device.
 
-    `a + b` is one after the other, `overlap(a, b)` side by side, `a * n` is repetition.
+    `a + b` is one after the other, `overlap(a, b)` side by side, `a * n` is repetition. `engine_s` is the compute
+    time that communication takes away from what runs beside it.
     """
 
     time_s: Float[Array, "*batch"]
     energy_j: Float[Array, "*batch"]
+    engine_s: Float[Array, "*batch"] = quantity(default=0.0)
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.time_s + other.time_s, self.energy_j + other.energy_j)
+        return Cost(self.time_s + other.time_s, self.energy_j + other.energy_j, self.engine_s + other.engine_s)
 
     def __mul__(self, count: Float[Array, "*batch"] | float) -> "Cost":
-        return Cost(self.time_s * count, self.energy_j * count)
+        return Cost(self.time_s * count, self.energy_j * count, self.engine_s * count)
 
     __rmul__ = __mul__
 
@@ -32,12 +35,13 @@ def zero() -> Cost:
 
 def overlap(a: Cost, b: Cost) -> Cost:
     """Both at once: the longer time, the sum of the energies."""
-    return Cost(maximum(a.time_s, b.time_s), a.energy_j + b.energy_j)
+    return Cost(maximum(a.time_s, b.time_s), a.energy_j + b.energy_j, a.engine_s + b.engine_s)
 
 
-def partly_hidden_s(work_s: Float[Array, "*b"], other_s: Float[Array, "*b"], hidden: Float[Array, "*b"]) -> Array:
-    """Time of `work_s` and `other_s` when the share `hidden` of the work can cover the other.
+def partly_hidden_s(work_s: Array, other: Cost, hidden: Array) -> Array:
+    """Time of `work_s` and `other` when the share `hidden` of the work can cover the other.
 
-    work + max(0, other - hidden * work), written max(work, (1 - hidden) * work + other) so that it stays log-convex.
+    work + max(0, other - hidden * work), written max(work, (1 - hidden) * work + other) so that it stays log-convex;
+    while it is covered, the other slows the work down by the compute time it takes.
     """
-    return maximum(work_s, (1 - hidden) * work_s + other_s)
+    return maximum(work_s + other.engine_s, (1 - hidden) * work_s + other.time_s)

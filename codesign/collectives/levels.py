@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -44,7 +45,8 @@ class Stage(NamedTuple):
     def run(self, operation: str, nbytes: Array) -> Cost:
         """Cost of the operation inside this level alone."""
         algorithm = getattr(self.level.collectives, operation)
-        return algorithm.cost(nbytes, self.group, self.level.fabric.link(self.group))
+        cost = algorithm.cost(nbytes, self.group, self.level.fabric.link(self.group))
+        return Cost(cost.time_s, cost.energy_j, cost.time_s * self.level.processor_ratio)
 
 
 def stages(levels: Sequence[NetworkLevel], group: Group) -> list[Stage]:
@@ -91,7 +93,7 @@ def _members(parts: Sequence[Stage]) -> Array:
 
 
 def _where(condition: Array, a: Cost, b: Cost) -> Cost:
-    return Cost(jnp.where(condition, a.time_s, b.time_s), jnp.where(condition, a.energy_j, b.energy_j))
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), a, b)
 
 
 def _crossing_send(nbytes: Array, parts: Sequence[Stage]) -> Cost:

@@ -78,7 +78,7 @@ def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array) -> Pass:
     busy = compute.time_s * slowdown
     start, energy, exposed = busy, compute.energy_j + edge.energy_j, {}
     for name, (cost, hidden) in chain.items():
-        longer = partly_hidden_s(busy, cost.time_s, hidden)
+        longer = partly_hidden_s(busy, cost, hidden)
         exposed[name] = longer - busy
         busy, energy = longer, energy + cost.energy_j
     return Pass(start, edge.time_s * slowdown, exposed, energy)

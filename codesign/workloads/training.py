@@ -97,7 +97,7 @@ class Training(AbstractWorkload):
             *self._sends(shard, phases),
         )
         if self.forward_only:
-            return forward
+            return (*forward, *self._transfers(layout, block, layers))
         return (
             *forward,
             *backward_ops(block, layers),
@@ -185,11 +185,12 @@ class Training(AbstractWorkload):
         The link carries both directions at once: weights come in while activations go out.
         """
         plan, held = layout.plan, self.footprint(layout)
-        weights = held["weights"][0] * plan.offload_weights
+        weights, once = held["weights"][0] * plan.offload_weights, jnp.asarray(1.0)
+        if self.forward_only:
+            return [TransferOp("offload_forward", "forward", weights, once)]
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
         state = (held["optimizer"][0]) * plan.offload_optimizer
         out = held["gradients"][0] * plan.offload_gradients
-        once = jnp.asarray(1.0)
         return [
             TransferOp("offload_forward", "forward", at_least(weights, stored), once),
             TransferOp("offload_backward", "backward", weights + stored, once),
@@ -223,10 +224,10 @@ class Training(AbstractWorkload):
         forward, backward = passes["forward"].busy_s, passes["backward"].busy_s + passes["recompute"].busy_s
         covers = (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
         late = 1 / at_least(self.layers_per_stage(layout), 1.0)
-        last = partly_hidden_s(covers * backward, (1 - late) * sync.time_s, plan.dp_overlap) + late * sync.time_s
-        first = partly_hidden_s(forward, gather.time_s, plan.dp_overlap)
+        last = partly_hidden_s(covers * backward, sync * (1 - late), plan.dp_overlap) + late * sync.time_s
+        first = partly_hidden_s(forward, gather, plan.dp_overlap)
         update, state = total(priced, "optimizer", ComputeOp), total(priced, "optimizer", TransferOp)
-        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state.time_s, plan.offload_overlap)
+        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap)
 
         edge = m * (passes["forward"].edge_s + passes["backward"].edge_s)
         repeated = (m + bubbles - 1) * forward + (m + bubbles - covers) * backward
