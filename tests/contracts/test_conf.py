@@ -1,0 +1,95 @@
+"""Every file in conf/ is built, evaluated and differentiated, one at a time against the default.
+
+Parametrised from the folder: a new YAML is tested the day it is added. Kernels by roofline keep the programs small
+wherever kernels are not what is tested.
+"""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.config import available, compose, conf_dir, study_from_config
+from codesign.config.groups import PACKAGES
+from codesign.config.study import SCENARIO, plain, study_from_resolved
+from codesign.fields import get_path, walk
+from codesign.metrics import evaluate
+from codesign.run.optimize import check_study
+
+SMALL = "calibration=h100_sxm_roofline"
+FIXED = {"model=hub"}  # needs a file of its own: tests/test_hub.py
+PARTS = ("accelerator", "fabric", "collective", "memory", "host", "facility", "scale_out", "model")
+STUDY = ("space", "objective", "search", "experiment")
+
+
+def options(*groups: str) -> list[str]:
+    choices = [f"{group}={option}" for group in groups for option in available(group)]
+    return [choice for choice in choices if choice not in FIXED]
+
+
+def native_calibrations() -> set[str]:
+    """Those that an accelerator brings along, tested with it."""
+    files = (conf_dir() / "accelerator").glob("*.yaml")
+    return {name for file in files for name in re.findall(r"/calibration: (\w+)", file.read_text(encoding="utf-8"))}
+
+
+def built(choice: str):
+    """The default scenario with one other part, in a number format that its accelerator has."""
+    overrides = [choice] if choice.startswith(("accelerator", "calibration", "experiment")) else [SMALL, choice]
+    peaks = plain(compose(overrides))["cluster"]["accelerator"]["peak_flops_per_s"]
+    if choice.startswith("accelerator") and "bf16" not in peaks:
+        overrides += ["workload.precision.compute=fp16", "workload.precision.attention=fp16"]
+    return study_from_config(*overrides).scenario
+
+
+def assert_sound(scenario, path: str) -> None:
+    """Finite positive time and cost, finite derivatives by every number below `path`."""
+
+    def logs(part):
+        metrics = evaluate(eqx.tree_at(lambda tree: get_path(tree, path), scenario, part))
+        return jnp.log(metrics.time_s) + jnp.log(metrics.energy_j + 1.0) + jnp.log(metrics.capex_usd + 1.0)
+
+    value, slopes = jax.value_and_grad(logs)(get_path(scenario, path))
+    assert np.isfinite(float(value))
+    wrong = [name for name, _, slope in walk(slopes, path) if not np.isfinite(np.asarray(slope)).all()]
+    assert not wrong, f"derivatives that are not finite: {wrong}"
+    assert any(float(jnp.abs(slope).max()) > 0 for _, _, slope in walk(slopes, path)), f"nothing below {path} matters"
+
+
+@pytest.mark.parametrize("choice", options(*PARTS))
+def test_every_part_is_priced_and_differentiated(choice):
+    assert_sound(built(choice), PACKAGES[choice.split("=")[0]])
+
+
+@pytest.mark.parametrize("choice", [c for c in options("calibration") if c.split("=")[1] not in native_calibrations()])
+def test_every_other_calibration_is_priced_and_differentiated(choice):
+    assert_sound(built(choice), PACKAGES["calibration"])
+
+
+@pytest.mark.parametrize("choice", options("workload", "plan"))
+def test_every_workload_and_plan_is_priced_and_differentiated(choice):
+    assert_sound(built(choice), choice.split("=")[0])
+
+
+@pytest.mark.parametrize("choice", options(*STUDY))
+def test_every_study_can_start(choice):
+    """Paths, metric names and legal plans are there; nothing is searched."""
+    overrides = [choice]
+    if choice.startswith("space=serving"):
+        overrides += ["workload=serving"]
+    if choice == "space=fixed":
+        overrides += ["objective.limits={}"]
+    check_study(study_from_config(*overrides))
+
+
+def test_a_resolved_configuration_builds_the_same_study():
+    """What a run folder keeps is enough to build the study again."""
+    config = compose([])
+    first, again = study_from_resolved(config), study_from_resolved(type(config)(plain(config)))
+    assert jax.tree.structure(first.scenario) == jax.tree.structure(again.scenario)
+    for key in SCENARIO:
+        pairs = zip(jax.tree.leaves(getattr(first.scenario, key)), jax.tree.leaves(getattr(again.scenario, key)))
+        assert all(float(a) == float(b) for a, b in pairs)
