@@ -120,6 +120,7 @@ def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
     accelerator = scenario.cluster.accelerator
     bandwidth = float(accelerator.hbm.bandwidth())
+    repeats = scenario.workload.repeats(scenario.layout)
     rows = []
     for op, cost in priced_ops(scenario):
         count = float(op.count)
@@ -128,6 +129,7 @@ def ops(scenario: Scenario) -> pd.DataFrame:
         once = float(cost.time_s) / count
         row: dict[str, Any] = {"name": op.name, "phase": op.phase, "count": count, "time_s": once}
         row |= {"total_s": float(cost.time_s), "energy_j": float(cost.energy_j)}
+        row["repeats"] = float(repeats.get(op.phase, 1.0))
         if isinstance(op, ComputeOp):
             flops, nbytes = float(op.work.flops), float(op.work.nbytes)
             row |= {"kind": "compute", "kernel": op.kernel, "number_format": op.number_format, "flops": flops}

@@ -26,6 +26,10 @@ class AbstractWorkload(eqx.Module):
         """Compose the priced operations into the time, breakdown and energy of one step or batch."""
 
     @abc.abstractmethod
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Phase -> how often one device runs the operations of that phase in one step or batch."""
+
+    @abc.abstractmethod
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 

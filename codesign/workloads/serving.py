@@ -99,6 +99,11 @@ class Serving(AbstractWorkload):
         extra = {"ttft_s": ttft, "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Every part of the batch is prefilled once and decoded once per further token."""
+        parts = self.parts(layout)
+        return {"prefill": parts, "decode": parts * (self.output_tokens - 1)}
+
     def kv_bytes_per_sequence(self, layout: Layout) -> Array:
         """Key-value cache of one full sequence on one device."""
         elements = self.model.attention.cache_elements(layout.plan.tp) * self.layers_per_stage(layout)

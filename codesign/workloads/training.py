@@ -11,7 +11,7 @@ from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .blocks import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
-from .ops import CommOp, ComputeOp, Op, TransferOp
+from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
 from .transformer import Transformer
@@ -53,6 +53,11 @@ class Training(AbstractWorkload):
     def micro_batches(self, layout: Layout) -> Array:
         """Micro-batches each pipeline runs in one step."""
         return self.global_batch / (layout.dp * layout.plan.micro_batch)
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Passes run once per micro-batch, the rest once per step."""
+        once = jnp.asarray(1.0)
+        return {phase: self.micro_batches(layout) for phase in PER_MICRO_BATCH} | {phase: once for phase in PER_STEP}
 
     def tokens_per_step(self) -> Array:
         """Tokens of one step on all devices."""
