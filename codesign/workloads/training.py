@@ -57,7 +57,7 @@ class Training(AbstractWorkload):
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Passes run once per micro-batch, the rest once per step."""
         once = jnp.asarray(1.0)
-        return {phase: self.micro_batches(layout) for phase in PER_MICRO_BATCH} | {phase: once for phase in PER_STEP}
+        return dict.fromkeys(PER_MICRO_BATCH, self.micro_batches(layout)) | dict.fromkeys(PER_STEP, once)
 
     def tokens_per_step(self) -> Array:
         """Tokens of one step on all devices."""
