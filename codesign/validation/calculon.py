@@ -42,7 +42,7 @@ from ..metrics import evaluate
 from ..scenario import Scenario
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
-"""Calculon's systems and the host and network files they share."""
+"""Calculon's systems and the outer network they stand in."""
 
 FORMATS = {"float16": "fp16", "bfloat16": "fp16", "float8": "fp8", "float32": "fp32"}
 RECOMPUTE = {"none": 0.0, "attn_only": 1.0, "full": 2.0}
@@ -114,9 +114,7 @@ def read(directory: Path) -> pd.DataFrame:
 def system(name: str) -> Scenario:
     """A scenario on one of Calculon's systems, its execution still the default."""
     beside = SYSTEMS[name]
-    return scenario_from_config(
-        "experiment=calculon", f"accelerator=calculon_{name}", f"host=calculon_{beside}", f"scale_out=calculon_{beside}"
-    )
+    return scenario_from_config("experiment=calculon", f"accelerator=calculon_{name}", f"scale_out=calculon_{beside}")
 
 
 def scenario(row: Any) -> Scenario:
@@ -129,7 +127,9 @@ def scenario(row: Any) -> Scenario:
     exe = {key: row[f"exe_{key}"] for key in (*SWITCHES, *NUMBERS, *CHOICES)}
     app = {key: float(row[f"app_{key}"]) for key in SHAPE}
     number_format = FORMATS[exe["datatype"]]
-    base.cluster.accelerator.peak(number_format)
+    accelerator = base.cluster.accelerator
+    peaks = {kind: accelerator.peak(kind) for kind in (number_format, "vector")}
+    accelerator = change(accelerator, name="calculon", peak_flops_per_s=peaks)  # one structure for all systems
     axes = {"tp": "tensor_par_net", "pp": "pipeline_par_net", "dp": "data_par_net"}
     placement = tuple(sorted((axis, TIERS[int(exe[key])]) for axis, key in axes.items()))
     tensors = ("compute", "weights", "activations", "gradients", "kv_cache", "attention", "dispatch")
@@ -138,7 +138,7 @@ def scenario(row: Any) -> Scenario:
         precision=change(base.workload.precision, **dict.fromkeys(tensors, number_format)),
         forward_only=not exe["training"],
     )
-    whole = Scenario(change(base.cluster, placement=placement), workload, base.plan)
+    whole = Scenario(change(base.cluster, accelerator=accelerator, placement=placement), workload, base.plan)
     optimizer = 8.0 if number_format == "fp32" else 12.0
     values = (
         _model(app, exe)

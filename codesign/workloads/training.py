@@ -268,10 +268,10 @@ class Training(AbstractWorkload):
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, gradients, optimiser state, activations, and the working set of the layer that is at work."""
-        shard, layers = self.shard(layout), at_least(self.layers_per_stage(layout), 1.0)
+        shard, layers = self.shard(layout), self.layers_per_stage(layout)
         block = self.model.layer_ops(shard)
         ordinary, expert = self._held(layout, block, layers)
-        two_layers = at_most(2 / layers, 1.0)
+        two_layers = at_most(2 / at_least(layers, 1.0), 1.0)
 
         def sharded(stage: int) -> Array:
             return ordinary / layout.shards(stage) + expert / layout.expert_shards(stage)
@@ -296,7 +296,7 @@ class Training(AbstractWorkload):
 
     def _gradients(self, whole: Array, owned: Array, layers: Array) -> tuple[Array, Array]:
         """(all, what stays near) of the gradients: one layer's in a buffer of their own format if there is one."""
-        kept, layer = owned * self.precision.bytes_of("gradients"), 1 / layers
+        kept, layer = owned * self.precision.bytes_of("gradients"), 1 / at_least(layers, 1.0)
         if self.precision.gradient_buffer == "none":
             return kept, kept * at_most(2 * layer, 1.0)
         buffer = whole * layer * self.precision.bytes_of("gradient_buffer")
