@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesign.config.build import build
+from codesign.config import build
 from codesign.errors import ConfigError
 from codesign.fields import check_ranges
 from codesign.workloads import (

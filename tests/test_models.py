@@ -11,7 +11,7 @@ import pytest
 import yaml
 from builders import cluster
 
-from codesign.config.build import build
+from codesign.config import build
 from codesign.metrics import evaluate, priced_ops
 from codesign.scenario import Scenario
 from codesign.workloads import (

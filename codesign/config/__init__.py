@@ -9,10 +9,9 @@ from typing import Any
 _MENU = {
     "available": "groups",
     "conf_dir": "groups",
-    "groups": "groups",
-    "compose": "compose",
-    "build": "build",
-    "Built": "build",
+    "compose": "composition",
+    "build": "construct",
+    "Built": "construct",
     "Study": "study",
     "study_from_config": "study",
     "study_from_resolved": "study",

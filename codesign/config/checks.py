@@ -31,6 +31,7 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
     "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
     "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
 }
+FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
 TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
 
 
@@ -70,9 +71,9 @@ def check_plan(scenario: Scenario) -> None:
     Raises:
         ConfigError: the first broken rule with its numbers.
     """
-    for rule, value in scenario.workload.violations(scenario.layout).items():
-        if float(value) > 0:
-            raise ConfigError(_broken(rule, scenario))
+    broken = [rule for rule, value in scenario.workload.violations(scenario.layout).items() if float(value) > 0]
+    if broken:
+        raise ConfigError(_broken(min(broken, key=lambda rule: (*FIRST, rule).index(rule)), scenario))
 
 
 def _broken(rule: str, scenario: Scenario) -> str:

@@ -11,9 +11,9 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..search import AbstractSearch, Problem
 from ..space import DesignSpace
-from .build import Built, build
 from .checks import check_formats
-from .compose import compose
+from .composition import compose
+from .construct import Built, build
 from .groups import expand
 
 SCENARIO = ("cluster", "workload", "plan")

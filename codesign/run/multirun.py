@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from ..config import conf_dir, study_from_resolved
-from ..config.compose import admit
+from ..config.composition import admit
 from ..errors import CodesignError
 from .optimize import check_study, refuse_infeasible, run_study, write_frame, write_text
 from .setup import prepare_jax

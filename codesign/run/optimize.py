@@ -53,7 +53,7 @@ def check_study(study: Study) -> None:
     from ..metrics import evaluate
 
     check_formats(study.scenario)
-    study.objective.check(jax.eval_shape(evaluate, study.scenario))
+    jax.eval_shape(lambda scenario: study.objective.check(evaluate(scenario)), study.scenario)
     study.space.plans(study.scenario)
 
 

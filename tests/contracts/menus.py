@@ -7,8 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from codesign.config.build import build
-from codesign.config.compose import compose
+from codesign.config import build, compose
 from codesign.config.groups import PACKAGES, conf_dir
 
 

@@ -91,5 +91,5 @@ def test_a_resolved_configuration_builds_the_same_study():
     first, again = study_from_resolved(config), study_from_resolved(type(config)(plain(config)))
     assert jax.tree.structure(first.scenario) == jax.tree.structure(again.scenario)
     for key in SCENARIO:
-        pairs = zip(jax.tree.leaves(getattr(first.scenario, key)), jax.tree.leaves(getattr(again.scenario, key)))
-        assert all(float(a) == float(b) for a, b in pairs)
+        one, other = (jax.tree.leaves(getattr(study.scenario, key)) for study in (first, again))
+        assert [float(leaf) for leaf in one] == [float(leaf) for leaf in other]

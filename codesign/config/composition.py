@@ -16,8 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
-from .build import parameters, resolve
+from .construct import parameters, resolve
 from .groups import available, conf_dir, expand, groups
+
+OPEN = {"objective.limits", "objective.floors", "space.plan", "space.hardware"}
+"""Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -107,7 +110,7 @@ def _admit_value(item: Override, base: Any) -> str:
             node = node[int(key)]
         elif isinstance(node, dict) and key in node:
             node = node[key]
-        elif isinstance(node, dict) and key in _arguments(node):
+        elif isinstance(node, dict) and (key in _arguments(node) or ".".join(keys[:depth]) in OPEN):
             return f"++{item.input_line}"
         else:
             known = {*_arguments(node), *(node if isinstance(node, dict) else ())} - {"_target_", "provenance"}

@@ -33,6 +33,7 @@ UNITS = {
     "usd_per_j": "dollars per joule", "usd_per_w": "dollars per watt", "w_per_byte": "watts per byte",
     "bytes": "bytes", "flops": "FLOP", "usd": "dollars", "s": "seconds", "j": "joules", "w": "watts",
 }  # fmt: skip
+WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
 PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
@@ -124,7 +125,7 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
     try:
         return target(**arguments)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(str(error) if str(error).startswith(path) else f"{path}: {error}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
 
@@ -196,6 +197,8 @@ def _admits(value: Any, hint: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
 
 def _wanted(hint: Any) -> str:
     """What a reader may write there."""
+    if hint in WORDS:
+        return WORDS[hint]
     if not inspect.isclass(hint):
         return str(hint).replace("typing.", "")
     classes = [name for name, cls in targets().items() if inspect.isclass(cls) and issubclass(cls, hint)]
