@@ -93,7 +93,7 @@ def test_headline_says_what_was_asked_found_and_proved(folder):
     assert wording.asked(run).startswith("the lowest cost per million tokens, with capex at most $45.0")
     assert f"${best['usd_per_million_tokens']:.3f}" in wording.found(run)
     assert f"MFU {100 * best['mfu']:.1f}" in wording.found(run)
-    assert "hbm 98.4%" in wording.binds(run)
+    assert wording.binds(best) == ("HBM 98.4%", "backward 47% of time", "tensor-parallel comm. 13% of time")
     assert "no proof" in wording.certainty(run)
     assert "119,872 points" in wording.certainty(run)
     assert "scale-up bandwidth 900\u202fGB/s" in wording.design(run)
@@ -109,7 +109,7 @@ def test_certainty_promises_nothing_that_the_search_did_not_claim(folder):
 def test_degrees_leave_out_ones_and_show_interleaving():
     design = {"var.tp": 8.0, "var.pp": 4.0, "var.virtual_stages": 3.0, "var.dp": 1.0, "var.recompute": 1.0}
     assert wording.degrees(design) == "TP\u202f8 · PP\u202f4\u00d73"
-    assert wording.choices(design) == "selective\u202frecompute"
+    assert wording.choices(design) == "selective recompute"
     assert wording.degrees({"var.tp": 1.0}) == "TP\u202f1"
 
 
@@ -176,6 +176,15 @@ def test_constants_least_sure_first(folder):
     ]  # fmt: skip
     assert moving.rows[0][2] == "no provenance"
     assert [row[0] for row in idle.rows] == ["accelerator.kernels.attention.bf16.t0_s"]
+
+
+def test_what_the_study_chose_has_no_other_source(folder):
+    (folder / "overrides.txt").write_text("cluster.accelerator.price_usd=30000\n", encoding="utf-8")
+    run = read_run(folder)
+    standing = dict(zip(run.elasticities["path"], series.kinds(run), strict=True))
+    assert standing["cluster.network.scale_up.fabric.bandwidth_bytes_per_s"] == "variable"
+    assert standing["cluster.accelerator.price_usd"] == "override"
+    assert standing["cluster.facility.pue"] == "assumed"
 
 
 def test_elasticities_are_those_of_the_objective(folder):

@@ -112,11 +112,13 @@ def _time(run: RunFolder) -> Section:
 
 def _front(run: RunFolder) -> Section:
     table = series.time_against_cost(run)
-    front = int(table["front"].sum())
-    text = (
-        f"Each point is a kept design. On the front ({front:,} of {int(table['feasible'].sum()):,} feasible) nothing "
-        "can be had faster without paying more, or cheaper without waiting longer."
-    )
+    front, feasible = int(table["front"].sum()), int(table["feasible"].sum())
+    text = "Each point is a kept design; the fastest of those within all limits is also the cheapest."
+    if front > 1:
+        text = (
+            f"Each point is a kept design. On the front ({front:,} of {feasible:,} feasible) nothing "
+            "can be had faster without paying more, or cheaper without waiting longer."
+        )
     return Section("Time against cost", text, _picture(run, figures.time_against_cost, "Time and cost of all designs"))
 
 

@@ -195,15 +195,19 @@ def time_against_cost(run: RunFolder) -> Figure:
     out, rest = table[~table["feasible"]], table[table["feasible"] & ~table["front"]]
     front = table[table["front"]].sort_values("time_s", kind="stable")
     x, y = "time_s", "usd_per_million_tokens"
-    axes.scatter(out[x], out[y], s=12, c="#c9ced4", marker="x", linewidths=0.8, label=f"breaks a limit ({len(out)})")
-    axes.scatter(rest[x], rest[y], s=14, c="#8fc1e8", label=f"feasible ({len(rest)})")
+    if len(out):
+        axes.scatter(
+            out[x], out[y], s=12, c="#b9bfc6", marker="x", linewidths=0.8, label=f"breaks a limit ({len(out)})"
+        )
+    if len(rest):
+        axes.scatter(rest[x], rest[y], s=14, c="#8fc1e8", label=f"feasible ({len(rest)})")
     axes.plot(front[x], front[y], c="#0072b2", marker="o", markersize=5, linewidth=1.2, label=f"front ({len(front)})")
     axes.scatter(
         run.best[x], run.best[y], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5,
         label="best for the objective",
     )  # fmt: skip
     _log_axis(axes, "x", table[x], lambda value, _: number(value, "s"))
-    _log_axis(axes, "y", table[y], lambda value, _: money(value, zeros=False))
+    _log_axis(axes, "y", table[y], lambda value, _: money(value, zeros=axes.get_yscale() == "linear"))
     axes.set_xlabel(metric(x, run.is_serving).label)
     axes.set_ylabel("Cost per million tokens")
     axes.legend(loc="best")

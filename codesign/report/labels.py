@@ -12,7 +12,7 @@ from typing import Any
 from ..units import HOUR_S, YEAR_S
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
-DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"  # typographic, where ASCII has only look-alikes
+DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
 OTHER_COLOUR = "#9a9a9a"
 
 PARTS = {  # of the time: name -> (label, colour), in the order of a bar
@@ -57,7 +57,7 @@ KERNELS = {  # class -> (label, colour, marker); the longest matching prefix cou
     "elementwise": ("element-wise", "#009e73", "^"),
     "optimizer": ("optimiser", "#cc79a7", "v"),
 }
-KINDS = {  # of provenance, least sure first
+KINDS = {  # of provenance, least sure first; what was chosen for this study last
     "unstated": ("no provenance", "#4d4d4d"),
     "assumed": ("assumed", "#d55e00"),
     "fitted": ("fitted", "#e69f00"),
@@ -65,6 +65,8 @@ KINDS = {  # of provenance, least sure first
     "measured": ("measured", "#009e73"),
     "published": ("published", "#56b4e9"),
     "datasheet": ("datasheet", "#0072b2"),
+    "override": ("set by an override", "#a08a5b"),
+    "variable": ("design variable", "#b5bcc4"),
 }
 
 

@@ -68,6 +68,15 @@ class RunFolder:
         count = self.best.get("var.device_count", self.setting("cluster.device_count"))
         return None if count is None else float(count)
 
+    @property
+    def varied_paths(self) -> set[str]:
+        """Dotted paths of the leaves that the study chose: its hardware variables and the number of devices."""
+        paths = {"cluster.device_count"}
+        for entry in (self.setting("space.hardware") or {}).values():
+            paths |= {str(entry[key]) for key in ("path", "numerator") if key in entry}
+            paths |= {str(path) for path in entry.get("along") or ()}
+        return paths
+
     def setting(self, path: str) -> Any:
         """A value of the resolved configuration by dotted path; None where there is none."""
         node: Any = self.config

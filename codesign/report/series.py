@@ -3,22 +3,25 @@
 Each function raises `MissingPart` where the folder lacks what it needs.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from .labels import MEMORY_CLASSES, PARTS, kernel_class
+from .labels import MEMORY_CLASSES, PARTS, TIERS, kernel_class
 from .run_folder import MissingPart, RunFolder
 from .wording import degrees
 
 SHOWN_DESIGNS = 8
 SHOWN_ELASTICITIES = 15
 NEGLIGIBLE = 5e-4  # share of a bar, or elasticity, that no reader could see
+CHOSEN = ("variable", "override")
 VISIBLE = 5e-3  # elasticity that a figure shows as more than 0.00
 LABELLED = 0.02  # share of time from which a mark has a label
 NEAR = 0.25  # decades; marks of a log-log figure closer than this share a label
 
 
-def _in_order(names: list[str], known: dict[str, tuple[str, str]]) -> list[str]:
+def _in_order(names: list[str], known: Mapping[str, object]) -> list[str]:
     return [name for name in known if name in names] + sorted(set(names) - set(known))
 
 
@@ -120,7 +123,7 @@ def memory_by_tier(run: RunFolder, count: int = SHOWN_DESIGNS) -> dict[str, tupl
     if not names:
         raise MissingPart("designs.parquet has no column memory_bytes.*")
     top, tiers = run.designs.head(count), {}
-    for tier in dict.fromkeys(name.split("/")[0] for name in names):
+    for tier in _in_order(list({name.split("/")[0] for name in names}), TIERS):
         own = [name.split("/", 1)[1] for name in names if name.split("/")[0] == tier]
         table = top[[f"memory_bytes.{tier}/{name}" for name in own]].fillna(0.0).set_axis(own, axis="columns")
         used = table.sum(axis="columns")
@@ -148,8 +151,7 @@ def elasticities(run: RunFolder, count: int = SHOWN_ELASTICITIES) -> pd.DataFram
     """The constants that the goal depends on most: path, kind, elasticity; largest magnitude first."""
     name = elasticity_metric(run)
     table = run.elasticities
-    kinds = table["kind"] if "kind" in table else pd.Series(None, index=table.index, dtype=object)
-    result = pd.DataFrame({"path": table["path"], "kind": kinds.map(kind_of), "elasticity": table[name]})
+    result = pd.DataFrame({"path": table["path"], "kind": kinds(run), "elasticity": table[name]})
     result = result[result["elasticity"].abs() >= VISIBLE]
     if result.empty:
         raise MissingPart(f"no constant moves {name}")
@@ -157,9 +159,16 @@ def elasticities(run: RunFolder, count: int = SHOWN_ELASTICITIES) -> pd.DataFram
     return result.loc[order].head(count).reset_index(drop=True)
 
 
-def kind_of(kind: object) -> str:
-    """A provenance kind; `unstated` where there is none."""
-    return str(kind) if isinstance(kind, str) and kind else "unstated"
+def kinds(run: RunFolder) -> list[str]:
+    """Provenance kind of each row of `elasticities`: what this study chose is no constant of a source any more."""
+    table, varied = run.elasticities, run.varied_paths
+    given = table["kind"] if "kind" in table else [None] * len(table)
+    changed = {text.lstrip("+").split("=")[0] for text in run.overrides}
+    result = []
+    for path, kind in zip(table["path"], given, strict=True):
+        known = kind if isinstance(kind, str) and kind else "unstated"
+        result.append("variable" if path in varied else "override" if path in changed else known)
+    return result
 
 
 def operations(run: RunFolder) -> pd.DataFrame:

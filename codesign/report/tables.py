@@ -8,7 +8,7 @@ import pandas as pd
 from . import series
 from .labels import DASH, KINDS, TIERS, metric, number, signed, unit_of, variable
 from .run_folder import MissingPart, RunFolder
-from .wording import bounds, choices, degrees, hardware, hardware_names
+from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
 BEST_DESIGNS, SHOWN_OPS = 10, 15
 
@@ -28,8 +28,8 @@ def best_designs(run: RunFolder) -> Table:
     middle = ("ttft_s", "tpot_s") if run.is_serving else ("time_s",)
     throughput = "tokens_per_s_per_device" if run.is_serving and run.device_count else "tokens_per_s"
     names = [*middle, throughput, "mfu", "joules_per_token", "usd_per_million_tokens"]
-    tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in run.designs and run.designs[f"usage.{tier}"].any()]
     top = run.designs.head(BEST_DESIGNS)
+    tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in top and top[f"usage.{tier}"].any()]
     if run.is_serving and run.device_count and "tokens_per_s" in top:
         top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.device_count)
     names = [name for name in [*names, *tiers] if name in top]
@@ -68,8 +68,7 @@ def _heads(run: RunFolder, names: list[str]) -> list[str]:
 
 
 def _binds(row: dict[str, Any]) -> tuple[str, ...]:
-    text = row.get("binds")
-    lines = tuple(text.split("; ")) if isinstance(text, str) and text else (DASH,)
+    lines = binds(row) or (DASH,)
     return lines if row.get("feasible", True) else ("breaks a limit", *lines)
 
 
@@ -156,7 +155,7 @@ def constants(run: RunFolder) -> tuple[Table, Table]:
     table = run.require("elasticities", "path", "value")
     goal = series.elasticity_metric(run)
     columns = [name for name in table if name not in ("path", "value", "kind", "source") and _is_numeric(table[name])]
-    kinds = [series.kind_of(kind) for kind in (table["kind"] if "kind" in table else [None] * len(table))]
+    kinds = series.kinds(run)
     order = list(KINDS)
     ranked = table.assign(
         kind=kinds,
@@ -186,7 +185,7 @@ def _constant_rows(table: pd.DataFrame, columns: list[str]) -> list[tuple[str | 
         kind = KINDS.get(row["kind"], (row["kind"], ""))[0]
         rows.append((
             row["path"].removeprefix("cluster."), number(row["value"], unit_of(row["path"]), 4), kind,
-            source if isinstance(source, str) and source else DASH,
+            source if isinstance(source, str) and source and row["kind"] not in series.CHOSEN else DASH,
             *(signed(row[name], 3) if abs(row[name]) > series.NEGLIGIBLE else "0" for name in columns),
         ))  # fmt: skip
     return rows

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .labels import METRICS, THIN, TIMES, metric, number, unit_of, variable
+from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, metric, number, unit_of, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -35,11 +35,11 @@ def choices(design: Mapping[str, Any]) -> str:
     batch = "batch" if design.get("tpot_s") else "micro-batch"
     parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
     if value("recompute") >= 0:
-        parts.append(f"{RECOMPUTE[round(value('recompute'))]}{THIN}recompute")
+        parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
     if value("sequence_parallel") > 0:
         parts.append("SP")
     if value("zero") > 0:
-        parts.append(f"ZeRO-{value('zero'):g}")
+        parts.append(f"ZeRO{HYPHEN}{value('zero'):g}")
     for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimiser")):
         share = value(f"offload_{part}")
         if share > 0:
@@ -116,10 +116,20 @@ def design(run: RunFolder) -> str:
     return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
-def binds(run: RunFolder) -> str:
-    """What holds the best design back."""
-    text = str(run.best.get("binds") or "").strip()
-    return text if text and text != "nan" else "nothing that was limited"
+def binds(design: Mapping[str, Any]) -> tuple[str, ...]:
+    """What holds a design back, in words: used-up limits and memories, and the largest parts of its time."""
+    text = design.get("binds")
+    if not isinstance(text, str) or not text.strip():
+        return ()
+    return tuple(_named(part) for part in text.strip().split("; "))
+
+
+def _named(part: str) -> str:
+    """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
+    name, _, rest = part.partition(" ")
+    known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
+    known |= {key: _inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    return f"{known.get(name, name)} {rest}".strip()
 
 
 def certainty(run: RunFolder) -> str:
@@ -137,7 +147,7 @@ def certainty(run: RunFolder) -> str:
     if done:
         took = f"; {number(seconds, 's')}" if seconds else ""
         text += f" ({', '.join(done)}{took})"
-    return text + "."
+    return text[:1].upper() + text[1:] + "."
 
 
 def title(run: RunFolder) -> str:

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..hardware import Work
 
-PER_MICRO_BATCH = ("forward", "backward", "recompute")
-PER_STEP = ("gradients", "parameters", "optimizer")
+PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
+PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
 
 
 class ComputeOp(eqx.Module):
