@@ -12,24 +12,23 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
+from .compiling import quick_jit
 from .errors import CodesignError
 from .fields import walk
 from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
 from .objective import TOLERANCE
-from .scenario import Scenario
+from .scenario import Cluster, Scenario
 from .search import Problem, Trace
 from .search.grid import non_dominated
 from .space import PLAN_FIELDS
 from .workloads import CommOp, ComputeOp
 
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
-CONSTANTS = ("cluster.", "workload.kernel_slowdown", "workload.step_overhead_s")  # what is not chosen by the plan
 BINDS_FROM = 0.98  # a constraint used to this share is called binding
 
 
-def price(scenario: Scenario) -> dict[str, Array]:
+def row_of(scenario: Scenario, metrics: Metrics) -> dict[str, Array]:
     """Every number of one design that a row needs."""
-    metrics = evaluate(scenario)
     row = metrics.flat() | {"var.dp": scenario.layout.dp}
     row |= {f"capex.{part}": usd for part, usd in device_capex_usd(scenario.cluster).items()}
     return row | {f"power.{part}": watts for part, watts in device_provisioned_w(scenario.cluster).items()}
@@ -52,9 +51,14 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
         candidate = problem.space.place(scenario, point)
         metrics = evaluate(candidate)
         objective = problem.objective
-        return price(candidate), objective.usages(metrics), objective.excess(metrics), metrics.get(objective.goal)
+        return (
+            row_of(candidate, metrics),
+            objective.usages(metrics),
+            objective.excess(metrics),
+            metrics.get(objective.goal),
+        )
 
-    rows, usages, excess, goal = jax.jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
+    rows, usages, excess, goal = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
     count = len(trace.method)
     columns: dict[str, Any] = {"method": trace.method, "seed": seed}
     columns |= {
@@ -122,7 +126,8 @@ def ops(scenario: Scenario) -> pd.DataFrame:
     bandwidth = float(accelerator.hbm.bandwidth())
     repeats = scenario.workload.repeats(scenario.layout)
     rows = []
-    for op, cost in priced_ops(scenario):
+    costs = quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)])(scenario)
+    for op, cost in zip(scenario.workload.lower(scenario.layout), costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
             continue
@@ -144,23 +149,23 @@ def ops(scenario: Scenario) -> pd.DataFrame:
 
 
 def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> pd.DataFrame:
-    """d log metric / d log value for every number of the tree that matters, with where the number comes from.
+    """d log metric / d log value for every number of the cluster that matters, with where the number comes from.
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
     known = jax.eval_shape(lambda tree: evaluate(tree).flat(), scenario)
     names = [name for name in ELASTICITY_METRICS if name in known]
 
-    def logs(tree: Scenario) -> Array:
-        metrics: Metrics = evaluate(tree)
+    def logs(cluster: Cluster, rest: Scenario) -> Array:
+        metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
         return jnp.stack([jnp.log(metrics.get(name)) for name in names])
 
-    slopes = jax.jit(jax.jacrev(logs))(scenario)
-    values = {path: value for path, _, value in walk(scenario)}
+    pull = quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0])
+    each = [pull(scenario.cluster, scenario, which) for which in jnp.eye(len(names))]
+    slopes = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+    values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}
     rows = []
-    for path, _, slope in walk(slopes):
-        if not path.startswith(CONSTANTS):
-            continue
+    for path, _, slope in walk(slopes, "cluster"):
         value = float(values[path])
         row = dict(zip(names, np.asarray(slope, dtype=float) * value, strict=True))
         if not any(abs(e) > 1e-6 for e in row.values()):

@@ -1,13 +1,15 @@
 """The one pytree: a cluster, a workload and a plan."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .collectives import NetworkLevel, hierarchical, stages
-from .cost import Cost
+from .cost import Cost, zero
 from .errors import ConfigError, suggestion
 from .fields import quantity, static
 from .hardware import Accelerator, Link
@@ -74,16 +76,55 @@ class Cluster(eqx.Module):
         names = (pinned,) if pinned else self.levels
         return hierarchical(operation, nbytes, stages([self.network[name] for name in names], group))
 
-    def price(self, op: Op, layout: Layout) -> Cost:
-        """Cost of one operation on this hardware, its count included."""
+    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+        """Cost of each operation on this hardware, its count included.
+
+        Operations that only differ in their numbers are priced as one batch: the traced program, and with it the
+        compile time, grows with the kinds of operations and not with their number.
+        """
+        kinds: dict[tuple[Any, ...], list[int]] = {}
+        for index, op in enumerate(ops):
+            kinds.setdefault(_kind(op), []).append(index)
+        costs: list[Cost] = [zero()] * len(ops)
+        for members in kinds.values():
+            numbers = [_numbers(ops[index]) for index in members]
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *numbers)
+            priced = jax.vmap(lambda one, op=ops[members[0]]: self._price(op, one, layout))(stacked)
+            for place, index in enumerate(members):
+                costs[index] = jax.tree.map(lambda leaf, at=place: leaf[at], priced)
+        return costs
+
+    def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
+        """Cost of the kind of operation that `op` is, at these numbers."""
         if isinstance(op, ComputeOp):
-            return self.accelerator.compute(op.kernel, op.number_format, op.work, op.count)
+            work, count = numbers
+            return self.accelerator.compute(op.kernel, op.number_format, work, count)
         if isinstance(op, CommOp):
-            wire = self.communicate(op.operation, op.axis, op.nbytes, layout) * op.count
-            if op.local is None:
+            nbytes, count, local = numbers
+            wire = self.communicate(op.operation, op.axis, nbytes, layout) * count
+            if local is None:
                 return wire
-            return wire + self.accelerator.compute("elementwise", "vector", op.local, op.count)
-        return self.host.transfer(op.nbytes) * op.count
+            return wire + self.accelerator.compute("elementwise", "vector", local, count)
+        nbytes, count = numbers
+        return self.host.transfer(nbytes) * count
+
+
+def _kind(op: Op) -> tuple[Any, ...]:
+    """What must be equal for operations to be priced in one batch."""
+    if isinstance(op, ComputeOp):
+        return ("compute", op.kernel, op.number_format)
+    if isinstance(op, CommOp):
+        return ("communication", op.operation, op.axis, op.local is None)
+    return ("transfer",)
+
+
+def _numbers(op: Op) -> tuple[Any, ...]:
+    """The traced part of an operation."""
+    if isinstance(op, ComputeOp):
+        return op.work, op.count
+    if isinstance(op, CommOp):
+        return op.nbytes, op.count, op.local
+    return op.nbytes, op.count
 
 
 class Scenario(eqx.Module):

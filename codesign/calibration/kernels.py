@@ -12,7 +12,7 @@ from .gpus import FORMATS
 Columns = dict[str, np.ndarray]
 Range = tuple[float, float, float]  # start, low, high
 
-ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, touched experts over those of an even spread
+ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, touched experts over an even spread's
     "balanced": (1.0, 1.0),
     "power_law_1.01": (1.99, 0.95),
     "power_law_1.2": (2.31, 0.85),
@@ -157,7 +157,8 @@ DECODE: dict[str, Range] = {
 GROUPED: dict[str, Range] = {
     "t0_s": (10 * US, 0.5 * US, 150 * US), "compute_ratio": (0.5, 0.02, 1.2), "memory_ratio": (0.7, 0.02, 1.2),
     "row_s": (2.5e-9, 5e-12, 1e-6), "group_s": (1e-7, 5e-10, 1e-5), "pad_rows": (30, 0.1, 600),
-    "fill_depth": (100, 1, 5000), "short_rows": (20, 0.1, 2000), "activation_passes": (1.5, 0.05, 20), "norm": (3, 1, 12),
+    "fill_depth": (100, 1, 5000), "short_rows": (20, 0.1, 2000), "activation_passes": (1.5, 0.05, 20),
+    "norm": (3, 1, 12),
 }  # fmt: skip
 ELEMENTWISE: dict[str, Range] = {
     "t0_s": (4 * US, 0.3 * US, 60 * US), "memory_ratio": (0.85, 0.05, 2), "cache_ratio": (3, 0.2, 50),

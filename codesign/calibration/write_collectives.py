@@ -45,8 +45,8 @@ def fit_group(
     return constants, {
         "source": "nccl_cluster" if group.suite == "scale_out" else SOURCE, "at": f"{group.variant}, n = {sizes}",
         "kind": "fitted",
-        "note": f"{len(predicted)} rows, median residual {where} 1 MiB {100 * found.median:.1f} %, at a link latency of "
-        f"{LINK_LATENCY_S:g} s",
+        "note": f"{len(predicted)} rows, median residual {where} 1 MiB {100 * found.median:.1f} %, "
+        f"at a link latency of {LINK_LATENCY_S:g} s",
     }  # fmt: skip
 
 

@@ -44,11 +44,9 @@ class Measured(AbstractCollective):
     rounds: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="2 for an all-reduce, else 1")
 
     def _curve(self, members: Array, values: tuple[Array, ...]) -> Array:
-        log_n, knots = jnp.log(members), np.log(MEMBERS)
-        result = jnp.log(values[0])
-        for low, high, a, b in zip(knots[:-1], knots[1:], values[:-1], values[1:], strict=True):
-            result = result + jnp.clip((log_n - low) / (high - low), 0, 1) * (jnp.log(b) - jnp.log(a))
-        return jnp.exp(result)
+        knots, logs = np.log(MEMBERS), jnp.log(jnp.stack(values))
+        risen = jnp.clip((jnp.log(members)[..., None] - knots[:-1]) / np.diff(knots), 0, 1)
+        return jnp.exp(logs[0] + jnp.sum(risen * jnp.diff(logs), axis=-1))
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Seconds, and joules of what a ring would send; nothing for a group of one or no bytes."""
@@ -61,6 +59,4 @@ class Measured(AbstractCollective):
         wire = sent * link.beta_s_per_byte / self._curve(members, ratios)
         large = jnp.minimum(jnp.where(busy, nbytes, 1.0) / members / self.switch_bytes, 1e6) ** 2
         lost = self.ramp * start ** (1 - self.ramp_power) * wire**self.ramp_power * large / (1 + large)
-        return Cost(
-            jnp.where(busy, start + wire + lost, 0.0), jnp.where(busy, sent * link.energy_j_per_byte, 0.0)
-        )
+        return Cost(jnp.where(busy, start + wire + lost, 0.0), jnp.where(busy, sent * link.energy_j_per_byte, 0.0))

@@ -61,7 +61,8 @@ class Metrics(eqx.Module):
 def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
     """Every operation of the workload with its cost on the cluster."""
     layout = scenario.layout
-    return [(op, scenario.cluster.price(op, layout)) for op in scenario.workload.lower(layout)]
+    ops = scenario.workload.lower(layout)
+    return list(zip(ops, scenario.cluster.price(ops, layout), strict=True))
 
 
 def evaluate(scenario: Scenario) -> Metrics:

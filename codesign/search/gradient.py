@@ -9,6 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from ..compiling import quick_jit
 from ..errors import ConfigError, suggestion
 from ..metrics import evaluate
 from ..scenario import Scenario
@@ -89,7 +90,7 @@ class Descent:
             return final
 
         over_starts = jax.vmap(descend, in_axes=(0, None, None))
-        over_plans = jax.jit(jax.vmap(over_starts, in_axes=(0, 0, None)))
+        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None)))
         return np.asarray(over_plans(jnp.asarray(start), _arrays(plans), problem.scenario))
 
 
@@ -173,7 +174,7 @@ def _best_on_segments(
         metrics = evaluate(problem.space.place(scenario, point))
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
 
-    priced = jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
+    priced = quick_jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
     goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]

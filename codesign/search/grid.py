@@ -40,28 +40,27 @@ class Screened:
         return chosen | {name: column[level_index] for name, column in self.levels.items()}
 
 
-def _block_function(problem: Problem, size: int):
-    """(plan arrays, level arrays, first point, scenario) -> log goal, excess, time, cost of `size` points."""
+def _block_function(problem: Problem):
+    """(scenario, plans of a block, levels) -> log goal, excess, time and cost, each [plans, levels].
 
-    def one(scenario: Scenario, point: dict[str, Array]) -> tuple[Array, Array, Array, Array]:
-        metrics = evaluate(problem.space.place(scenario, point))
+    Levels are mapped inside plans: what depends on the plan alone (shapes, tilings, footprints) is computed once for
+    all its levels.
+    """
+
+    def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
+        metrics = evaluate(problem.space.place(scenario, level | plan))
         cost = metrics.usd_per_million_tokens
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
-    def block(scenario: Scenario, plans: dict[str, Array], levels: dict[str, Array], plan: Array, level: Array):
-        point = {name: column[plan] for name, column in plans.items()}
-        point |= {name: column[level] for name, column in levels.items()}
-        return jax.vmap(one, in_axes=(None, 0))(scenario, point)
-
-    return jax.jit(block)
+    over_levels = jax.vmap(one, in_axes=(None, None, 0))
+    return jax.jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
 
 
-def _pairs(plan_count: int, level_count: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """(plan indices, level indices, how many are real) of each block; the last block repeats its final point."""
-    total = plan_count * level_count
-    for first in range(0, total, size):
-        index = np.minimum(np.arange(first, first + size, dtype=np.int64), total - 1)
-        yield (index // level_count).astype(np.int32), (index % level_count).astype(np.int32), min(size, total - first)
+def _blocks(plan_count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """(plan indices, how many are real) of each block; the last block repeats its final plan."""
+    for first in range(0, plan_count, size):
+        index = np.minimum(np.arange(first, first + size), plan_count - 1)
+        yield index, min(size, plan_count - first)
 
 
 def non_dominated(values: np.ndarray) -> np.ndarray:
@@ -76,46 +75,53 @@ def screen(problem: Problem, block: int = 16384, report: Report = silent) -> Scr
     """Evaluate every legal plan at every hardware level.
 
     Raises:
-        ConfigError: no plan is legal.
+        ConfigError: nothing varies, or no plan is legal.
     """
     start = time.perf_counter()
     plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
-    plan_count = len(next(iter(plans.values()))) if plans else 1
-    level_count = len(next(iter(levels.values()))) if levels else 1
-    total = plan_count * level_count
-    size = min(block, max(256, 1 << (total - 1).bit_length()))
-    function = _block_function(problem, size)
+    fixed = not plans
+    if fixed and not levels:
+        raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+    if fixed:
+        plans = {"tp": np.full(1, float(problem.scenario.plan.tp))}
+    plan_count, level_count = len(next(iter(plans.values()))), _count(levels)
+    size = max(1, min(block // level_count, plan_count))
+    function = _block_function(problem)
     scenario = single_precision(problem.scenario)
-    as_f32 = {n: jnp.asarray(c, dtype=jnp.float32) for n, c in plans.items()}
-    levels_f32 = {n: jnp.asarray(c, dtype=jnp.float32) for n, c in levels.items()}
+    levels_f32 = {name: jnp.asarray(column, dtype=jnp.float32) for name, column in levels.items()}
+    levels_f32 = levels_f32 or {"tp": jnp.asarray(plans["tp"][:1], dtype=jnp.float32)}
 
-    best = np.full(plan_count, np.inf)
-    best_level = np.zeros(plan_count, dtype=np.int32)
-    excess_of = np.full(plan_count, np.inf)
-    front_values, front_pairs = np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int32)
+    best, best_level = np.full(plan_count, np.inf), np.zeros(plan_count, dtype=np.int64)
+    least_excess = np.full(plan_count, np.inf)
+    front_values, front_pairs = np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int64)
     done = feasible_count = 0
-    for plan, level, real in _pairs(plan_count, level_count, size):
+    for index, real in _blocks(plan_count, size):
+        points = {name: jnp.asarray(column[index], dtype=jnp.float32) for name, column in plans.items()}
         goal, excess, seconds, cost = (
-            np.asarray(a, dtype=float)[:real] for a in function(scenario, as_f32, levels_f32, plan, level)
+            np.asarray(a, dtype=float)[:real] for a in function(scenario, points, levels_f32)
         )
-        plan, level = plan[:real], level[:real]
+        index = index[:real]
         ok = (excess <= 1e-6) & np.isfinite(goal)
         feasible_count += int(ok.sum())
-        np.minimum.at(excess_of, plan, excess)
         score = np.where(ok, goal, np.inf)
-        order = np.argsort(-score, kind="stable")  # the last write of each plan is its best
-        better = score[order] < best[plan[order]]
-        best[plan[order][better]] = score[order][better]
-        best_level[plan[order][better]] = level[order][better]
+        best_level[index] = np.where(ok.any(axis=1), score.argmin(axis=1), excess.argmin(axis=1))
+        best[index], least_excess[index] = score.min(axis=1), excess.min(axis=1)
+        plan_at, level_at = np.nonzero(ok)
         values = np.concatenate([front_values, np.stack([seconds[ok], cost[ok]], axis=-1)])
-        pairs = np.concatenate([front_pairs, np.stack([plan[ok], level[ok]], axis=-1)])
+        pairs = np.concatenate([front_pairs, np.stack([index[plan_at], level_at], axis=-1)])
         keep = non_dominated(values)
         front_values, front_pairs = values[keep], pairs[keep]
-        done += real
-        report(Progress("grid", done, total, _goal_value(problem, best)))
+        done += real * level_count
+        report(Progress("grid", done, plan_count * level_count, _goal_value(problem, best)))
+    plans = {} if fixed else plans
     return Screened(
-        plans, levels, best, best_level, excess_of, front_pairs, total, feasible_count, time.perf_counter() - start
+        plans, levels, best, best_level, least_excess, front_pairs, done, feasible_count, time.perf_counter() - start
     )
+
+
+def _count(levels: dict[str, np.ndarray]) -> int:
+    """Points of the hardware grid: one where nothing continuous varies."""
+    return len(next(iter(levels.values()))) if levels else 1
 
 
 def _goal_value(problem: Problem, best: np.ndarray) -> float:

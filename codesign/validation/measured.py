@@ -30,8 +30,10 @@ STRATA = {
     "attention_prefill": "attention prefill", "attention_decode": "attention decode", "mla_prefill": "MLA prefill",
     "mla_decode": "MLA decode", "moe_gemm": "MoE", "elementwise": "elementwise",
 }  # fmt: skip
-RELATED = {"fp8_block": ("fp8",), "fp8": ("fp8_block", "bf16"), "fp16": ("bf16",), "fp4": ("fp8",),
-           "bf16_kv_fp8": ("bf16",), "fp8_kv_bf16": ("fp8", "bf16"), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16",)}  # fmt: skip
+RELATED = {
+    "fp8_block": ("fp8",), "fp8": ("fp8_block", "bf16"), "fp16": ("bf16",), "fp4": ("fp8",), "bf16_kv_fp8": ("bf16",),
+    "fp8_kv_bf16": ("fp8", "bf16"), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16",),
+}  # fmt: skip
 LARGE_BYTES = 2.0**20
 
 
