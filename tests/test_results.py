@@ -1,0 +1,18 @@
+"""Frames of one design against what the model says of it as a whole."""
+
+import pytest
+from builders import serving, training
+
+from codesign.metrics import evaluate
+from codesign.results import ops
+from codesign.workloads import Plan
+
+BARE = Plan(tp=8.0, recompute="selective", zero=1.0, dp_overlap=0.0, tp_overlap=0.0, cp_overlap=0.0)
+
+
+@pytest.mark.parametrize("scenario", [training(plan=BARE), serving()], ids=["training", "serving"])
+def test_ops_times_their_repeats_are_the_time_where_nothing_overlaps(scenario):
+    frame = ops(scenario)
+    time_s = float(evaluate(scenario).time_s)
+    assert (frame["total_s"] * frame["repeats"]).sum() == pytest.approx(time_s, rel=1e-9)
+    assert frame.groupby("phase")["repeats"].nunique().max() == 1
