@@ -166,7 +166,7 @@ def predict_collective(constants: dict[str, float], group: CollectiveGroup) -> n
 
 
 SCALE_OUT_REQUIRED = (*REQUIRED, "cluster", "num_nodes", "gpus_per_node")
-SCALE_OUT_RATES = {"100G": 12.5e9, "400G": 50e9}  # payload per device; the class that a cluster's name states
+SCALE_OUT_RATES = {"100G": 13.6e9, "400G": 50e9}  # payload per device: what sends reach, and the class of its name
 
 
 def scale_out_rows(path: Path, messages: list[str]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ in 1/peak and 1/bandwidth; shapes only enter as constants of the plan. Exchange 
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,7 +34,9 @@ class Work(eqx.Module):
 
 
 class AbstractKernel(eqx.Module):
-    """A kernel-time model: seconds of one launch."""
+    """A kernel-time model: seconds of one launch. `long` formulas are traced once for all launches of their kind."""
+
+    long: ClassVar[bool] = False
 
     @abc.abstractmethod
     def time_s(self, work: Work, peak_flops_per_s: Array, bandwidth_bytes_per_s: Array) -> Array:

@@ -1,5 +1,7 @@
 """Attention cores as libraries run them: prefill with causal blocks, decode with split keys."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from .kernels_base import Chip, log_linear, missed, p_norm, throttle, waves
 
 BLOCK_ROWS = 128.0  # queries that one block of a fused kernel works on
 SUSTAINED_S = 1e-3
-SPLITS = np.array([1, 2, 8, 32], dtype=float)  # a denser menu explains the measurements no better
+SPLITS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256], dtype=float)
 
 
 class PrefillAttention(AbstractKernel):
@@ -24,6 +26,8 @@ class PrefillAttention(AbstractKernel):
     Assumes: causal attention of q new tokens over k keys (rows, cols of `Work`), `batch` sequences x heads.
     Source: constants from `conf/calibration`; kernel as [dao2022].
     """
+
+    long: ClassVar[bool] = True
 
     chip: Chip = Chip()
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
@@ -73,6 +77,8 @@ class DecodeAttention(AbstractKernel):
     Source: constants from `conf/calibration`; split keys as flash-decoding.
     """
 
+    long: ClassVar[bool] = True
+
     chip: Chip = Chip()
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-4, high=2.0, default=0.3)
@@ -121,7 +127,7 @@ class DecodeAttention(AbstractKernel):
 
         def choose(chip: Chip) -> Array:
             rate = chip.bandwidth_bytes_per_s
-            slowest, split = self._slowest(work, nbytes, traffic, SPLITS, rate)
+            slowest, split = self._slowest(work, nbytes, traffic, jnp.asarray(SPLITS), rate)
             shared = (memory_bytes / rate) ** 2 + (cache_bytes / rate) ** 2
             cost = jnp.sqrt(shared[..., None] + slowest**2) + split
             return jnp.asarray(SPLITS)[jnp.argmin(cost, axis=-1)][..., None]

@@ -1,5 +1,7 @@
 """Matrix products as libraries run them: tiles, waves, split-K, caches; and grouped products of experts."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +32,8 @@ class Gemm(AbstractKernel):
     Assumes: shapes given in `Work` (rows m, cols n, depth k); flops and nbytes scale the time, shapes its efficiency.
     Source: constants from `conf/calibration`; waves and tiles as [nvidia_matmul_guide].
     """
+
+    long: ClassVar[bool] = True
 
     chip: Chip = Chip()
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="an element of either operand")
@@ -110,6 +114,8 @@ class GroupedGemm(AbstractKernel):
     Assumes: rows spread over the touched experts; flops and nbytes scale the time, shapes its efficiency.
     Source: constants from `conf/calibration`.
     """
+
+    long: ClassVar[bool] = True
 
     chip: Chip = Chip()
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="a weight with its scales")
