@@ -79,20 +79,31 @@ class Cluster(eqx.Module):
     def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
-        Operations that only differ in their numbers are priced as one batch: the traced program, and with it the
-        compile time, grows with the kinds of operations and not with their number.
+        Operations that only differ in their numbers are priced as one batch where their formula is long: compile time
+        then grows with the kinds of operations and not with their number. Short formulas run faster one by one.
         """
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
-            kinds.setdefault(_kind(op), []).append(index)
+            kinds.setdefault(_kind(op) if self._is_long(op) else (index,), []).append(index)
         costs: list[Cost] = [zero()] * len(ops)
         for members in kinds.values():
+            if len(members) == 1:
+                costs[members[0]] = self._price(ops[members[0]], _numbers(ops[members[0]]), layout)
+                continue
             numbers = [_numbers(ops[index]) for index in members]
             stacked = jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *numbers)
             priced = jax.vmap(lambda one, op=ops[members[0]]: self._price(op, one, layout))(stacked)
             for place, index in enumerate(members):
                 costs[index] = jax.tree.map(lambda leaf, at=place: leaf[at], priced)
         return costs
+
+    def _is_long(self, op: Op) -> bool:
+        """Whether the formula that prices an operation is worth batching."""
+        if isinstance(op, ComputeOp):
+            return self.accelerator.kernel(op.kernel, op.number_format).long
+        if isinstance(op, CommOp):
+            return any(getattr(self.network[name].collectives, op.operation).long for name in self.levels)
+        return False
 
     def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
         """Cost of the kind of operation that `op` is, at these numbers."""

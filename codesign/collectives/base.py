@@ -7,6 +7,7 @@ group of one costs nothing.
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +22,9 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"
 
 
 class AbstractCollective(eqx.Module):
-    """An algorithm for one operation."""
+    """An algorithm for one operation. `long` formulas are traced once for all operations of their kind."""
+
+    long: ClassVar[bool] = False
 
     @abc.abstractmethod
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:

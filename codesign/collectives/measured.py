@@ -1,5 +1,7 @@
 """A collective as a library runs it: curves over group and message size, fitted to measurements."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -27,6 +29,8 @@ class Measured(AbstractCollective):
     Assumes: the mix of protocols a library chose on the fabric measured; log-convex in alpha and beta.
     Source: constants from `conf/collective`.
     """
+
+    long: ClassVar[bool] = True
 
     base_2_s: Float[Array, "*b"] = quantity(default=6e-6)
     base_4_s: Float[Array, "*b"] = quantity(default=8e-6)

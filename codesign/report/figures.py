@@ -178,6 +178,8 @@ def _label_ops(axes: Axes, ops: pd.DataFrame) -> None:
     marks = axes.transData.transform(ops[["intensity", "achieved_flops_per_s"]].to_numpy()) * to_points
     taken = [(x - 5, x + 5, y) for x, y in marks]  # left and right end, height; in points
     edge = axes.get_window_extent().x1 * to_points
+    for peak in ops["peak_flops_per_s"].unique():  # the words on the roofs
+        taken.append((edge - 110, edge, axes.transData.transform((1.0, peak))[1] * to_points + 7))
     for text, intensity, rate in series.roofline_labels(ops):
         x, y = axes.transData.transform((intensity, rate)) * to_points
         width = 4.4 * len(text)

@@ -165,14 +165,13 @@ def refuse_infeasible(study: Study, results: Results) -> None:
     best = results.best
     if best["feasible"]:
         return
-    scenario = placed(study.problem, best)
-    missing = shortage(scenario)
-    if missing:
-        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, missing))
-    broken = {name[6:]: best[name] for name in best.index if str(name).startswith("limit.") and best[name] > 1}
-    worst = max(broken, key=lambda name: broken[name], default="")
-    bound = study.objective.limits.get(worst, study.objective.floors.get(worst, float("nan")))
+    used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
+    worst = max(used, key=lambda name: used[name])
+    if worst.startswith("usage."):
+        scenario = placed(study.problem, best)
+        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
+    bound = study.objective.limits.get(worst, study.objective.floors.get(worst))
     raise ConfigError(
-        f"no design keeps all limits: the nearest uses {broken.get(worst, float('nan')):.2f} times"
-        f" objective limit {worst} = {bound:g} (its {worst} is {float(best.get(worst, float('nan'))):.4g})"
+        f"no design keeps all limits: the nearest has {worst} = {float(best[worst]):.4g}, allowed is {bound:g}"
+        f" (objective.{'limits' if worst in study.objective.limits else 'floors'}.{worst})"
     )

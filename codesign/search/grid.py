@@ -72,7 +72,7 @@ def non_dominated(values: np.ndarray) -> np.ndarray:
 
 
 def screen(problem: Problem, block: int = 16384, report: Report = silent) -> Screened:
-    """Evaluate every legal plan at every hardware level.
+    """Evaluate every legal plan at every hardware level, in float32.
 
     Raises:
         ConfigError: nothing varies, or no plan is legal.
@@ -97,9 +97,9 @@ def screen(problem: Problem, block: int = 16384, report: Report = silent) -> Scr
     done = feasible_count = 0
     for index, real in _blocks(plan_count, size):
         points = {name: jnp.asarray(column[index], dtype=jnp.float32) for name, column in plans.items()}
-        goal, excess, seconds, cost = (
-            np.asarray(a, dtype=float)[:real] for a in function(scenario, points, levels_f32)
-        )
+        with jax.enable_x64(False):  # constants inside the model follow
+            answers = function(scenario, points, levels_f32)
+        goal, excess, seconds, cost = (np.asarray(a, dtype=float)[:real] for a in answers)
         index = index[:real]
         ok = (excess <= 1e-6) & np.isfinite(goal)
         feasible_count += int(ok.sum())
