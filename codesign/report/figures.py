@@ -1,6 +1,7 @@
 """Figures of a run, drawn from the frames of `series`. The same data give the same bytes."""
 
 import io
+import string
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -149,9 +150,7 @@ def roofline(run: RunFolder) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "count")))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     _scatter_ops(axes, ops)
-    axes.legend(loc="lower right")
-    figure.draw_without_rendering()  # settles the layout, so that labels know where their marks are
-    _label_ops(axes, ops)
+    _letter_ops(axes, ops)
     axes.annotate(
         f"memory {number(bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * bandwidth), (-6, 46),
         textcoords="offset points", fontsize=7.5, color=SOFT,
@@ -172,22 +171,19 @@ def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
         axes.scatter([], [], s=40, c=colour, marker=marker, label=label)
 
 
-def _label_ops(axes: Axes, ops: pd.DataFrame) -> None:
-    """Labels right below their marks, where the roof leaves room; one that would cover another thing goes down."""
-    to_points = 72 / DPI
-    marks = axes.transData.transform(ops[["intensity", "achieved_flops_per_s"]].to_numpy()) * to_points
-    taken = [(x - 5, x + 5, y) for x, y in marks]  # left and right end, height; in points
-    edge = axes.get_window_extent().x1 * to_points
-    for peak in ops["peak_flops_per_s"].unique():  # the words on the roofs
-        taken.append((edge - 110, edge, axes.transData.transform((1.0, peak))[1] * to_points + 7))
-    for text, intensity, rate in series.roofline_labels(ops):
-        x, y = axes.transData.transform((intensity, rate)) * to_points
-        width = 4.4 * len(text)
-        start, y = min(x + 5, edge - width), y - 15
-        while any(start < right and start + width > left and abs(y - other) < 10 for left, right, other in taken):
-            y -= 3
-        taken.append((start, start + width, y))
-        axes.annotate(text, (start, y), xycoords="figure points", va="center", fontsize=7.5, annotation_clip=False)
+def _letter_ops(axes: Axes, ops: pd.DataFrame) -> None:
+    """A letter at each heavy group of marks; the key of letters joins the legend, where there is room for names."""
+    handles, names = axes.get_legend_handles_labels()
+    for letter, (name, intensity, rate) in zip(string.ascii_uppercase, series.roofline_labels(ops), strict=False):
+        axes.annotate(
+            letter, (intensity, rate), (0, -9), textcoords="offset points", ha="center", va="top", fontsize=8,
+            fontweight="bold", zorder=4,
+        )  # fmt: skip
+        handles.append(
+            Line2D([], [], color=INK, linestyle="", marker=f"$\\mathbf{{{letter}}}$", markersize=6, markeredgewidth=0)
+        )
+        names.append(name)
+    axes.legend(handles, names, loc="lower right")
 
 
 def time_against_cost(run: RunFolder) -> Figure:
