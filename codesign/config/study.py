@@ -93,10 +93,20 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         if not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
     scenario = _scenario(built)
-    built.objects["space"].check(scenario)
+    _check_variables(built.objects["space"], scenario)
     provenance = built.provenance | _overridden(overrides)
     objects = {key: built.objects[key] for key in KINDS}
     return Study(scenario, **objects, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
+
+
+def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
+    """Every hardware variable must lead to a leaf of this scenario; another fabric may have other leaves."""
+    for name, variable in space.hardware.items():
+        try:
+            DesignSpace(hardware={name: variable}).check(scenario)
+        except ConfigError as error:
+            hint = f"give it another path, or leave the variable out: ~space.hardware.{name}"
+            raise ConfigError(f"space.hardware.{name}: {error}; {hint}") from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
