@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from ..collectives import Measured
+from ..collectives import AbstractCollective, Measured
 from ..errors import DataError
 from ..fabrics import Group as Members
 from ..hardware import Link
@@ -86,7 +86,7 @@ def _arrays(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )  # fmt: skip
 
 
-def seconds(collective: Measured, members: jax.Array, nbytes: jax.Array, bandwidth: jax.Array) -> jax.Array:
+def seconds(collective: AbstractCollective, members: jax.Array, nbytes: jax.Array, bandwidth: jax.Array) -> jax.Array:
     """Predicted seconds of rows."""
     link = Link(LINK_LATENCY_S, 1 / bandwidth)
     return jax.vmap(lambda n, b: collective.cost(b, Members(n), link).time_s)(members, nbytes)
