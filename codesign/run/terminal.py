@@ -1,5 +1,6 @@
 """What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
 
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -50,34 +51,33 @@ def hardware_names(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name not in PLAN_FIELDS and name != "dp"]
 
 
-def hardware_value(name: str, value: float) -> str:
+def hardware_text(name: str, value: float) -> str:
     """A hardware variable as a reader wants it."""
-    return engineering(value, "B/s") if "bandwidth" in name else f"{value:.3g}"
+    return f"{name.replace('_', ' ')} {engineering(value, 'B/s') if 'bandwidth' in name else f'{value:.3g}'}"
 
 
 def designs_table(frame: pd.DataFrame, devices: float, title: str, count: int = 8) -> Table:
-    """The best designs, one line each."""
+    """The best designs: how they are laid out, what they do and cost, what holds them back."""
     serving = "tpot_s" in frame
-    table = Table(title=title, title_justify="left", header_style="bold", row_styles=["", "dim"])
+    table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
     table.add_column("#", justify="right")
-    table.add_column("plan", min_width=24)
-    for name in hardware_names(frame):
-        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("design", min_width=30)
     times = ["TTFT", "TPOT", "tokens/s/GPU"] if serving else ["step", "tokens/s"]
     for name in (*times, "MFU", "J/token", "$/M tokens", "HBM", "DDR"):
         table.add_column(name, justify="right")
-    table.add_column("what binds", min_width=20)
+    table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
-        throughput = row["tokens_per_s"]
-        cells = [str(row["rank"]), plan_text(row)]
-        cells += [hardware_value(name, row[f"var.{name}"]) for name in hardware_names(frame)]
+        hardware = (hardware_text(name, row[f"var.{name}"]) for name in hardware_names(frame))
+        cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
         if serving:
-            cells += [engineering(row["ttft_s"], "s"), engineering(row["tpot_s"], "s"), f"{throughput / devices:,.1f}"]
+            throughput = row["tokens_per_s"] / devices
+            cells += [engineering(row["ttft_s"], "s"), engineering(row["tpot_s"], "s"), f"{throughput:,.1f}"]
         else:
-            cells += [engineering(row["time_s"], "s"), f"{throughput:,.0f}"]
+            cells += [engineering(row["time_s"], "s"), f"{row['tokens_per_s']:,.0f}"]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
-        table.add_row(*cells, str(row["binds"]) + ("" if row["feasible"] else " [red](not feasible)[/]"))
+        binds = str(row["binds"]).replace("; ", "\n")
+        table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
     return table
 
 
@@ -204,8 +204,10 @@ class Watch:
         if progress.stage != self.stage:
             self.stage, self.started = progress.stage, now
         elapsed = now - self.started
-        rate = f"{engineering(progress.done / elapsed)} points/s, " if elapsed > 0.05 else ""
-        note = f"{rate}best {self.goal} {progress.best:.4g}"
+        rate = progress.done / elapsed if elapsed > 0.05 else 0.0
+        notes = [f"{engineering(rate)} points/s"] if rate >= 1 else []
+        notes += [f"best {self.goal} {progress.best:.4g}"] if math.isfinite(progress.best) else []
+        note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
         if progress.done >= progress.total and not self.out.is_terminal:
-            self.out.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}; {note}")
+            self.out.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{f'; {note}' if note else ''}")
