@@ -1,6 +1,7 @@
 """One accelerator: engines, memory, kernels, power and price."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -55,7 +56,9 @@ class Accelerator(eqx.Module):
 
     def compute(self, kind: str, number_format: str, work: Work, count: Array) -> Cost:
         """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
-        seconds = self.kernel(kind, number_format).time_s(work, self.peak(number_format), self.hbm.bandwidth())
+        busy = (work.flops + work.nbytes > 0) & (count > 0)
+        launched = jax.tree.map(lambda extent: jnp.where(busy, extent, 1.0), work)  # no shape divides by zero
+        seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth())
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy()
-        return Cost(seconds, joules) * count
+        return Cost(jnp.where(busy, seconds, 0.0), joules) * count

@@ -89,7 +89,7 @@ class Gemm(AbstractKernel):
     def time_s(self, work: Work, peak_flops_per_s: Array, bandwidth_bytes_per_s: Array) -> Array:
         """Seconds of one launch."""
         busy = work.flops + work.nbytes > 0
-        shape_flops = 2 * work.batch * work.rows * work.cols * work.depth
+        shape_flops = jnp.where(busy, 2 * work.batch * work.rows * work.cols * work.depth, 1.0)
         nbytes = jnp.where(busy, work.nbytes, 1.0)
         memory_bytes = self._missed_bytes(work, nbytes)
         frozen, memory_s = jax.lax.stop_gradient((work, memory_bytes / self.memory_ratio))

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from ..errors import DataError
+from .end_to_end import INFERENCE, TRAINING
 from .measured import COLLECTIVES, KERNELS
 from .peer import CALCULON
 from .scores import Row, note
 from .tables import Suite as Suite
 
-SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, CALCULON)
+SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, TRAINING, INFERENCE, CALCULON)
 INPUTS = {"hardware_peaks.csv", "MANIFEST.csv"}  # read by suites, or describing the folder
 
 

@@ -3,8 +3,8 @@
 Each table is read into `Run`s (a model, a plan, a number of devices, a measured step time); runs of one structure are
 priced in one vectorised call. What a table does not say is assumed here, by name:
 
-    megatron_sc21      micro-batch and interleaving not printed: the fastest that fits, as a tuner would choose;
-                       unfused attention, dropout, no sequence parallelism, data-parallel exchange not hidden
+    megatron_sc21      micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
+                       not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden
     korthikanti2022    the same, with its sequence parallelism and selective recomputation
     vtrain             the same, without recomputation, one node
     mosaicml           fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
@@ -12,7 +12,6 @@ priced in one vectorised call. What a table does not say is assumed here, by nam
     frontier_runs      the same
 """
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,15 +118,12 @@ def sc21(row: Any) -> list[Run]:
     """Weak scaling and the comparison with ZeRO-3; what is not printed is chosen as the fastest candidate."""
     model, sharded = megatron_model(row), "ZeRO" in str(row.scheme)
     known = row.micro_batch == row.micro_batch
-    micro = [row.micro_batch] if known else SC21_MICRO_BATCHES
-    per_stage = int(np.ceil(row.num_layers / row.pp))
-    chunks = [v for v in range(1, per_stage + 1) if per_stage % v == 0] if row.pp > 1 else [1]
     runs = []
-    for micro_batch, v in itertools.product(micro, chunks):
+    for micro_batch in [row.micro_batch] if known else SC21_MICRO_BATCHES:
         if (row.global_batch / row.dp) % micro_batch:
             continue
         plan = dict(
-            tp=row.tp, pp=row.pp, virtual_stages=v, micro_batch=micro_batch, recompute=2.0,
+            tp=row.tp, pp=row.pp, micro_batch=micro_batch, recompute=2.0,
             zero=3.0 if sharded else 0.0, dp_overlap=0.5 if sharded else 0.0,
         )  # fmt: skip
         runs.append(Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, sc21_seconds(row)))
@@ -250,18 +246,23 @@ def sized(cluster: Cluster, devices: float) -> Cluster:
 Adjust = Callable[[Scenario], Scenario]
 
 
-def predict(path: Path, clusters: Callable[[str], Cluster], adjust: Adjust = lambda s: s) -> Predicted:
+def predict(
+    path: Path, clusters: Callable[[str], Cluster], adjust: Adjust = lambda s: s, keep: set[int] | None = None
+) -> Predicted:
     """Predict every row of a table.
 
     Args:
         path: one of `TABLES`.
         clusters: GPU name of the table -> cluster.
         adjust: last change to every scenario (a fitted constant).
+        keep: rows to predict; all where not given.
     """
     table = pd.read_csv(path)
     reader, refused = TABLES[path.name], {}
     rows, scenarios, owner = [], [], []
     for row in table.itertuples():
+        if keep is not None and row.Index not in keep:
+            continue
         try:
             candidates = [adjust(run.scenario(clusters(run.gpu))) for run in reader(row)]
             measured = reader(row)[0].measured_s

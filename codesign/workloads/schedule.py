@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..cost import Cost, partly_hidden_s, zero
+from ..smooth import maximum
 from .ops import CommOp, ComputeOp, Op, TransferOp
 from .plan import Plan
 
@@ -61,10 +62,20 @@ def total(priced: Priced, phase: str, kind: type, axes: Iterable[str] = (), *, e
     return cost
 
 
-def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array) -> Pass:
+def launches(priced: Priced, phase: str, *, edge: bool) -> Array:
+    """Kernels that one pass of a stage starts."""
+    count = jnp.asarray(0.0)
+    for op, _ in priced:
+        if op.phase == phase and isinstance(op, ComputeOp) and op.edge == edge:
+            count = count + op.count
+    return count
+
+
+def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array, launch_s: Array) -> Pass:
     """Chain what can hide: tensor, context and expert communication, data-parallel traffic, offload, then sends.
 
-    Each is hidden behind the share `*_overlap` of what came before it; what is left is exposed.
+    Each is hidden behind the share `*_overlap` of what came before it; what is left is exposed. Kernels cannot start
+    faster than the host issues them, one every `launch_s`.
     """
     compute, edge = total(priced, phase, ComputeOp, edge=False), total(priced, phase, ComputeOp, edge=True)
     chain = {
@@ -75,15 +86,11 @@ def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array) -> Pass:
         "offload": (total(priced, phase, TransferOp), plan.offload_overlap),
         "pp": (total(priced, phase, CommOp, ("pp",)), plan.pp_overlap),
     }
-    busy = compute.time_s * slowdown
+    busy = maximum(compute.time_s * slowdown, launches(priced, phase, edge=False) * launch_s)
     start, energy, exposed = busy, compute.energy_j + edge.energy_j, {}
     for name, (cost, hidden) in chain.items():
         longer = partly_hidden_s(busy, cost, hidden)
         exposed[name] = longer - busy
         busy, energy = longer, energy + cost.energy_j
-    return Pass(start, edge.time_s * slowdown, exposed, energy)
-
-
-def nothing() -> Array:
-    """Zero seconds."""
-    return jnp.asarray(0.0)
+    edge_s = maximum(edge.time_s * slowdown, launches(priced, phase, edge=True) * launch_s)
+    return Pass(start, edge_s, exposed, energy)

@@ -31,6 +31,7 @@ class Serving(AbstractWorkload):
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
 
     def part(self, layout: Layout) -> Array:
@@ -80,8 +81,8 @@ class Serving(AbstractWorkload):
         one token; a batch takes TTFT + (output - 1) TPOT.
         """
         plan, parts = layout.plan, self.parts(layout)
-        prefill = one_pass(priced, "prefill", plan, self.kernel_slowdown)
-        decode = one_pass(priced, "decode", plan, self.kernel_slowdown)
+        prefill = one_pass(priced, "prefill", plan, self.kernel_slowdown, self.launch_s)
+        decode = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
         fill, steps = parts + plan.pp - 1, self.output_tokens - 1
         ttft = fill * prefill.busy_s + parts * prefill.edge_s + self.step_overhead_s
         tpot = plan.pp * decode.busy_s + parts * decode.edge_s + self.step_overhead_s

@@ -33,7 +33,8 @@ class Adam(eqx.Module):
 class Training(AbstractWorkload):
     """One optimiser step over `global_batch` sequences of `sequence` tokens.
 
-    `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel.
+    `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel,
+    `launch_s` how long its host takes to issue one.
     `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
     gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
     `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
@@ -46,6 +47,7 @@ class Training(AbstractWorkload):
     optimizer: Adam = Adam()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     staged_collectives: bool = static(default=False)
     release_gradients: bool = static(default=True)
     forward_only: bool = static(default=False)
@@ -223,7 +225,10 @@ class Training(AbstractWorkload):
         last and stay exposed.
         """
         plan, m, bubbles = layout.plan, self.micro_batches(layout), self.bubbles(layout)
-        passes = {f: one_pass(priced, f, plan, self.kernel_slowdown) for f in ("forward", "recompute", "backward")}
+        passes = {
+            f: one_pass(priced, f, plan, self.kernel_slowdown, self.launch_s)
+            for f in ("forward", "recompute", "backward")
+        }
         sync = total(priced, "gradients", CommOp)
         gather = total(priced, "parameters", CommOp)
         forward, backward = passes["forward"].busy_s, passes["backward"].busy_s + passes["recompute"].busy_s
