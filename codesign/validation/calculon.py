@@ -100,7 +100,7 @@ def read(directory: Path) -> pd.DataFrame:
     if not path.is_file():
         raise DataError(f"{path}: no such table of Calculon runs")
     frame = pd.read_csv(path)
-    given = {column for column in frame if column.startswith(("app_", "exe_")) or column == "system"}
+    given = {column for column in map(str, frame) if column.startswith(("app_", "exe_")) or column == "system"}
     for column in sorted(INPUTS ^ given):
         known = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
         raise DataError(f"{path}: column {column} {known}")

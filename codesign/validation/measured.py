@@ -68,7 +68,7 @@ def on_device(node: dict[str, Any], device: Device, peak_flops_per_s: float) -> 
 @eqx.filter_jit
 def _seconds(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidth: jax.Array) -> jax.Array:
     def row(parts: jax.Array) -> jax.Array:
-        return sum(kernel.time_s(Work(*part), peak, bandwidth) for part in parts)
+        return sum((kernel.time_s(Work(*part), peak, bandwidth) for part in parts), start=jnp.asarray(0.0))
 
     return jax.vmap(row)(work)
 

@@ -249,29 +249,40 @@ Adjust = Callable[[Scenario], Scenario]
 def predict(
     path: Path, clusters: Callable[[str], Cluster], adjust: Adjust = lambda s: s, keep: set[int] | None = None
 ) -> Predicted:
-    """Predict every row of a table.
+    """Predict every row of a table file, one of `TABLES`; arguments as in `predict_rows`."""
+    return predict_rows(pd.read_csv(path), TABLES[path.name], clusters, adjust, keep)
+
+
+def predict_rows(
+    table: pd.DataFrame,
+    reader: Callable[[Any], list[Run]],
+    clusters: Callable[[str], Cluster],
+    adjust: Adjust = lambda s: s,
+    keep: set[int] | None = None,
+) -> Predicted:
+    """Predict the rows of a table.
 
     Args:
-        path: one of `TABLES`.
+        table: rows as `reader` understands them.
+        reader: row -> the runs it may mean, of which the fastest that fits is taken.
         clusters: GPU name of the table -> cluster.
         adjust: last change to every scenario (a fitted constant).
         keep: rows to predict; all where not given.
     """
-    table = pd.read_csv(path)
-    reader, refused = TABLES[path.name], {}
+    refused: dict[str, int] = {}
     rows, scenarios, owner = [], [], []
     for row in table.itertuples():
         if keep is not None and row.Index not in keep:
             continue
         try:
-            candidates = [adjust(run.scenario(clusters(run.gpu))) for run in reader(row)]
-            measured = reader(row)[0].measured_s
+            runs = reader(row)
+            candidates = [adjust(run.scenario(clusters(run.gpu))) for run in runs]
         except ConfigError as error:
             refused[str(error)] = refused.get(str(error), 0) + 1
             continue
         owner += [len(rows)] * len(candidates)
         scenarios += candidates
-        rows.append({"row": row.Index, "measured_s": measured})
+        rows.append({"row": row.Index, "measured_s": runs[0].measured_s})
     seconds, used = grouped(scenarios, _priced) if scenarios else (np.zeros(0), np.zeros(0))
     frame = pd.DataFrame(rows, columns=["row", "measured_s"])
     frame["predicted_s"] = [_fastest(seconds, used, np.array(owner) == i) for i in range(len(rows))]
