@@ -78,8 +78,8 @@ def check_plan(scenario: Scenario) -> None:
 
 def _broken(rule: str, scenario: Scenario) -> str:
     """A broken rule in numbers."""
-    plan, workload, devices = scenario.plan, scenario.workload, float(scenario.cluster.device_count)
-    model = workload.model
+    plan, model, devices = scenario.plan, scenario.workload.model, float(scenario.cluster.device_count)
+    workload: Any = scenario.workload  # a text asks only for what the workloads with its rule have
     ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
     product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
     replicas, per_stage = float(scenario.layout.dp), float(workload.layers_per_stage(scenario.layout))

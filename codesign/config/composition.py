@@ -87,7 +87,8 @@ def _choices(item: Override) -> list[str]:
 
 
 def _first(item: Override) -> str:
-    return f"{item.input_line.split('=', 1)[0]}={_choices(item)[0]}" if item.is_sweep_override() else item.input_line
+    line = item.input_line or ""
+    return f"{line.split('=', 1)[0]}={_choices(item)[0]}" if item.is_sweep_override() else line
 
 
 def _check_options(item: Override) -> None:

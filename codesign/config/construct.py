@@ -118,7 +118,7 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
     for key, parameter in known.items():
         if key not in arguments and parameter.default is inspect.Parameter.empty:
             raise ConfigError(f"{path}.{key} is missing: {name} needs it")
-    if dataclasses.is_dataclass(target):
+    if isinstance(target, type) and dataclasses.is_dataclass(target):
         for field in dataclasses.fields(target):
             if field.name in arguments:
                 _check_field(arguments[field.name], field, f"{path}.{field.name}")

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-import jax
-
+from ..compiling import quick_jit
 from ..config import check_memory, check_plan, scenario_from_config
-from ..results import ops, price
+from ..metrics import evaluate
+from ..results import ops, row_of
+from ..scenario import Scenario
 from .setup import prepare_jax
 from .terminal import console, show_evaluation
 
@@ -22,7 +23,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     prepare_jax()
     scenario = scenario_from_config(*overrides)
     check_plan(scenario)
-    numbers = {name: float(value) for name, value in jax.jit(price)(scenario).items()}
+    numbers = {name: float(value) for name, value in quick_jit(_numbers)(scenario).items()}
     devices = float(scenario.cluster.device_count)
     for name in numbers:
         if name.startswith(("capex.", "power.")):
@@ -38,6 +39,10 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     check_memory(scenario)
 
 
-def _title(scenario: Any) -> str:
+def _numbers(scenario: Scenario) -> dict[str, Any]:
+    return row_of(scenario, evaluate(scenario))
+
+
+def _title(scenario: Scenario) -> str:
     cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
     return f"{scenario.workload.model.name}, {job} on {float(cluster.device_count):g} x {cluster.accelerator.name}"

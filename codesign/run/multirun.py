@@ -78,8 +78,9 @@ def collect_jobs(root: Path) -> int:
 
 def _show(frame: pd.DataFrame, root: Path) -> None:
     out = console()
-    table = frame.assign(rank=frame["job"], tokens_per_s=frame["tokens_per_s"])
-    out.print(designs_table(table, 1.0, "best design of each job", count=len(table)))
-    for _, row in frame.iterrows():
-        out.print(f"  {row['job']}: {row['overrides']}")
+    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", count=len(frame)))
+    words = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], words, strict=True):
+        varied = [word for word in mine if not all(word in others for others in words)]
+        out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
     out.print(f"collected: {root / 'collected.parquet'}")

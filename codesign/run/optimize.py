@@ -150,9 +150,8 @@ def _commit() -> str:
 
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
-    devices = float(study.scenario.cluster.device_count)
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    out.print(designs_table(results.designs, devices, f"{study.name}: best designs by {study.objective.goal}"))
+    out.print(designs_table(results.designs, f"{study.name}: best designs by {study.objective.goal}"))
     out.print(f"{count}; {trace.claim}")
 
 

@@ -12,7 +12,7 @@ def prepare_jax() -> None:
     jax.config.update("jax_enable_x64", True)
     logging.getLogger("jax").setLevel(logging.WARNING)
     folder = cache_folder()
-    if folder is not None and not jax.config.jax_compilation_cache_dir:
+    if folder is not None and not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -56,24 +56,31 @@ def hardware_text(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {engineering(value, 'B/s') if 'bandwidth' in name else f'{value:.3g}'}"
 
 
-def designs_table(frame: pd.DataFrame, devices: float, title: str, count: int = 8) -> Table:
+def throughput_text(row: Any) -> str:
+    """Tokens per second of the whole cluster and, below, of one device (where the plan says how many there are)."""
+    whole = f"{row['tokens_per_s']:,.0f}"
+    ranks = ("dp", "tp", "pp")
+    if not all(f"var.{name}" in row for name in ranks):
+        return whole
+    devices = math.prod(float(row[f"var.{name}"]) for name in ranks) * float(row.get("var.cp", 1.0))
+    return f"{whole}\n{row['tokens_per_s'] / devices:,.1f}/GPU"
+
+
+def designs_table(frame: pd.DataFrame, title: str, count: int = 8) -> Table:
     """The best designs: how they are laid out, what they do and cost, what holds them back."""
     serving = "tpot_s" in frame
     table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
     table.add_column("#", justify="right")
     table.add_column("design", min_width=30)
-    times = ["TTFT", "TPOT", "tokens/s/GPU"] if serving else ["step", "tokens/s"]
+    times = ["TTFT", "TPOT", "tokens/s"] if serving else ["step", "tokens/s"]
     for name in (*times, "MFU", "J/token", "$/M tokens", "HBM", "DDR"):
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"]) for name in hardware_names(frame))
         cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
-        if serving:
-            throughput = row["tokens_per_s"] / devices
-            cells += [engineering(row["ttft_s"], "s"), engineering(row["tpot_s"], "s"), f"{throughput:,.1f}"]
-        else:
-            cells += [engineering(row["time_s"], "s"), f"{row['tokens_per_s']:,.0f}"]
+        times = ("ttft_s", "tpot_s") if serving else ("time_s",)
+        cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
