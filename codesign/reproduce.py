@@ -89,3 +89,37 @@ def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str], None] =
         progress(name)
         rows += [claim.row() for claim in load(known[name])()]
     return rows
+
+
+def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
+    """The committed outcome of each experiment in `rows`: `folder/<experiment>/` with page, table and figure."""
+    import pandas as pd
+
+    from .report import write_experiment_report
+
+    frame, pages = pd.DataFrame(rows), []
+    for name, part in frame.groupby("experiment", sort=True):
+        text = f"Question, command and what was expected: [experiments/{name}](../../experiments/{name}/README.md)."
+        tables = {"Claims": part.reset_index(drop=True)}
+        figures = {"Model against paper": agreement(part)}
+        pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
+    return pages
+
+
+def agreement(claims: Any) -> Any:
+    """Model over paper for every claim with both numbers, one row each, the bar shaded where there is one."""
+    from matplotlib.figure import Figure
+
+    shown = claims[claims["paper"].notna() & claims["model"].notna()].iloc[::-1]
+    figure = Figure(figsize=(8.0, 1.0 + 0.3 * len(shown)), layout="constrained")
+    axes = figure.add_subplot()
+    heights = range(len(shown))
+    axes.axvline(1.0, color="0.4", linewidth=1)
+    for height, bar in zip(heights, shown["bar"], strict=True):
+        if bar == bar and bar is not None:
+            axes.barh(height, 2 * bar, left=1 - bar, height=0.8, color="#0072b2", alpha=0.15)
+    axes.plot(shown["model"] / shown["paper"], list(heights), "o", color="#d55e00", markersize=5)
+    axes.set_yticks(list(heights), [text.split(":")[0] for text in shown["claim"]], fontsize=8)
+    axes.set_xlabel("model / paper")
+    axes.grid(axis="x", alpha=0.3)
+    return figure

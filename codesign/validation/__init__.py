@@ -1,5 +1,6 @@
 """Agreement with measurements and with peer models: one suite for each kind of table, whatever folder it lies in."""
 
+import sys
 from pathlib import Path
 
 from ..errors import DataError
@@ -11,6 +12,14 @@ from .tables import Suite as Suite
 
 SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, TRAINING, INFERENCE, CALCULON)
 INPUTS = {"hardware_peaks.csv", "MANIFEST.csv"}  # read by suites, or describing the folder
+
+
+def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
+    """Fit what training frameworks add to kernels on the training tables below a folder; the file written, if any."""
+    from .framework import calibrate_training
+    from .hardware import measured_cluster
+
+    return calibrate_training(Path(directory), Path(out), measured_cluster, lambda text: print(text, file=sys.stderr))
 
 
 def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[Row]:

@@ -81,14 +81,15 @@ class Sample:
 
 def calibrate_training(
     directory: Path, out: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None] = lambda text: None
-) -> dict[str, dict[str, Any]]:
-    """Fit every training table below a folder and write `frameworks/training.yaml` under `out`."""
+) -> list[Path]:
+    """Fit every training table below a folder and write `frameworks/training.yaml` under `out`; the file, if any."""
     found = {}
     for path in sorted(directory.rglob("*.csv")):
         if path.name in TABLES and path.name in CONSTANTS:
             found[path.name] = fit_table(path, clusters, progress)
-    if found:
-        target = out / "frameworks" / "training.yaml"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(HEADER + yaml.safe_dump(found, sort_keys=True), encoding="utf-8")
-    return found
+    if not found:
+        return []
+    target = out / "frameworks" / "training.yaml"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(HEADER + yaml.safe_dump(found, sort_keys=True), encoding="utf-8")
+    return [target]
