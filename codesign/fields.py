@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from .errors import ConfigError, suggestion
 
@@ -88,7 +88,7 @@ def check_ranges(module: Any, prefix: str = "") -> None:
             continue
         if isinstance(value, str) or not hasattr(value, "dtype"):
             raise ConfigError(f"{path} = {value!r} is not a number (plain numbers in SI units, as the name says)")
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             continue
         low, high = metadata["low"], metadata["high"]
         smallest, largest = float(jnp.min(value)), float(jnp.max(value))

@@ -57,7 +57,7 @@ class Objective:
 
     def excess(self, metrics: Metrics) -> Array:
         """The largest relative violation of any constraint or rule; at most 0 where the design is feasible."""
-        worst = -1.0
+        worst = jnp.asarray(-1.0)
         for share in self.usages(metrics).values():
             worst = jnp.maximum(worst, share - 1)
         for broken in metrics.violations.values():

@@ -70,7 +70,8 @@ def seconds(table: KernelTable, log_constants: jax.Array, work: jax.Array, devic
         own = {"chip": Chip(*device_row[2:6])} if table.chip else {}
         own |= {"operand_bytes": device_row[6]} if table.operand else {}
         kernel = table.model(**own, **table.fixed, **constants)
-        return sum(kernel.time_s(Work(*part), device_row[0], device_row[1]) for part in work_row)
+        parts = (kernel.time_s(Work(*part), device_row[0], device_row[1]) for part in work_row)
+        return sum(parts, start=jnp.asarray(0.0))
 
     return jax.vmap(row)(work, device)
 

@@ -122,10 +122,10 @@ def accelerators() -> dict[str, Peaks]:
         fabric = next((d["/fabric"] for d in data.get("defaults", []) if isinstance(d, dict) and "/fabric" in d), "")
         wires = conf_dir() / "fabric" / f"{fabric}.yaml"
         link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
-        rates = [peaks.get(key, missing) for key in ("bf16", "fp8", "fp4")]
-        if rates[1] != rates[1]:
-            rates[1] = peaks.get("int8", missing)
-        result[path.stem] = Peaks(*map(float, rates), float(memory), float(link.get("bandwidth_bytes_per_s", missing)))
+        bf16, fp4 = (float(peaks.get(key, missing)) for key in ("bf16", "fp4"))
+        fp8 = float(peaks.get("fp8", peaks.get("int8", missing)))
+        scale_up = float(link.get("bandwidth_bytes_per_s", missing))
+        result[path.stem] = Peaks(bf16, fp8, fp4, float(memory), scale_up)
     return result
 
 
@@ -161,9 +161,9 @@ def read_peaks(directory: Path) -> dict[str, Peaks]:
     with path.open(encoding="utf-8", newline="") as handle:
         for row in csv.DictReader(handle):
             try:
-                rates = [float(row[column] or "nan") * 1e12 for column in columns]
+                bf16, fp8, fp4, memory = (float(row[column] or "nan") * 1e12 for column in columns)
                 link = float(row.get("scaleup_link_gbytes_per_s_one_way") or "nan") * 1e9
-                result[row["gpu"]] = Peaks(*rates, link)
+                result[row["gpu"]] = Peaks(bf16, fp8, fp4, memory, link)
             except (KeyError, ValueError) as error:
                 raise DataError(f"{path.name}: {error} (a number in each of gpu, {', '.join(columns)})") from error
     return result

@@ -109,7 +109,7 @@ def moe_works(rows: pd.DataFrame) -> list[Columns]:
         _column(rows, c)
         for c in ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
     )
-    routing = rows["distribution"].map(lambda name: ROUTING.get(name, ROUTING["balanced"]))
+    routing = rows["distribution"].map(lambda name: ROUTING.get(str(name), ROUTING["balanced"]))
     load = np.where(ep > 1, [r[0] for r in routing], 1.0)
     spread = np.asarray([r[1] for r in routing])
     even = (rows["distribution"] == "balanced").to_numpy()

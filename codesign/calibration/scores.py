@@ -25,7 +25,7 @@ def score(predicted: np.ndarray, measured: np.ndarray) -> Score:
     size = np.abs(error)
     rank = float("nan")
     if len(measured) > 2 and np.ptp(measured) > 0 and np.ptp(predicted) > 0:
-        rank = float(spearmanr(predicted, measured).statistic)
+        rank = float(spearmanr(predicted, measured)[0])
     return Score(
         len(measured), float(np.median(size)), float(size.mean()), float(np.quantile(size, 0.9)),
         float(np.median(error)), rank,

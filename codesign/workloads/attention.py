@@ -15,6 +15,8 @@ from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm
 class AbstractAttention(eqx.Module):
     """One attention sub-layer, from its norm to its residual addition."""
 
+    heads: eqx.AbstractVar[Float[Array, "*b"]]
+
     @abc.abstractmethod
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Arithmetic of one layer on one device."""

@@ -5,13 +5,18 @@ import abc
 import equinox as eqx
 from jaxtyping import Array
 
+from .blocks import Precision
 from .ops import Op
 from .plan import Layout
 from .schedule import Priced, Timeline
+from .transformer import Transformer
 
 
 class AbstractWorkload(eqx.Module):
     """A job: lowers a layout to operations, and says what it keeps in memory."""
+
+    model: eqx.AbstractVar[Transformer]
+    precision: eqx.AbstractVar[Precision]
 
     @abc.abstractmethod
     def lower(self, layout: Layout) -> tuple[Op, ...]:

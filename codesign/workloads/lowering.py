@@ -39,7 +39,7 @@ def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op
     ]  # fmt: skip
 
 
-def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> list[Op]:
+def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> list[CommOp]:
     """Communication of the given phases."""
     return [
         CommOp(
