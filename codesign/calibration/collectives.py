@@ -33,6 +33,14 @@ RANGES = {
     "ratio_8": (0.8, 1e-2, 4), "ratio_16": (0.8, 1e-2, 4), "ratio_64": (0.8, 1e-2, 4), "ramp": (1, 1e-2, 30),
     "ramp_power": (0.4, 0.02, 0.75), "switch_bytes": (3e5, 1e3, 1e8),
 }  # fmt: skip
+MAY_EXCEED_WIRE = "all_reduce"  # in-switch reduction sends less than a ring; no other operation can beat the wire
+
+
+def _bounds(operation: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logarithms of start, least and largest value of each constant, in the order of `RANGES`."""
+    start, low, high = np.log(np.asarray(list(RANGES.values()), dtype=float).T)
+    is_ratio = np.asarray([name.startswith("ratio_") for name in RANGES])
+    return start, low, high if operation == MAY_EXCEED_WIRE else np.where(is_ratio, 0.0, high)
 
 
 class CollectiveGroup(NamedTuple):
@@ -135,7 +143,7 @@ def fit_collective(group: CollectiveGroup, relative: dict[str, float] | None = N
     Args:
         relative: constants of a device with more group sizes; curves beyond the sizes measured follow its shape.
     """
-    start, low, high = np.log(np.asarray(list(RANGES.values()), dtype=float).T)
+    start, low, high = _bounds(group.operation)
     residual, jacobian = _functions()
     arrays, names = _padded(group), list(RANGES)
     ties, target = _links(relative)
