@@ -131,6 +131,16 @@ def test_collective_fit_recovers_a_curve():
     np.testing.assert_allclose(again, group.measured_s, rtol=0.03)
 
 
+@pytest.mark.parametrize(("operation", "beats_the_wire"), [("all_reduce", True), ("all_to_all", False)])
+def test_fit_lets_only_an_all_reduce_beat_the_wire(operation, beats_the_wire):
+    sizes, members = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(10, 31, 2), [2.0, 4.0, 8.0]))
+    turns = 2 if operation == "all_reduce" else 1
+    seconds = 1e-5 + turns * (members - 1) / members * sizes / (1.5 * 450e9)  # half as fast again as the link
+    group = CollectiveGroup("scale_up", operation, device("H100-SXM", {}), "nccl", 450e9, members, sizes, seconds)
+    fastest = max(value for name, value in fit_collective(group).items() if name.startswith("ratio_"))
+    assert (fastest > 1.2) if beats_the_wire else (fastest <= 1)
+
+
 def test_calibration_round_trip(tmp_path):
     """A made-up machine: its constants explain it, and its relatives inherit them on their own chips."""
     write_gemms(tmp_path / "data")
