@@ -9,12 +9,11 @@ Strata, each with the GPU's own kernel constants and with those of its nearest r
     static-batch inference              kernels and collectives alone
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from ..scenario import Cluster
 from . import inference, training
 from .framework import adjustment, stored
 from .hardware import left_out_cluster, measured_cluster
@@ -42,32 +41,35 @@ def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by
         yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
 
 
-def _variants(name: str) -> Iterator[tuple[str, Callable[[str], Cluster], training.Adjust]]:
-    """(suffix of the stratum, clusters, adjustment) of a training table."""
-    constants = stored()
-    yield "", measured_cluster, lambda scenario: scenario
-    yield ", GPU left out", left_out_cluster, lambda scenario: scenario
+def _adjustments(name: str) -> Iterator[tuple[str, training.Adjust]]:
+    """(suffix of the stratum, change of constants) of a training table."""
+    constants, other = stored(), OTHER_SOURCE.get(name)
+    yield "", lambda scenario: scenario
     if name in constants:
-        yield ", framework fitted", measured_cluster, adjustment(constants[name])
-    other = OTHER_SOURCE.get(name)
+        yield ", framework fitted", adjustment(constants[name])
     if other in constants:
-        yield f", framework of {SHORT[other]}", measured_cluster, adjustment(constants[other])
+        yield f", framework of {SHORT[other]}", adjustment(constants[other])
 
 
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds of every table."""
     for path in training.known_tables(directory):
-        for suffix, clusters, adjust in _variants(path.name):
-            found = training.predict(path, clusters, adjust)
-            if not suffix:
-                messages += [f"{path.name}: {count} rows set aside, {why}" for why, count in found.refused.items()]
-            frame, stratum = found.frame, f"training {SHORT[path.name]}"
-            if "experiment" in frame:
-                scheme = frame["experiment"].map({"table1_weak_scaling": "table 1"}).fillna(frame["scheme"])
-                for part, chosen in frame.groupby(scheme):
-                    yield from _groups(f"{stratum} {part}{suffix}", chosen, "predicted_s", "measured_s", ["gpu"])
-                continue
-            yield from _groups(stratum + suffix, frame, "predicted_s", "measured_s", ["gpu"])
+        own = training.prepare(path, measured_cluster)
+        messages += [f"{path.name}: {count} rows set aside, {why}" for why, count in own.refused.items()]
+        for suffix, adjust in _adjustments(path.name):
+            yield from _by_gpu(path.name, suffix, own.predict(adjust).frame)
+        left_out = training.prepare(path, left_out_cluster).predict().frame
+        yield from _by_gpu(path.name, ", GPU left out", left_out)
+
+
+def _by_gpu(name: str, suffix: str, frame: pd.DataFrame) -> Iterator[Errors]:
+    stratum = f"training {SHORT[name]}"
+    if "experiment" not in frame:
+        yield from _groups(stratum + suffix, frame, "predicted_s", "measured_s", ["gpu"])
+        return
+    scheme = frame["experiment"].map({"table1_weak_scaling": "table 1"}).fillna(frame["scheme"])
+    for part, chosen in frame.groupby(scheme):
+        yield from _groups(f"{stratum} {part}{suffix}", chosen, "predicted_s", "measured_s", ["gpu"])
 
 
 def run_training(directory: Path, messages: list[str]) -> list[Row]:

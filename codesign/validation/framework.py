@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import yaml
 from scipy.optimize import minimize
@@ -16,7 +17,7 @@ from scipy.optimize import minimize
 from ..config.groups import conf_dir
 from ..fields import replace
 from ..scenario import Cluster, Scenario
-from .training import TABLES, predict
+from .training import TABLES, prepare
 
 SCALES = {"kernel_slowdown": 1.0, "launch_s": 1e-5, "step_overhead_s": 1e-2}
 CONSTANTS = {  # which constants a source can tell: large models hide the host's time
@@ -37,8 +38,12 @@ def stored() -> dict[str, dict[str, Any]]:
 
 def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
     """A change of every scenario to these framework constants."""
-    leaves = {f"workload.{name}": value for name, value in constants.items() if name in SCALES}
-    return lambda scenario: replace(scenario, leaves)
+
+    def change(batch: Scenario) -> Scenario:
+        like = jnp.ones_like(batch.plan.tp)
+        return replace(batch, {f"workload.{n}": value * like for n, value in constants.items() if n in SCALES})
+
+    return change
 
 
 def judged(frame: Any) -> Any:
@@ -68,14 +73,12 @@ class Sample:
 
     def __init__(self, path: Path, clusters: Callable[[str], Cluster]) -> None:
         """Read once."""
-        self.path, self.clusters = path, clusters
-        frame = judged(predict(path, clusters).frame)
-        self.rows = set(frame.index[:: max(1, len(frame) // 200)])
-        self.count = len(self.rows)
+        self.prepared = prepare(path, clusters, most=200)
+        self.count = len(judged(self.prepared.predict().frame))
 
     def ratios(self, constants: dict[str, float]) -> np.ndarray:
         """Predicted over measured."""
-        frame = judged(predict(self.path, self.clusters, adjustment(constants), keep=self.rows).frame)
+        frame = judged(self.prepared.predict(adjustment(constants)).frame)
         return (frame["predicted_s"] / frame["measured_s"]).to_numpy()
 
 

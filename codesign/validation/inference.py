@@ -12,12 +12,11 @@ import jax
 import numpy as np
 import pandas as pd
 
-from ..config import scenario_from_config
 from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
-from .training import FORMATS, Predicted, grouped, sized
+from .training import FORMATS, Predicted, batches, configured_model, grouped, sized
 
 TABLE = "static_batch.csv"
 MODELS = {
@@ -41,7 +40,7 @@ def static_batch(row: Any, cluster: Cluster) -> Scenario:
         raise ConfigError(f"model {row.model!r} has no configuration")
     number_format = FORMATS.get(str(row.precision), str(row.precision))
     precision = Precision(compute=number_format, weights=number_format, kv_cache=number_format)
-    model = scenario_from_config(f"model={MODELS[row.model]}").workload.model
+    model = configured_model(MODELS[row.model])
     answered = 1.0 if row.output_tokens != row.output_tokens else row.output_tokens
     job = Serving(model, input_tokens=max(row.input_tokens, 1.0), output_tokens=answered, precision=precision)
     return Scenario(sized(cluster, row.tp), job, Plan(tp=row.tp, micro_batch=row.batch_size))
@@ -66,7 +65,7 @@ def predict(path: Path, clusters: Callable[[str], Cluster]) -> Predicted:
             refused[str(error)] = refused.get(str(error), 0) + 1
     if not kept:
         return Predicted(table.iloc[:0].assign(measured=[], predicted=[], quantity=[]), refused)
-    rate, first = grouped(scenarios, _priced)
+    rate, first = grouped(batches(scenarios), _priced)
     frame = table.loc[kept].copy()
     only_first = frame["output_tokens_per_s_per_gpu"].isna()
     frame["quantity"] = np.where(only_first, "first_token_latency", "output_tokens_per_s_per_gpu")

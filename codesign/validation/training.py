@@ -12,6 +12,7 @@ priced in one vectorised call. What a table does not say is assumed here, by nam
     frontier_runs      the same
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,6 +160,12 @@ def mosaic(row: Any) -> list[Run]:
     return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, gradients)]
 
 
+@functools.cache
+def configured_model(option: str) -> Transformer:
+    """A model of the configuration."""
+    return scenario_from_config("workload=training", f"model={option}", "plan=data_parallel").workload.model
+
+
 def nemo(row: Any) -> list[Run]:
     """Pre-training of the models that ship as configuration."""
     name = str(row.model).split(" [")[0]
@@ -175,7 +182,7 @@ def nemo(row: Any) -> list[Run]:
         sequence_parallel=1.0 if tp > 1 else 0.0,
     )  # fmt: skip
     seconds = row.global_batch * row.seq_tokens / (row.tokens_per_s_per_gpu * row.num_gpus)
-    model = scenario_from_config(f"model={NEMO_MODELS[name]}").workload.model
+    model = configured_model(NEMO_MODELS[name])
     compute = FORMATS.get(str(row.precision), str(row.precision))
     return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, "bf16")]
 
@@ -184,7 +191,7 @@ def frontier(row: Any) -> list[Run]:
     """Published runs of frontier models with a printed throughput."""
     if "405B" not in row.model:
         raise ConfigError(f"{row.model!r} prints no step time with its layout")
-    model = scenario_from_config("model=llama31_405b").workload.model
+    model = configured_model("llama31_405b")
     plan = dict(tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0)
     flops = (
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
@@ -225,15 +232,29 @@ def _priced(scenario: Scenario):
     return metrics.time_s, metrics.usage["hbm"]
 
 
-def grouped(scenarios: list[Scenario], priced: Callable[[Scenario], tuple]) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers of each scenario; scenarios of one structure share a compilation, padded to powers of two."""
-    first, second = np.zeros(len(scenarios)), np.zeros(len(scenarios))
+Batch = tuple[list[int], Scenario]
+
+
+def batches(scenarios: list[Scenario]) -> list[Batch]:
+    """Scenarios of one structure as one batch with their positions, padded to powers of two."""
     kinds: dict[Any, list[int]] = {}
     for index, scenario in enumerate(scenarios):
         kinds.setdefault(jax.tree.structure(scenario), []).append(index)
+    result = []
     for indices in kinds.values():
         padded = indices + [indices[-1]] * ((1 << (len(indices) - 1).bit_length()) - len(indices))
-        one, two = priced(stack([scenarios[i] for i in padded]))
+        result.append((indices, stack([scenarios[i] for i in padded])))
+    return result
+
+
+def grouped(
+    prepared: list[Batch], priced: Callable[[Scenario], tuple], adjust: Callable[[Scenario], Scenario] = lambda s: s
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers of each scenario, in its position; batches of one structure share a compilation."""
+    count = sum(len(indices) for indices, _ in prepared)
+    first, second = np.zeros(count), np.zeros(count)
+    for indices, batch in prepared:
+        one, two = priced(adjust(batch))
         first[indices], second[indices] = np.asarray(one)[: len(indices)], np.asarray(two)[: len(indices)]
     return first, second
 
@@ -246,47 +267,57 @@ def sized(cluster: Cluster, devices: float) -> Cluster:
 Adjust = Callable[[Scenario], Scenario]
 
 
-def predict(
-    path: Path, clusters: Callable[[str], Cluster], adjust: Adjust = lambda s: s, keep: set[int] | None = None
-) -> Predicted:
-    """Predict every row of a table file, one of `TABLES`; arguments as in `predict_rows`."""
-    return predict_rows(pd.read_csv(path), TABLES[path.name], clusters, adjust, keep)
+@dataclass
+class Prepared:
+    """Rows of a table ready to be priced, again and again with other constants."""
+
+    table: pd.DataFrame
+    measured: pd.DataFrame  # columns row, measured_s
+    owner: np.ndarray  # which row of `measured` each scenario belongs to
+    scenarios: list[Batch]
+    refused: dict[str, int]
+
+    def predict(self, adjust: Adjust = lambda s: s) -> Predicted:
+        """Predict; `adjust` is the last change to every batch of scenarios (a fitted constant)."""
+        seconds, used = grouped(self.scenarios, _priced, adjust)
+        frame = self.measured.copy()
+        frame["predicted_s"] = [_fastest(seconds, used, self.owner == i) for i in range(len(frame))]
+        return Predicted(self.table.join(frame.set_index("row"), how="inner"), self.refused)
 
 
-def predict_rows(
-    table: pd.DataFrame,
-    reader: Callable[[Any], list[Run]],
-    clusters: Callable[[str], Cluster],
-    adjust: Adjust = lambda s: s,
-    keep: set[int] | None = None,
-) -> Predicted:
-    """Predict the rows of a table.
+def prepare(path: Path, clusters: Callable[[str], Cluster], most: int | None = None) -> Prepared:
+    """Read a table file, one of `TABLES`, or `most` of its rows evenly spread."""
+    table = pd.read_csv(path)
+    chosen = table if most is None else table.iloc[:: max(1, -(-len(table) // most))]
+    return prepare_rows(chosen, TABLES[path.name], clusters)
+
+
+def prepare_rows(
+    table: pd.DataFrame, reader: Callable[[Any], list[Run]], clusters: Callable[[str], Cluster]
+) -> Prepared:
+    """Read the rows of a table.
 
     Args:
         table: rows as `reader` understands them.
         reader: row -> the runs it may mean, of which the fastest that fits is taken.
         clusters: GPU name of the table -> cluster.
-        adjust: last change to every scenario (a fitted constant).
-        keep: rows to predict; all where not given.
     """
     refused: dict[str, int] = {}
-    rows, scenarios, owner = [], [], []
+    rows: list[dict[str, Any]] = []
+    scenarios: list[Scenario] = []
+    owner: list[int] = []
     for row in table.itertuples():
-        if keep is not None and row.Index not in keep:
-            continue
         try:
             runs = reader(row)
-            candidates = [adjust(run.scenario(clusters(run.gpu))) for run in runs]
+            candidates = [run.scenario(clusters(run.gpu)) for run in runs]
         except ConfigError as error:
             refused[str(error)] = refused.get(str(error), 0) + 1
             continue
         owner += [len(rows)] * len(candidates)
         scenarios += candidates
         rows.append({"row": row.Index, "measured_s": runs[0].measured_s})
-    seconds, used = grouped(scenarios, _priced) if scenarios else (np.zeros(0), np.zeros(0))
-    frame = pd.DataFrame(rows, columns=["row", "measured_s"])
-    frame["predicted_s"] = [_fastest(seconds, used, np.array(owner) == i) for i in range(len(rows))]
-    return Predicted(table.join(frame.set_index("row"), how="inner"), refused)
+    measured = pd.DataFrame(rows, columns=["row", "measured_s"])
+    return Prepared(table, measured, np.array(owner, dtype=int), batches(scenarios), refused)
 
 
 def _fastest(seconds: np.ndarray, used: np.ndarray, mine: np.ndarray) -> float:

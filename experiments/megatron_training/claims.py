@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from codesign.reproduce import Claim
 from codesign.validation.framework import adjustment
 from codesign.validation.hardware import measured_cluster
-from codesign.validation.training import korthikanti, predict_rows, sc21
+from codesign.validation.training import Prepared, korthikanti, prepare_rows, sc21
 
 NAME = "megatron_training"
 PAPERS = {"korthikanti2022": korthikanti, "narayanan2021": sc21}
@@ -26,22 +26,24 @@ def published() -> pd.DataFrame:
     return table.assign(paper=table["source"].str.split().str[0], scheme=table["method"])
 
 
-def predicted(table: pd.DataFrame, slowdown: float = 1.0) -> pd.DataFrame:
-    """Both papers' rows with measured and predicted seconds."""
-    change = adjustment({"kernel_slowdown": slowdown})
-    parts = [
-        predict_rows(table[table["paper"] == paper], reader, measured_cluster, change).frame
+def ready(table: pd.DataFrame) -> dict[str, Prepared]:
+    """Each paper's runs, read."""
+    return {
+        paper: prepare_rows(table[table["paper"] == paper], reader, measured_cluster)
         for paper, reader in PAPERS.items()
-        if (table["paper"] == paper).any()
-    ]
-    return pd.concat(parts)
+    }
 
 
-def slowdown_of(table: pd.DataFrame) -> float:
+def predicted(runs: Prepared, slowdown: float = 1.0) -> pd.DataFrame:
+    """A paper's rows with measured and predicted seconds."""
+    return runs.predict(adjustment({"kernel_slowdown": slowdown})).frame
+
+
+def slowdown_of(runs: Prepared) -> float:
     """The one constant: least mean absolute log error."""
 
     def loss(slowdown: float) -> float:
-        frame = predicted(table, slowdown)
+        frame = predicted(runs, slowdown)
         return float(np.mean(np.abs(np.log(frame["predicted_s"] / frame["measured_s"]))))
 
     return float(minimize_scalar(loss, bounds=(1.0, 1.4), method="bounded", options={"xatol": 2e-3}).x)
@@ -54,19 +56,23 @@ def median_error(frame: pd.DataFrame) -> float:
 
 def claims() -> list[Claim]:
     """Every run, then the medians that the bars are set on."""
-    table = published()
-    alone = predicted(table)
+    runs = ready(published())
+    alone = pd.concat([predicted(each) for each in runs.values()])
     result = [
         Claim(NAME, f"{row.source}, {row.name_}: step time, s", row.measured_s, row.predicted_s, None, "derived")
         for row in alone.rename(columns={"name": "name_"}).itertuples()
     ]
     result.append(summary("both papers, kernels alone", alone, KERNEL_BAR, "derived"))
     for fitted, judged in (("narayanan2021", "korthikanti2022"), ("korthikanti2022", "narayanan2021")):
-        own, other = table[table["paper"] == fitted], table[table["paper"] == judged]
-        slowdown = slowdown_of(own)
+        slowdown = slowdown_of(runs[fitted])
         text = f"{judged}, kernel slowdown {slowdown:.3f} fitted on {fitted}"
-        result.append(summary(text, predicted(other, slowdown), FITTED_BAR, f"fitted 1 on {len(own)} (other source)"))
+        result.append(summary(text, predicted(runs[judged], slowdown), FITTED_BAR, standing(runs[fitted])))
     return result
+
+
+def standing(fitted: Prepared) -> str:
+    """How much a figure proves that rests on the constant fitted on a paper."""
+    return f"fitted 1 on {len(fitted.measured)} (other source)"
 
 
 def summary(text: str, frame: pd.DataFrame, bar: float, standing: str) -> Claim:
