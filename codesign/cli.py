@@ -45,6 +45,7 @@ def parser() -> Parser:
     one.add_argument("group", nargs="?", help="a config group, such as accelerator")
     one = command("report", _report, "rebuild the report of a run without rerunning it")
     one.add_argument("run", help="a run folder")
+    one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
     one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
     one.add_argument("directory", help="folder of measured tables")
     one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
@@ -135,9 +136,11 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from .report import build_report
+    from .report import build_report, write_run_report
 
     print(build_report(options.run))
+    if options.reports:
+        print(write_run_report(options.run, options.reports))
     return 0
 
 
