@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..compiling import quick_jit
 from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Scenario
@@ -53,7 +54,7 @@ def _block_function(problem: Problem):
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
     over_levels = jax.vmap(one, in_axes=(None, None, 0))
-    return jax.jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
+    return quick_jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
 
 
 def _blocks(plan_count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
