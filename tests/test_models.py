@@ -58,6 +58,7 @@ PUBLISHED = {
     "megatron_530b": 529.6,
     "megatron_76b": 76.1,
     "megatron_7_5b": 7.5,
+    "dbrx": 132.0,
     "mixtral_8x22b": 140.6,
     "mixtral_8x7b": 46.7,
     "qwen3_235b_a22b": 235,
@@ -126,7 +127,7 @@ def test_parameters_are_the_published_ones(name):
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("mixtral_8x7b", 12.9), ("mixtral_8x22b", 39), ("deepseek_v3", 37), ("qwen3_235b_a22b", 22)],
+    [("mixtral_8x7b", 12.9), ("mixtral_8x22b", 39), ("dbrx", 36), ("deepseek_v3", 37), ("qwen3_235b_a22b", 22)],
 )
 def test_activated_parameters_are_the_published_ones(name, billions):
     """Reports count the embedding table among them; a product per token it is not."""
