@@ -15,23 +15,25 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+CORES = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, set(CORES[:1]))
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from codesign import evaluate, replace, scenario_from_config
+from codesign import Metrics, Scenario, evaluate, replace, scenario_from_config
+from codesign.fields import get_path
 from codesign.search.grid import single_precision
 
-BLOCK, BLOCKS = 8192, 32
-PARITY = (
-    "accelerator=calculon_a100_80g",
-    "model=megatron_175b_unfused",
-)
+BLOCK, BLOCKS = 4096, 16
+PARITY = ("experiment=calculon",)
 VARIABLES = (
     "cluster.accelerator.hbm.bandwidth_bytes_per_s",
     "cluster.accelerator.hbm.capacity_bytes",
@@ -42,11 +44,28 @@ VARIABLES = (
     "cluster.host.memory.capacity_bytes",
     "cluster.accelerator.price_usd",
 )
+PLAN = {  # every choice that the peer's own search makes
+    "plan.tp": (1, 2, 4, 8),
+    "plan.pp": (1, 2, 4, 8, 16),
+    "plan.micro_batch": (1, 2, 4),
+    "plan.virtual_stages": (1, 2, 3),
+    "plan.recompute": (0, 1, 2),
+    "plan.sequence_parallel": (0, 1),
+    "plan.zero": (0, 1),
+    "plan.offload_optimizer": (0, 1),
+}
 GRADIENT_BAR, RATE_BAR, START_BAR_S = 8.0, 1.0e6, 1.0
+Rows = list[dict[str, Any]]
 
 
-def timed(function, *arguments, repeats: int = 3) -> float:
-    """Least CPU seconds of a call, compiled before."""
+def digest(metrics: Metrics) -> Array:
+    """One number that needs every number of the metrics, so that the compiler may drop none."""
+    leaves = jax.tree.leaves(metrics)
+    return sum(leaf * (1.0 + index / len(leaves)) for index, leaf in enumerate(leaves))
+
+
+def timed(function: Callable[..., Any], *arguments: Any, repeats: int = 3) -> float:
+    """Least CPU seconds of a call, compiled and run once before."""
     jax.block_until_ready(function(*arguments))
     best = float("inf")
     for _ in range(repeats):
@@ -56,52 +75,74 @@ def timed(function, *arguments, repeats: int = 3) -> float:
     return best
 
 
-def compiled(function, *arguments):
-    """(compiled function, CPU seconds of the compilation)."""
+def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+    """(compiled function, CPU seconds of tracing and compiling it)."""
     start = time.process_time()
     result = jax.jit(function).lower(*arguments).compile()
     return result, time.process_time() - start
 
 
-def measure(name: str, overrides: tuple[str, ...]) -> list[dict]:
-    """Rates of one model."""
-    scenario = scenario_from_config(*overrides)
-    base = np.array([float(_get(scenario, path)) for path in VARIABLES])
+def sample(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
+    """([blocks, block, variables] hardware, [blocks, block, choices] plans); legal or not makes no difference here."""
     rng = np.random.default_rng(0)
-    points = base * np.exp(rng.uniform(-0.7, 0.7, size=(BLOCKS, BLOCK, len(base))))
-    plans = 2.0 ** rng.integers(0, 4, size=(BLOCKS, BLOCK, 2))
+    base = np.array([float(get_path(scenario, path)) for path in VARIABLES])
+    hardware = base * np.exp(rng.uniform(-0.7, 0.7, size=(BLOCKS, BLOCK, len(base))))
+    plans = np.stack([rng.choice(values, size=(BLOCKS, BLOCK)) for values in PLAN.values()], axis=-1)
+    return hardware, plans.astype(float)
 
-    def price(tree, point, plan):
-        leaves = dict(zip(VARIABLES, point, strict=True)) | {"plan.tp": plan[0], "plan.pp": plan[1]}
-        metrics = evaluate(replace(tree, leaves))
-        return metrics.time_s * metrics.energy_j * metrics.capex_usd * (1 + metrics.usage["hbm"])
 
-    def blocks(one):
-        vector = jax.vmap(one, in_axes=(None, 0, 0))
-        return lambda tree, x, p: jax.lax.map(lambda xp: vector(tree, *xp), (x, p))
+def price(tree: Scenario, hardware: Array, plan: Array) -> Array:
+    """The whole of `evaluate` at one point."""
+    leaves = dict(zip(VARIABLES, hardware, strict=True)) | dict(zip(PLAN, plan, strict=True))
+    return digest(evaluate(replace(tree, leaves)))
 
-    rows, rates = [], {}
-    for kind, tree, dtype in (("float32", single_precision(scenario), jnp.float32), ("float64", scenario, jnp.float64)):
-        x, p = jnp.asarray(points, dtype), jnp.asarray(plans, dtype)
-        value, value_compile = compiled(blocks(price), tree, x, p)
-        seconds = timed(value, tree, x, p)
-        rates[kind] = BLOCKS * BLOCK / seconds
-        rows.append(row(name, f"value, {kind}", rates[kind], "points/s/core", RATE_BAR if kind == "float32" else None))
-        rows.append(row(name, f"compile value, {kind}", value_compile, "CPU s"))
-        if kind == "float32":
-            both = blocks(jax.value_and_grad(price, argnums=1))
-            gradient, gradient_compile = compiled(both, tree, x, p)
-            ratio = timed(gradient, tree, x, p) / seconds
-            rows.append(row(name, "value and gradient of 8 variables / value", ratio, "x", GRADIENT_BAR, below=True))
-            rows.append(row(name, "compile value and gradient", gradient_compile, "CPU s"))
-    rows.append(row(name, "float32 / float64", rates["float32"] / rates["float64"], "x"))
+
+def in_blocks(one: Callable[..., Any]) -> Callable[..., Any]:
+    """`one` over [blocks, block] points, a block at a time."""
+    vector = jax.vmap(one, in_axes=(None, 0, 0))
+    return lambda tree, hardware, plans: jax.lax.map(lambda block: vector(tree, *block), (hardware, plans))
+
+
+def measure(name: str, overrides: tuple[str, ...], dtype: type = jnp.float32, *, gradient: bool = True) -> Rows:
+    """Rates of one model: every point another plan on other hardware."""
+    scenario = scenario_from_config(*overrides)
+    single = dtype == jnp.float32
+    tree, (hardware, plans) = single_precision(scenario) if single else scenario, sample(scenario)
+    kind, bar = np.dtype(dtype).name, RATE_BAR if single and name == "parity" else None
+    with jax.enable_x64(not single):  # constants inside the model follow
+        points = jnp.asarray(hardware, dtype), jnp.asarray(plans, dtype)
+        value, seconds_compile = compiled(in_blocks(price), tree, *points)
+        seconds = timed(value, tree, *points)
+        rows = [
+            row(name, f"value, {kind}", BLOCKS * BLOCK / seconds, "points/s/core", bar),
+            row(name, f"compile value, {kind}", seconds_compile, "CPU s"),
+        ]
+        if gradient:
+            both, both_compile = compiled(in_blocks(jax.value_and_grad(price, argnums=1)), tree, *points)
+            cost = timed(both, tree, *points) / seconds
+            bar = GRADIENT_BAR if bar else None
+            rows += [
+                row(name, f"value and gradient of 8 variables / value, {kind}", cost, "x", bar, below=True),
+                row(name, f"compile value and gradient, {kind}", both_compile, "CPU s"),
+            ]
     return rows
 
 
-def _get(tree, path):
-    from codesign.fields import get_path
-
-    return get_path(tree, path)
+def measure_grid(name: str, overrides: tuple[str, ...], levels: int = 64) -> Rows:
+    """The same where `levels` hardware points share a plan, as in an exhaustive search."""
+    scenario = scenario_from_config(*overrides)
+    tree, (hardware, plans) = single_precision(scenario), sample(scenario)
+    over_levels = jax.vmap(price, in_axes=(None, 0, None))
+    over_plans = jax.vmap(over_levels, in_axes=(None, None, 0))
+    with jax.enable_x64(False):
+        level = jnp.asarray(hardware[0, :levels], jnp.float32)
+        plan = jnp.asarray(plans[:, : BLOCK // levels], jnp.float32)
+        function, _ = compiled(
+            lambda tree, level, plan: jax.lax.map(lambda block: over_plans(tree, level, block), plan), tree, level, plan
+        )
+        seconds = timed(function, tree, level, plan)
+    count = plan.shape[0] * plan.shape[1] * levels
+    return [row(name, f"value, float32, {levels} levels a plan", count / seconds, "points/s/core")]
 
 
 def row(model: str, what: str, value: float, unit: str, bar: float | None = None, *, below: bool = False) -> dict:
@@ -110,31 +151,74 @@ def row(model: str, what: str, value: float, unit: str, bar: float | None = None
     return {"model": model, "what": what, "value": value, "unit": unit, "bar": bar, "ok": ok}
 
 
-def start_up() -> dict:
+def start_up() -> Rows:
     """Wall seconds of `codesign --help`, the best of five."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "codesign", "--help"], check=True, stdout=subprocess.DEVNULL)
         best = min(best, time.perf_counter() - start)
-    return row("command line", "codesign --help", best, "s", START_BAR_S, below=True)
+    return [row("command line", "codesign --help", best, "s", START_BAR_S, below=True)]
+
+
+def peak_memory(name: str) -> Rows:
+    """The most this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return [row(name, "peak memory so far", peak / 1e9, "GB")]
+
+
+def all_cores() -> Rows:
+    """Points per wall second of one process on each core at once, over one process alone."""
+
+    def rates(cores: list[int]) -> list[float]:
+        command = [sys.executable, __file__, "--worker"]
+        workers = [subprocess.Popen([*command, str(core)], stdout=subprocess.PIPE, text=True) for core in cores]
+        return [float(worker.communicate()[0]) for worker in workers]
+
+    alone, together = rates(CORES[:1])[0], sum(rates(CORES))
+    return [
+        row("parity", "one process, wall time", alone, "points/s"),
+        row("parity", f"{len(CORES)} processes, wall time", together, "points/s"),
+        row("parity", f"{len(CORES)} processes / one", together / alone, "x"),
+    ]
+
+
+def worker(core: int, seconds: float = 4.0) -> float:
+    """Points per wall second of this process, over `seconds`."""
+    os.sched_setaffinity(0, {core})
+    scenario = scenario_from_config(*PARITY)
+    tree, (hardware, plans) = single_precision(scenario), sample(scenario)
+    with jax.enable_x64(False):
+        points = jnp.asarray(hardware, jnp.float32), jnp.asarray(plans, jnp.float32)
+        value, _ = compiled(in_blocks(price), tree, *points)
+        jax.block_until_ready(value(tree, *points))
+        calls, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            jax.block_until_ready(value(tree, *points))
+            calls += 1
+    return calls * BLOCKS * BLOCK / (time.perf_counter() - start)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    as_json = parser.parse_args().json
-    jax.config.update("jax_enable_x64", True)
-    rows = [start_up(), *measure("parity", PARITY), *measure("default", ())]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    rows.append(row("all", "peak memory", peak / 1e9, "GB"))
-    if as_json:
+    parser.add_argument("--parity", action="store_true", help="the parity model only")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        print(worker(arguments.worker))
+        return
+    rows = [*start_up(), *measure("parity", PARITY), *measure("parity", PARITY, jnp.float64, gradient=False)]
+    rows += [*measure_grid("parity", PARITY), *peak_memory("parity"), *all_cores()]
+    if not arguments.parity:
+        rows += [*measure("default", ()), *measure_grid("default", ()), *peak_memory("all")]
+    if arguments.json:
         print(json.dumps(rows, indent=1))
         return
     for entry in rows:
         bar = "" if entry["bar"] is None else f"  bar {entry['bar']:g}  {'ok' if entry['ok'] else 'MISSED'}"
-        print(f"{entry['model']:13s} {entry['what']:45s} {entry['value']:12.4g} {entry['unit']}{bar}")
+        print(f"{entry['model']:13s} {entry['what']:50s} {entry['value']:12.4g} {entry['unit']}{bar}")
 
 
 if __name__ == "__main__":

@@ -56,9 +56,10 @@ class Accelerator(eqx.Module):
 
     def compute(self, kind: str, number_format: str, work: Work, count: Array) -> Cost:
         """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
-        busy = (work.flops + work.nbytes > 0) & (count > 0)
-        launched = jax.tree.map(lambda extent: jnp.where(busy, extent, 1.0), work)  # no shape divides by zero
+        some = work.flops + work.nbytes > 0
+        # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work
+        launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), work)
         seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth())
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy()
-        return Cost(jnp.where(busy, seconds, 0.0), joules) * count
+        return Cost(jnp.where(some & (count > 0), seconds, 0.0), joules) * count
