@@ -1,15 +1,17 @@
 """Experiments that reproduce published results: claim | paper | model | error | bar | standing.
 
-An experiment is a folder of `experiments/` with a `claims.py` that defines `claims() -> list[Claim]`; its README says
-what is asked, what was expected and what was seen. Standing is how much the number proves: `published` (every constant
-printed by its source), `derived` (follows from constants fitted elsewhere), `fitted k on n` (calibration), `not
-determined`.
+An experiment is a folder of `experiments/` with a `claims.py` that defines `claims() -> list[Claim]`, and where the
+committed page shows more than model against paper, `tables() -> {name: DataFrame}` and `figures() -> {name: Figure}`;
+its README says what is asked, what was expected and what was seen. Standing is how much the number proves: `published`
+(every constant printed by its source), `derived` (follows from constants fitted elsewhere), `fitted k on n`
+(calibration), `not determined: <reason>`.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .errors import CodesignError, ConfigError, suggestion
@@ -57,14 +59,14 @@ def available() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(experiments_folder().glob("*/claims.py"))}
 
 
-def load(folder: Path) -> Callable[[], list[Claim]]:
-    """The `claims` function of an experiment."""
+def load(folder: Path) -> ModuleType:
+    """The `claims.py` of an experiment."""
     specification = importlib.util.spec_from_file_location(f"codesign_experiment_{folder.name}", folder / "claims.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    return module.claims
+    return module
 
 
 def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str], None] = lambda name: None) -> list[dict]:
@@ -87,7 +89,7 @@ def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str], None] =
     rows = []
     for name in wanted:
         progress(name)
-        rows += [claim.row() for claim in load(known[name])()]
+        rows += [claim.row() for claim in load(known[name]).claims()]
     return rows
 
 
@@ -97,11 +99,12 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
 
     from .report import write_experiment_report
 
-    frame, pages = pd.DataFrame(rows), []
+    frame, pages, known = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):
+        module = load(known[str(name)]) if name in known else None
         text = f"Question, command and what was expected: [experiments/{name}](../../experiments/{name}/README.md)."
-        tables = {"Claims": part.reset_index(drop=True)}
-        figures = {"Model against paper": agreement(part)}
+        tables = {"Claims": part.reset_index(drop=True)} | getattr(module, "tables", dict)()
+        figures = {"Model against paper": agreement(part)} | getattr(module, "figures", dict)()
         pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
     return pages
 
