@@ -58,7 +58,7 @@ def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         messages += [f"{path.name}: {count} rows set aside, {why}" for why, count in own.refused.items()]
         for suffix, adjust in _adjustments(path.name):
             yield from _by_gpu(path.name, suffix, own.predict(adjust).frame)
-        left_out = training.prepare(path, left_out_cluster).predict().frame
+        left_out = own.on(left_out_cluster).predict().frame
         yield from _by_gpu(path.name, ", GPU left out", left_out)
 
 

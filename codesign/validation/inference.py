@@ -5,10 +5,10 @@ that. Kernels take the reference framework's constants whatever engine served th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 
@@ -16,7 +16,8 @@ from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
-from .training import FORMATS, Predicted, batches, configured_model, grouped, sized
+from .batches import anonymous, batches, grouped, sized, vectorised
+from .training import FORMATS, Predicted, configured_model
 
 TABLE = "static_batch.csv"
 MODELS = {
@@ -40,17 +41,19 @@ def static_batch(row: Any, cluster: Cluster) -> Scenario:
         raise ConfigError(f"model {row.model!r} has no configuration")
     number_format = FORMATS.get(str(row.precision), str(row.precision))
     precision = Precision(compute=number_format, weights=number_format, kv_cache=number_format)
-    model = configured_model(MODELS[row.model])
+    model = replace(configured_model(MODELS[row.model]), name="")
+    plain, precision = anonymous(cluster, precision)
     answered = 1.0 if row.output_tokens != row.output_tokens else row.output_tokens
     job = Serving(model, input_tokens=max(row.input_tokens, 1.0), output_tokens=answered, precision=precision)
-    return Scenario(sized(cluster, row.tp), job, Plan(tp=row.tp, micro_batch=row.batch_size))
+    return Scenario(sized(plain, row.tp), job, Plan(tp=row.tp, micro_batch=row.batch_size))
 
 
-@jax.jit
-@jax.vmap
-def _priced(scenario: Scenario):
+def _rate_and_first(scenario: Scenario):
     metrics = evaluate(scenario)
     return metrics.tokens_per_s / scenario.cluster.device_count, metrics.extra["ttft_s"]
+
+
+_priced = vectorised(_rate_and_first)
 
 
 def predict(path: Path, clusters: Callable[[str], Cluster]) -> Predicted:

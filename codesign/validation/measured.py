@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, is_fitted, load, place
@@ -142,11 +143,16 @@ def collective_file(group: CollectiveGroup, accelerator: str) -> str:
     return f"custom/{group.variant.lower()}_{accelerator}"
 
 
+_collective_seconds = eqx.filter_jit(collective_seconds)
+
+
 def collective_prediction(data: dict[str, Any], group: CollectiveGroup) -> np.ndarray:
-    """Predicted seconds of every row."""
-    algorithm = build(data[group.operation])
-    arrays = jnp.asarray(group.members), jnp.asarray(group.nbytes), jnp.asarray(group.bandwidth_bytes_per_s)
-    return np.asarray(collective_seconds(algorithm, *arrays))
+    """Predicted seconds of every row, padded so that few shapes are compiled."""
+    count = len(group.nbytes)
+    index = np.resize(np.arange(count), next((b for b in COLLECTIVE_BUCKETS if b >= count), count))
+    arrays = jnp.asarray(group.members[index]), jnp.asarray(group.nbytes[index])
+    bandwidth = jnp.asarray(group.bandwidth_bytes_per_s)
+    return np.asarray(_collective_seconds(build(data[group.operation]), *arrays, bandwidth))[:count]
 
 
 def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:

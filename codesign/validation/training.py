@@ -1,7 +1,7 @@
 """Measured training steps: what the model predicts for published runs, with constants fitted on kernels alone.
 
-Each table is read into `Run`s (a model, a plan, a number of devices, a measured step time); runs of one structure are
-priced in one vectorised call. What a table does not say is assumed here, by name:
+Each table is read into `Run`s (a model, a plan, a number of devices, a measured step time), which are priced together
+(see `batches`). What a table does not say is assumed here, by name:
 
     megatron_sc21      micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
                        not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -28,6 +27,7 @@ from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
+from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
 NEMO_MODELS = {
@@ -73,11 +73,19 @@ class Run:
     compute: str = "bf16"
     gradients: str = "fp32"
 
-    def scenario(self, cluster: Cluster) -> Scenario:
-        """The run on a cluster of its size."""
+    @functools.cached_property
+    def job(self) -> tuple[Training, Plan]:
+        """The step and its layout."""
         precision = Precision(compute=self.compute, gradients=self.gradients)
-        job = Training(self.model, sequence=self.sequence, global_batch=self.global_batch, precision=precision)
-        return Scenario(sized(cluster, self.devices), job, Plan(**self.plan))
+        model = replace(self.model, name="")
+        job = Training(model, sequence=self.sequence, global_batch=self.global_batch, precision=precision)
+        return job, Plan(**self.plan)
+
+    def scenario(self, cluster: Cluster) -> Scenario:
+        """The run on a cluster of its size, without the names in it (see `anonymous`)."""
+        job, plan = self.job
+        plain, precision = anonymous(cluster, job.precision)
+        return Scenario(sized(plain, self.devices), replace(job, precision=precision), plan)
 
 
 def megatron_model(row: Any) -> Transformer:
@@ -218,53 +226,15 @@ class Predicted:
     refused: dict[str, int]
 
 
-def stack(trees: list[Scenario]) -> Scenario:
-    """Scenarios of one structure as one batch."""
-    return jax.tree.map(
-        lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf, dtype=float) for leaf in leaves])), *trees
-    )
-
-
-@jax.jit
-@jax.vmap
-def _priced(scenario: Scenario):
+def _seconds_and_share(scenario: Scenario):
     metrics = evaluate(scenario)
     return metrics.time_s, metrics.usage["hbm"]
 
 
-Batch = tuple[list[int], Scenario]
+_priced = vectorised(_seconds_and_share)
 
 
-def batches(scenarios: list[Scenario]) -> list[Batch]:
-    """Scenarios of one structure as one batch with their positions, padded to powers of two."""
-    kinds: dict[Any, list[int]] = {}
-    for index, scenario in enumerate(scenarios):
-        kinds.setdefault(jax.tree.structure(scenario), []).append(index)
-    result = []
-    for indices in kinds.values():
-        padded = indices + [indices[-1]] * ((1 << (len(indices) - 1).bit_length()) - len(indices))
-        result.append((indices, stack([scenarios[i] for i in padded])))
-    return result
-
-
-def grouped(
-    prepared: list[Batch], priced: Callable[[Scenario], tuple], adjust: Callable[[Scenario], Scenario] = lambda s: s
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers of each scenario, in its position; batches of one structure share a compilation."""
-    count = sum(len(indices) for indices, _ in prepared)
-    first, second = np.zeros(count), np.zeros(count)
-    for indices, batch in prepared:
-        one, two = priced(adjust(batch))
-        first[indices], second[indices] = np.asarray(one)[: len(indices)], np.asarray(two)[: len(indices)]
-    return first, second
-
-
-def sized(cluster: Cluster, devices: float) -> Cluster:
-    """The cluster with another number of devices."""
-    return replace(cluster, device_count=jnp.asarray(float(devices)))
-
-
-Adjust = Callable[[Scenario], Scenario]
+Clusters = Callable[[str], Cluster]
 
 
 @dataclass
@@ -276,6 +246,11 @@ class Prepared:
     owner: np.ndarray  # which row of `measured` each scenario belongs to
     scenarios: list[Batch]
     refused: dict[str, int]
+    read: list[tuple[Any, list[Run]]]  # row, the runs it may mean
+
+    def on(self, clusters: Clusters) -> "Prepared":
+        """The same rows on other clusters, read once."""
+        return _prepared(self.table, self.read, {}, clusters)
 
     def predict(self, adjust: Adjust = lambda s: s) -> Predicted:
         """Predict; `adjust` is the last change to every batch of scenarios (a fitted constant)."""
@@ -285,16 +260,14 @@ class Prepared:
         return Predicted(self.table.join(frame.set_index("row"), how="inner"), self.refused)
 
 
-def prepare(path: Path, clusters: Callable[[str], Cluster], most: int | None = None) -> Prepared:
+def prepare(path: Path, clusters: Clusters, most: int | None = None) -> Prepared:
     """Read a table file, one of `TABLES`, or `most` of its rows evenly spread."""
     table = pd.read_csv(path)
     chosen = table if most is None else table.iloc[:: max(1, -(-len(table) // most))]
     return prepare_rows(chosen, TABLES[path.name], clusters)
 
 
-def prepare_rows(
-    table: pd.DataFrame, reader: Callable[[Any], list[Run]], clusters: Callable[[str], Cluster]
-) -> Prepared:
+def prepare_rows(table: pd.DataFrame, reader: Callable[[Any], list[Run]], clusters: Clusters) -> Prepared:
     """Read the rows of a table.
 
     Args:
@@ -303,21 +276,31 @@ def prepare_rows(
         clusters: GPU name of the table -> cluster.
     """
     refused: dict[str, int] = {}
-    rows: list[dict[str, Any]] = []
-    scenarios: list[Scenario] = []
-    owner: list[int] = []
+    read: list[tuple[Any, list[Run]]] = []
     for row in table.itertuples():
         try:
-            runs = reader(row)
+            read.append((row.Index, reader(row)))
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    return _prepared(table, read, refused, clusters)
+
+
+def _prepared(
+    table: pd.DataFrame, read: list[tuple[Any, list[Run]]], refused: dict[str, int], clusters: Clusters
+) -> Prepared:
+    refused, scenarios, owner = dict(refused), [], []
+    rows: list[dict[str, Any]] = []
+    for index, runs in read:
+        try:
             candidates = [run.scenario(clusters(run.gpu)) for run in runs]
         except ConfigError as error:
             refused[str(error)] = refused.get(str(error), 0) + 1
             continue
         owner += [len(rows)] * len(candidates)
         scenarios += candidates
-        rows.append({"row": row.Index, "measured_s": runs[0].measured_s})
+        rows.append({"row": index, "measured_s": runs[0].measured_s})
     measured = pd.DataFrame(rows, columns=["row", "measured_s"])
-    return Prepared(table, measured, np.array(owner, dtype=int), batches(scenarios), refused)
+    return Prepared(table, measured, np.array(owner, dtype=int), batches(scenarios), refused, read)
 
 
 def _fastest(seconds: np.ndarray, used: np.ndarray, mine: np.ndarray) -> float:

@@ -1,0 +1,123 @@
+"""Many jobs priced together: one compilation for each shape of problem, whatever devices and models are named.
+
+Names and number formats are structure, so runs of two GPUs, or in two formats, would each compile a program of their
+own. `anonymous` gives a scenario the same numbers under the parts that its formats play, and scenarios are priced in
+pieces of equal length: a handful of programs then serves all tables.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace as change
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..compiling import quick_jit
+from ..scenario import Cluster, Scenario
+from ..workloads import Precision
+
+PIECE = 64  # rows that are priced together; short tables are padded
+PARTS = {  # class of kernel -> the part its number format plays in a precision
+    "gemm": "compute", "moe_gemm": "compute", "attention_prefill": "attention", "attention_decode": "attention",
+    "mla_prefill": "attention", "mla_decode": "attention", "elementwise": "vector", "optimizer": "vector",
+}  # fmt: skip
+
+Adjust = Callable[[Scenario], Scenario]
+Priced = Callable[[Scenario], tuple[jax.Array, jax.Array]]
+
+
+class Batch(NamedTuple):
+    """Scenarios of one structure, their numbers stacked and padded to whole pieces, and their places in a table."""
+
+    places: list[int]
+    scenarios: Scenario
+
+
+@functools.lru_cache(maxsize=256)
+def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
+    own = cluster.value.accelerator
+    formats = {"compute": compute, "attention": attention, "vector": "vector"}
+    kernels = {kind: {part: own.kernel(kind, formats[part])} for kind, part in PARTS.items()}
+    peaks = {part: own.peak(name) for part, name in formats.items()}
+    accelerator = change(own, name="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
+    return change(cluster.value, accelerator=accelerator)
+
+
+class _Same:
+    """An object as a key of a cache: equal to itself alone, and kept alive by the cache."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:
+    """The same numbers in a structure that names neither device nor arithmetic.
+
+    Each class of kernel keeps the one entry, and each part the one peak, that this precision asks for. Energies per
+    FLOP are left out: times and memory are what is compared.
+
+    Raises:
+        ConfigError: the device has no peak for a number format.
+    """
+    plain = _anonymous(_Same(cluster), precision.compute, precision.attention)
+    return plain, change(precision, compute="compute", attention="attention")
+
+
+def sized(cluster: Cluster, devices: float) -> Cluster:
+    """The cluster with another number of devices."""
+    return change(cluster, device_count=jnp.asarray(float(devices)))
+
+
+def batches(scenarios: Sequence[Scenario]) -> list[Batch]:
+    """Scenarios sorted by structure and stacked."""
+    kinds: dict[Any, list[tuple[int, list[Any]]]] = {}
+    for place, scenario in enumerate(scenarios):
+        leaves, structure = jax.tree.flatten(scenario)
+        kinds.setdefault(structure, []).append((place, leaves))
+    return [_stacked(structure, members) for structure, members in kinds.items()]
+
+
+def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
+    known: dict[int, float] = {}  # one conversion for each array; those of a cluster are shared by its rows
+
+    def number(leaf: Any) -> float:
+        if id(leaf) not in known:
+            known[id(leaf)] = float(leaf)
+        return known[id(leaf)]
+
+    rows = np.array([[number(leaf) for leaf in leaves] for _, leaves in members])
+    padding = -len(rows) % PIECE
+    rows = np.concatenate([rows, np.repeat(rows[-1:], padding, axis=0)])
+    return Batch([place for place, _ in members], jax.tree.unflatten(structure, list(np.ascontiguousarray(rows.T))))
+
+
+def vectorised(function: Callable[[Scenario], tuple[Any, Any]]) -> Priced:
+    """A function of one scenario as a compiled function of a piece."""
+    return quick_jit(jax.vmap(function))
+
+
+def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s: s) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers of each scenario, in its place.
+
+    Args:
+        priced: what `vectorised` returns.
+        adjust: the last change to every stacked batch (a fitted constant), of its numbers alone.
+    """
+    count = sum(len(batch.places) for batch in prepared)
+    first, second = np.zeros(count), np.zeros(count)
+    for places, scenarios in prepared:
+        changed = adjust(scenarios)
+        for start in range(0, len(places), PIECE):
+            piece = jax.tree.map(lambda leaf, at=start: leaf[at : at + PIECE], changed)
+            mine = places[start : start + PIECE]
+            one, two = priced(piece)
+            first[mine], second[mine] = np.asarray(one)[: len(mine)], np.asarray(two)[: len(mine)]
+    return first, second
