@@ -1,8 +1,8 @@
 """Collective operations written against a link.
 
-Sizes follow the convention of the field's benchmarks: `nbytes` is the full buffer of an all-reduce, the gathered size
-of an all-gather, the input of a reduce-scatter or all-to-all, the message of a send. Group sizes are real-valued; a
-group of one costs nothing.
+Sizes follow the convention of the field's benchmarks: `nbytes` is the full buffer of an all-reduce, broadcast or
+reduce, the gathered size of an all-gather, the input of a reduce-scatter or all-to-all, the message of a send. Group
+sizes are real-valued; a group of one costs nothing.
 """
 
 import abc
@@ -18,13 +18,17 @@ from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast", "reduce")
 
 
 class AbstractCollective(eqx.Module):
-    """An algorithm for one operation. `long` formulas are traced once for all operations of their kind."""
+    """An algorithm for one operation. `long` formulas are traced once for all operations of their kind.
+
+    `log_convex` says whether the cost is, in the link and in the algorithm's own continuous numbers.
+    """
 
     long: ClassVar[bool] = False
+    log_convex: ClassVar[bool] = True
 
     @abc.abstractmethod
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:

@@ -13,16 +13,19 @@ from ..errors import ConfigError
 from ..fabrics import AbstractFabric, Group
 from ..fields import quantity
 from .base import OPERATIONS, AbstractCollective
+from .tree import PipelinedChain
 
 
 class Collectives(eqx.Module):
-    """One algorithm per operation."""
+    """One algorithm per operation; broadcast and reduce along a chain unless told otherwise."""
 
     all_reduce: AbstractCollective
     all_gather: AbstractCollective
     reduce_scatter: AbstractCollective
     all_to_all: AbstractCollective
     send: AbstractCollective
+    broadcast: AbstractCollective = PipelinedChain()
+    reduce: AbstractCollective = PipelinedChain()
 
 
 class NetworkLevel(eqx.Module):
@@ -63,6 +66,7 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
 
     all-reduce: reduce-scatter inside, all-reduce of the shards outside, all-gather inside (or the level's own
     all-reduce where nobody is outside). all-gather and reduce-scatter: the shards outside, everything inside.
+    broadcast and reduce: the whole buffer among one member of each domain, and inside every domain.
     all-to-all: both levels at once, each with its share of the traffic. send: the slowest level that is crossed.
 
     Raises:
@@ -77,6 +81,8 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
         return _crossing_send(nbytes, parts)
     if operation == "all_to_all":
         return _split_all_to_all(nbytes, parts)
+    if operation in ("broadcast", "reduce"):
+        return hierarchical(operation, nbytes, rest) + inner.run(operation, nbytes)
     outside = hierarchical(operation, nbytes / inner.group.size, rest)
     if operation != "all_reduce":
         return outside + inner.run(operation, nbytes)
