@@ -20,10 +20,14 @@ from .measured import Measured as Measured
 from .quantised import Quantised as Quantised
 from .radix import RadixAllGather as RadixAllGather
 from .radix import RadixAllReduce as RadixAllReduce
+from .radix import RadixAllToAll as RadixAllToAll
 from .ring import PairwiseAllToAll as PairwiseAllToAll
 from .ring import RingAllGather as RingAllGather
 from .ring import RingAllReduce as RingAllReduce
 from .ring import Send as Send
+from .standing import CliqueAllToAll as CliqueAllToAll
+from .standing import SipacAllGather as SipacAllGather
+from .standing import SipacAllReduce as SipacAllReduce
 from .tree import BinomialTree as BinomialTree
 from .tree import ChainAllReduce as ChainAllReduce
 from .tree import DoubleBinaryTreeAllReduce as DoubleBinaryTreeAllReduce

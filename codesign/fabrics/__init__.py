@@ -6,4 +6,5 @@ from .contended import Contended as Contended
 from .fat_tree import FatTree as FatTree
 from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .pcie_tree import PcieTree as PcieTree
+from .photonic_rack import PhotonicRack as PhotonicRack
 from .switch import SwitchDomain as SwitchDomain

@@ -51,6 +51,10 @@ class AbstractFabric(eqx.Module):
     def static_power_w(self) -> Array:
         """Power per endpoint whether or not anything moves."""
 
+    def limits(self) -> dict[str, Array]:
+        """Used share of whatever bounds the fabric as a thing that can be built, feasible up to 1: nothing here."""
+        return {}
+
 
 def everywhere() -> Array:
     """The reach of the outermost fabric."""

@@ -58,3 +58,7 @@ class Contended(AbstractFabric):
     def static_power_w(self) -> Array:
         """The inner fabric's power."""
         return self.inner.static_power_w()
+
+    def limits(self) -> dict[str, Array]:
+        """The inner fabric's."""
+        return self.inner.limits()

@@ -1,10 +1,30 @@
 """A rack of photonic circuits: any pair of endpoints at full rate, once a switch has been set."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
+from ..smooth import at_least, maximum
 from .base import AbstractFabric, Group
+
+
+def over_fibers(group: Group, seconds_per_byte: Array, servers: Array, fibers: Array, fiber_rate: Array) -> Array:
+    """Seconds per byte of a member whose group may leave its server over shared fibers.
+
+    Args:
+        group: who talks.
+        seconds_per_byte: of the member's own port.
+        servers: endpoints of one server; 0 where all endpoints share one.
+        fibers: that leave one server, per direction; 0 where there are always enough.
+        fiber_rate: payload bytes per second of one fiber.
+
+    Inside a server the port decides. Beyond it, all endpoints of the server send at once, each with its share of the
+    fibers: max(beta, endpoints / (fibers rate)).
+    """
+    shared = maximum(seconds_per_byte, servers / (at_least(fibers, 1e-3) * fiber_rate))
+    leaves = (group.size * group.stride > servers) & (servers > 0) & (fibers > 0)
+    return jnp.where(leaves, shared, seconds_per_byte)
 
 
 class OpticalCircuit(AbstractFabric):
@@ -12,6 +32,10 @@ class OpticalCircuit(AbstractFabric):
 
     The bandwidth is that of all `wavelengths` of one endpoint together; they may be divided among partners in whole
     wavelengths. Changing partners takes `reconfiguration_s`, which the algorithms charge per round (`Link`).
+
+    Servers of `server_endpoints` may be joined by `server_fibers` fibers each. As one network level, a group that
+    leaves its server sees its share of the fibers in every round; as two levels (server, rack) only the rounds that
+    leave it do (`over_fibers`).
 
     Assumes: enough waveguides between tiles that no request is refused; circuits of rings, trees and neighbours are
     set once for the whole job. Log-convex in everything but the number of wavelengths, which are counted whole.
@@ -27,16 +51,15 @@ class OpticalCircuit(AbstractFabric):
     usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
     static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="lasers, which never idle")
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
+    server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
+    fiber_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=1e12, doc="payload of one fiber, per direction")
 
     def link(self, group: Group) -> Link:
-        """The same circuit for every group."""
-        return Link(
-            self.latency_s,
-            1 / self.bandwidth_bytes_per_s,
-            self.energy_j_per_byte,
-            self.reconfiguration_s,
-            self.wavelengths,
-        )
+        """The same circuit for every group, and fewer bytes per second for one that leaves its server."""
+        own = 1 / self.bandwidth_bytes_per_s
+        beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, self.fiber_bytes_per_s)
+        return Link(self.latency_s, beta, self.energy_j_per_byte, self.reconfiguration_s, self.wavelengths)
 
     def reach(self) -> Array:
         """All endpoints of the rack."""

@@ -16,3 +16,10 @@ from .link import Link as Link
 from .memory import AbstractMemory as AbstractMemory
 from .memory import CachedPool as CachedPool
 from .memory import MemoryTier as MemoryTier
+from .photonic_link import PhotonicLink as PhotonicLink
+from .photonic_modulator import AbstractModulator as AbstractModulator
+from .photonic_modulator import ElectroAbsorptionModulator as ElectroAbsorptionModulator
+from .photonic_modulator import MachZehnderModulator as MachZehnderModulator
+from .photonic_modulator import RingModulator as RingModulator
+from .photonic_path import OpticalPath as OpticalPath
+from .photonic_receiver import PhotonicReceiver as PhotonicReceiver

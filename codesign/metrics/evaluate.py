@@ -15,7 +15,8 @@ from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
 class Metrics(eqx.Module):
     """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
 
-    `usage` is the used share of each memory tier (feasible up to 1), `violations` the broken rules of the plan
+    `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
+    (`scale_up.edge`), feasible up to 1; `violations` the broken rules of the plan
     (feasible at 0), `extra` what only this kind of job has (TTFT, TPOT). Powers include the facility's overhead.
     """
 
@@ -82,6 +83,9 @@ def evaluate(scenario: Scenario) -> Metrics:
     memory = memory_by_class(scenario)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
+    usage = {tier: ratio(nbytes, capacity[tier], otherwise=0.0) for tier, nbytes in used.items()}
+    for name in cluster.levels:
+        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
     peak = cluster.accelerator.peak(scenario.workload.number_format())
     return Metrics(
         time_s=timeline.time_s,
@@ -94,7 +98,7 @@ def evaluate(scenario: Scenario) -> Metrics:
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
         extra=timeline.extra,
-        usage={tier: ratio(nbytes, capacity[tier], otherwise=0.0) for tier, nbytes in used.items()},
+        usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,
         breakdown_s=timeline.breakdown_s,

@@ -166,6 +166,12 @@ def refuse_infeasible(study: Study, results: Results) -> None:
         return
     used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
     worst = max(used, key=lambda name: used[name])
+    if worst.startswith("usage.") and worst.count(".") > 1:  # a fabric's, not a memory's
+        level, _, limit = worst.removeprefix("usage.").partition(".")
+        raise ConfigError(
+            f"no design can be built: the nearest uses {used[worst]:.0%} of the {limit} limit"
+            f" of cluster.network.{level}.fabric"
+        )
     if worst.startswith("usage."):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))

@@ -10,14 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesign import fabrics
-from codesign.fabrics import AbstractFabric, Contended, FatTree, Group, OpticalCircuit, PcieTree, SwitchDomain
+from codesign.fabrics import (
+    AbstractFabric,
+    Contended,
+    FatTree,
+    Group,
+    OpticalCircuit,
+    PcieTree,
+    PhotonicRack,
+    SwitchDomain,
+)
 from codesign.fields import check_ranges
+from codesign.hardware import OpticalPath, PhotonicLink, PhotonicReceiver, RingModulator
 
 PRICED = dict(energy_j_per_byte=1e-11, usd_per_bytes_per_s=4e-9, static_w_per_bytes_per_s=1e-10, fixed_usd=50.0)
 EXAMPLES = {
     "SwitchDomain": SwitchDomain(8.0, 450e9, 1e-6, **PRICED),
     "FatTree": FatTree(50e9, 5e-6, 1e-6, leaf_endpoints=32.0, blocking=2.0, **PRICED),
     "OpticalCircuit": OpticalCircuit(256.0, 300e9, 7e-7, 3.7e-6, wavelengths=16.0, **PRICED),
+    "PhotonicRack": PhotonicRack(
+        PhotonicLink(
+            RingModulator(insertion_db=0.3, drop_db=0.1, through_db=1e-4),
+            OpticalPath(2.0, 0.05, 1e-3, 2.0, 0.01, 0.01, 3.0, 2.0, 0.1, 0.1, 0.1),
+            PhotonicReceiver(penalty_db=0.5, energy_j_per_bit=3e-13),
+        ),
+    ),
     "PcieTree": PcieTree(16.0, 1e-6, 16e9, 1e-7, crossings=3.0, crossings_per_endpoint=2.0, fixed_usd=900.0),
     "Contended": Contended(FatTree(50e9, 5e-6, **PRICED), background_bytes_per_s=20e9),
 }
@@ -42,7 +59,7 @@ def outputs(fabric: AbstractFabric, group: Group):
     link = fabric.link(group)
     return jnp.stack(jnp.broadcast_arrays(
         link.alpha_s, link.beta_s_per_byte, link.energy_j_per_byte, link.reconfiguration_s,
-        fabric.capex_usd(), fabric.static_power_w(),
+        fabric.capex_usd(), fabric.static_power_w(), *fabric.limits().values(),
     ))  # fmt: skip
 
 

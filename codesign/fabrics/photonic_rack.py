@@ -1,0 +1,56 @@
+"""A rack of photonic circuits built up from its optics: wavelengths, rates, fibers and losses are the variables."""
+
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+from ..hardware import Link, PhotonicLink
+from .base import AbstractFabric, Group
+from .optical_circuit import over_fibers
+
+
+class PhotonicRack(AbstractFabric):
+    """`endpoints` devices joined by circuits, each behind the photonic `port` that it sends through.
+
+    Bandwidth, energy per byte and standing power follow from the port; a circuit is a wavelength of a waveguide, so
+    the port divides into waveguides x wavelengths lanes. What limits the optics (free spectral range, die edge, light
+    a waveguide bears) is a constraint of the design (`limits`).
+
+    Servers of `server_endpoints` are joined by `server_fibers` fibers each, which carry what a waveguide carries.
+
+    Assumes: as `OpticalCircuit`; prices in proportion to wavelengths and waveguides.
+    Source: [lumorph] for the rack; the port's own sources for the optics.
+    """
+
+    port: PhotonicLink
+    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit")
+    reconfiguration_s: Float[Array, "*b"] = quantity(doc="to set a circuit to another partner")
+    server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
+    server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
+    usd_per_wavelength: Float[Array, "*b"] = quantity(default=0.0, doc="laser share, modulator, detector, electronics")
+    usd_per_waveguide: Float[Array, "*b"] = quantity(default=0.0, doc="attachment and its share of the mesh")
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+
+    def link(self, group: Group) -> Link:
+        """What the port gives, and a share of the fibers for a group that leaves its server."""
+        own = 1 / self.port.bandwidth_bytes_per_s()
+        fiber = self.port.bandwidth_bytes_per_s() / self.port.waveguides
+        beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, fiber)
+        return Link(self.latency_s, beta, self.port.energy_j_per_byte(), self.reconfiguration_s, self.port.lanes())
+
+    def reach(self) -> Array:
+        """All endpoints of the rack."""
+        return self.endpoints
+
+    def capex_usd(self) -> Array:
+        """Optics of one endpoint."""
+        lanes, waveguides = self.port.lanes(), self.port.waveguides
+        return self.fixed_usd + lanes * self.usd_per_wavelength + waveguides * self.usd_per_waveguide
+
+    def static_power_w(self) -> Array:
+        """Lasers, heaters and switch stages of one endpoint."""
+        return self.port.static_power_w()
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of what bounds the optics."""
+        return self.port.limits()
