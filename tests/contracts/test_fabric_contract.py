@@ -18,10 +18,12 @@ from codesign.fabrics import (
     OpticalCircuit,
     PcieTree,
     PhotonicRack,
+    RoutedTopology,
     SwitchDomain,
 )
-from codesign.fields import check_ranges
-from codesign.hardware import OpticalPath, PhotonicLink, PhotonicReceiver, RingModulator
+from codesign.fields import check_ranges, replace, walk
+from codesign.hardware import Channel, OpticalPath, Pcie, PhotonicLink, PhotonicReceiver, RingModulator
+from codesign.topology import PcieBoxes
 
 PRICED = dict(energy_j_per_byte=1e-11, usd_per_bytes_per_s=4e-9, static_w_per_bytes_per_s=1e-10, fixed_usd=50.0)
 EXAMPLES = {
@@ -33,9 +35,26 @@ EXAMPLES = {
             RingModulator(insertion_db=0.3, drop_db=0.1, through_db=1e-4),
             OpticalPath(2.0, 0.05, 1e-3, 2.0, 0.01, 0.01, 3.0, 2.0, 0.1, 0.1, 0.1),
             PhotonicReceiver(penalty_db=0.5, energy_j_per_bit=3e-13),
+            5.0,
+            16.0,
+            32e9,
+            filter_ratio=0.1,
         ),
+        256.0,
+        7e-7,
+        3.7e-6,
+        server_endpoints=32.0,
+        server_fibers=8.0,
+        usd_per_wavelength=10.0,
+        usd_per_waveguide=30.0,
     ),
     "PcieTree": PcieTree(16.0, 1e-6, 16e9, 1e-7, crossings=3.0, crossings_per_endpoint=2.0, fixed_usd=900.0),
+    "RoutedTopology": RoutedTopology(
+        PcieBoxes(domains=2, split=True),
+        {"xgmi": Channel(64e9, 1e-6), "port": Pcie(16e9), "uplink": Pcie(16e9), "root": Pcie(16e9)},
+        usd_per_bytes_per_s=4e-9,
+        static_w=20.0,
+    ),
     "Contended": Contended(FatTree(50e9, 5e-6, **PRICED), background_bytes_per_s=20e9),
 }
 """Class -> an instance with plain numbers; a new fabric adds a line."""
@@ -100,15 +119,15 @@ def test_jit_and_vmap_equal_the_plain_call(fabric):
 def test_log_convex_in_every_continuous_leaf(name, seed, group):
     """Leaves within a factor 20 of the example, up and down; counts that decide the group's path stay."""
     example = EXAMPLES[name]
-    leaves, shape = jax.tree.flatten(example)
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(example)]
-    moves = np.array([float(leaf) > 0 and "endpoints" not in path for path, leaf in zip(paths, leaves, strict=True)])
-    start = jnp.log(jnp.where(moves, jnp.stack(leaves), 1.0))
+    values = {path: float(value) for path, _, value in walk(example)}
+    moves = np.array([value > 0 and "endpoints" not in path for path, value in values.items()])
+    given_values = jnp.array(list(values.values()))
+    start = jnp.log(jnp.where(moves, given_values, 1.0))
 
     def by_log(point):
-        values = jnp.where(moves, jnp.exp(point), jnp.stack(leaves))
-        return outputs(jax.tree.unflatten(shape, list(values)), group) + 1e-30
+        moved = jnp.where(moves, jnp.exp(point), given_values)
+        return outputs(replace(example, dict(zip(values, moved, strict=True))), group) + 1e-30
 
     rng = np.random.default_rng(seed)
-    a, b = (start + np.log(20) * jnp.asarray(rng.uniform(-1, 1, len(leaves))) for _ in range(2))
+    a, b = (start + np.log(20) * jnp.asarray(rng.uniform(-1, 1, len(values))) for _ in range(2))
     assert midpoint_excess(jax.jit(by_log), a, b) < 1e-9
