@@ -5,6 +5,9 @@ from .base import Group as Group
 from .contended import Contended as Contended
 from .fat_tree import FatTree as FatTree
 from .optical_circuit import OpticalCircuit as OpticalCircuit
+from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
+from .routed import RoutedTopology as RoutedTopology
+from .routed import topology_from_file as topology_from_file
 from .switch import SwitchDomain as SwitchDomain

@@ -4,5 +4,7 @@ from .evaluate import Metrics as Metrics
 from .evaluate import evaluate as evaluate
 from .evaluate import priced_ops as priced_ops
 from .footprint import memory_by_class as memory_by_class
+from .ledger import Entry as Entry
+from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd
 from .money import device_provisioned_w as device_provisioned_w

@@ -1,0 +1,239 @@
+"""Tables 2, 3 and 4 of the Photonic Fabric document: data-movement energy of pre-training, from plans and from scratch.
+
+First from the recovered plans and the counting they imply; then the same plans counted physically, and with the
+document's own pJ/bit; then from plans that this package finds itself.
+"""
+
+import functools
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from codesign.fabrics import PathEnergy
+from codesign.reproduce import Claim
+from codesign.validation.celestisim_training import physical_ledger, search_plans
+from codesign.workloads.celestisim import Family, counted_bytes, model_parallel_group
+
+NAME = "pfa_energy"
+PJ_PER_BIT = 8e-12  # J/byte
+BASELINE = "nvidia_baseline"
+SCHEMES = {"tp": "table 2", "offload": "table 3", "pp": "table 4"}
+CELL_BAR, PERCENT_BAR = 5e-4, 0.1
+DEVICES = 4096.0  # "thousands of GPUs", section 4.2; the tables print no count
+
+ELECTRICAL = {"adapter": 65, "switch": 35, "tray": 50, "offload": 200}  # section 4.2; offload fitted to table 3
+PHOTONIC = {"adapter": 10, "switch": 10, "tray": 10, "offload": 50}  # what the tables need: fitted
+PHOTONIC_TEXT = {"adapter": 5, "switch": 25, "tray": 10, "offload": 50}  # section 4.2; offload as above
+
+
+def paths(pj_per_bit: dict[str, int]) -> PathEnergy:
+    """Path energies of one technology."""
+    return PathEnergy(**{f"{part}_j_per_byte": value * PJ_PER_BIT for part, value in pj_per_bit.items()})
+
+
+def table(name: str) -> pd.DataFrame:
+    """A file of this folder."""
+    return pd.read_csv(Path(__file__).parent / name)
+
+
+def counted_kj(plans: pd.DataFrame, photonic: dict[str, int]) -> pd.DataFrame:
+    """Plans with `tp_kj`, `pp_kj` and `offload_kj` as the tables count them."""
+
+    def column(name: str):
+        return jnp.asarray(plans[name].to_numpy(dtype=float))
+
+    model = Family(column("layers"), column("hidden"), column("head_dim"))
+    tp, pp = column("tp"), column("pp")
+    nbytes = counted_bytes(model, tp, pp, column("micro_batch"), column("recompute"))
+    group, electrical = model_parallel_group(tp, pp), (plans["system"] == BASELINE).to_numpy()
+    joules = {name: [] for name in ("mean", "offload")}
+    for each in (paths(ELECTRICAL), paths(photonic)):
+        joules["mean"].append(each.mean_j_per_byte(each.to_any_peer(group)))
+        joules["offload"].append(each.offload_j_per_byte)
+    mean, offload = (np.where(electrical, *joules[name]) for name in ("mean", "offload"))
+    per_byte = {"tp": mean, "pp": mean, "offload": offload}
+    return plans.assign(**{f"{name}_kj": np.asarray(nbytes[name]) * per_byte[name] / 1e3 for name in SCHEMES})
+
+
+def physical_kj(plans: pd.DataFrame) -> pd.DataFrame:
+    """Plans with the kJ of the bytes that move, each on its own path."""
+    electrical = (plans["system"] == BASELINE).to_numpy()
+    entries = physical_ledger(plans, paths(ELECTRICAL))  # both lie in trays of 8 and racks of 64
+    kj = {
+        name: np.where(electrical, *(np.asarray(entries[name].energy_j(paths(p))) for p in (ELECTRICAL, PHOTONIC)))
+        for name in SCHEMES
+    }
+    return plans.assign(**{f"{name}_kj": values / 1e3 for name, values in kj.items()})
+
+
+def saved(frame: pd.DataFrame) -> pd.DataFrame:
+    """Savings against the baseline of the same model: columns model, system, tp, pp, offload."""
+    base = frame[frame["system"] == BASELINE].set_index("model")
+    others = frame[frame["system"] != BASELINE]
+    columns = {name: f"{name}_kj" for name in SCHEMES}
+    savings = {n: 1 - others[c].to_numpy() / base.loc[others["model"], c].to_numpy() for n, c in columns.items()}
+    return others[["model", "system"]].assign(**savings)
+
+
+@functools.cache
+def recovered() -> pd.DataFrame:
+    """The recovered plans with the tables' counting."""
+    return counted_kj(table("plans.csv"), PHOTONIC)
+
+
+@functools.cache
+def found() -> pd.DataFrame:
+    """The plans of this package's own search with the tables' counting."""
+    models = table("plans.csv")[["model", "layers", "hidden", "head_dim"]].drop_duplicates()
+    plans = search_plans(models, DEVICES).assign(devices=DEVICES)
+    return counted_kj(plans, PHOTONIC)
+
+
+def claims() -> list[Claim]:
+    """Cells, percentages, statements of the text, contradictions, and the second time from scratch."""
+    return [*cells(), *statements(), *contradictions(), *second_time()]
+
+
+def cells() -> list[Claim]:
+    """Every printed kJ and per cent."""
+    result, printed = [], table("published.csv")
+    energies = recovered().rename(
+        columns=lambda name: name.removesuffix("_kj") if name.endswith("_kj") else f"plan_{name}"
+    )
+    model = energies.melt(["plan_model", "plan_system"], list(SCHEMES), "scheme", "kj")
+    model = model.rename(columns={"plan_model": "model", "plan_system": "system"})
+    base = model[model["system"] == BASELINE].rename(columns={"kj": "base"}).drop(columns="system")
+    both = printed.merge(model, on=["scheme", "model", "system"]).merge(base, on=["scheme", "model"])
+    for row in both.itertuples():
+        text = f"{SCHEMES[row.scheme]}, {row.model} {row.system}"
+        halved = row.scheme == "offload" and plan_of(row.model, row.system)["pp"] == 2
+        standing = "fitted: the half of two stages is empirical" if halved else "fitted: plan recovered from the cell"
+        result.append(Claim(NAME, f"{text}: kJ", row.energy_kj, row.kj, CELL_BAR, standing))
+        if row.system != BASELINE:
+            percent = 100 * row.kj / row.base
+            points = abs(percent - row.percent_of_nvidia)
+            result.append(
+                Claim(NAME, f"{text}: per cent of the baseline (error: points)", row.percent_of_nvidia, percent,
+                      PERCENT_BAR, standing, error=points)
+            )  # fmt: skip
+    return result
+
+
+def plan_of(model: str, system: str) -> pd.Series:
+    """The recovered plan of a cell."""
+    plans = table("plans.csv")
+    return plans[(plans["model"] == model) & (plans["system"] == system)].iloc[0]
+
+
+def statements() -> list[Claim]:
+    """What the text says about the tables, against the tables' own cells."""
+    cells_saved = saved(recovered())
+    every = cells_saved[list(SCHEMES)].to_numpy().ravel()
+    least, most = 100 * every.min(), 100 * every.max()
+    reduction = 1 / (1 - cells_saved["tp"].max())
+    stated = {
+        "PFA-007": ("savings of data movement, lower bound, per cent (abstract); smallest cell", 60.0, least),
+        "PFA-008": ("savings of data movement, upper bound, per cent (abstract); largest cell", 90.0, most),
+        "PFA-045": ("reduction of communication energy, lower, per cent (section 5); smallest cell", 60.0, least),
+        "PFA-046": ("reduction of communication energy, upper, per cent (section 5); largest cell", 90.0, most),
+        "PFA-047": ("tensor-parallel energy reduced by up to a factor of; largest cell", 10.0, reduction),
+        "PFA-048": ("pipeline savings 'consistently near', per cent; median", 80.0, 100 * cells_saved["pp"].median()),
+    }
+    result = [
+        Claim(NAME, f"{key}: {text}", paper, float(model), None, "derived: the text rounds its own tables")
+        for key, (text, paper, model) in stated.items()
+    ]
+    used = {
+        "PFA-033": ("switches between racks", 3.0, float(paths(ELECTRICAL).inter_rack_switches)),
+        "PFA-036": ("generic adapter, pJ/bit", 65.0, ELECTRICAL["adapter"]),
+        "PFA-037": ("generic switch, pJ/bit", 35.0, ELECTRICAL["switch"]),
+        "PFA-038": ("NVLink inside a tray, pJ/bit", 50.0, ELECTRICAL["tray"]),
+        "PFA-039": ("photonic transceiver, pJ/bit; the tables need", 5.0, PHOTONIC["adapter"]),
+        "PFA-040": ("photonic switch, pJ/bit; the tables need", 25.0, PHOTONIC["switch"]),
+        "PFA-041": ("photonic path inside a tray, pJ/bit", 10.0, PHOTONIC["tray"]),
+        "PFA-049": ("sequences of the global batch", 3072.0, float(Family(1.0, 1.0, 1.0).batch)),
+    }
+    for key, (text, paper, value) in used.items():
+        contradicted = key in ("PFA-039", "PFA-040")
+        standing = "fitted: contradicts the text" if contradicted else "published: an input"
+        result.append(Claim(NAME, f"{key}: {text}", paper, float(value), None if contradicted else 0.0, standing))
+    switches = (ELECTRICAL["offload"] - 2 * ELECTRICAL["adapter"]) / ELECTRICAL["switch"]
+    reason = "not determined: table 3 alone, 200 pJ/bit, would mean 2 switches and two adapters, not 4 to 12"
+    for key, count in (("PFA-034", 4.0), ("PFA-035", 12.0)):
+        result.append(Claim(NAME, f"{key}: switches on the way to an external store", count, switches, None, reason))
+    return result
+
+
+def contradictions() -> list[Claim]:
+    """The tables' cells with the text's pJ/bit, and the physical count of the same plans."""
+    ours, text = recovered(), counted_kj(table("plans.csv"), PHOTONIC_TEXT)
+    photonic = ours["system"] != BASELINE
+    excess = (text["tp_kj"] / ours["tp_kj"])[photonic] - 1
+    physical = saved(physical_kj(ours))
+    rows = [("smallest", excess.min()), ("largest", excess.max())]
+    result = [
+        Claim(NAME, f"text's 5 and 25 pJ/bit for transceiver and switch: {kind} excess of a photonic cell, per cent",
+              0.0, 100 * float(value), None, "published: contradicts the tables")
+        for kind, value in rows
+    ]  # fmt: skip
+    for scheme in SCHEMES:
+        told = float(100 * saved(ours)[scheme].median())
+        counted = float(100 * physical[scheme].median())
+        words = f"physical counting of the recovered plans, {scheme}: median saving, per cent (the tables' own beside)"
+        result.append(Claim(NAME, words, told, counted, None, "derived"))
+    return result
+
+
+def second_time() -> list[Claim]:
+    """Savings of the plans found here; a cell outside 50-94 % counts as one that misses."""
+    savings, result = saved(found()), []
+    for scheme in SCHEMES:
+        outside = float(((savings[scheme] < 0.5) | (savings[scheme] > 0.94)).mean())
+        words = f"own plan search, {scheme}: median saving, per cent (error: share of cells outside 50-94 %)"
+        told, ours = (100 * float(saved(frame)[scheme].median()) for frame in (recovered(), found()))
+        result.append(Claim(NAME, words, told, ours, 0.0, "derived", error=outside))
+    median = float(savings["pp"].median())
+    words = "own plan search, pp: median saving, per cent (error: distance from 75-85 %)"
+    distance = max(0.75 - median, median - 0.85, 0.0)
+    result.append(Claim(NAME, words, 80.0, 100 * median, 0.0, "derived", error=distance))
+    return result
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Savings under each reading, and the plans found."""
+    readings = {
+        "recovered plans, tables' counting": saved(recovered()),
+        "recovered plans, text's 5 and 25 pJ/bit": saved(counted_kj(table("plans.csv"), PHOTONIC_TEXT)),
+        "recovered plans, physical counting": saved(physical_kj(recovered())),
+        "own plans, tables' counting": saved(found()),
+        "own plans, physical counting": saved(physical_kj(found())),
+    }
+    rows = []
+    for reading, frame in readings.items():
+        for scheme in SCHEMES:
+            low, middle, high = (100 * frame[scheme].quantile(q) for q in (0.0, 0.5, 1.0))
+            rows.append({"reading": reading, "scheme": scheme, "least": low, "median": middle, "most": high})
+    return {"Savings in per cent": pd.DataFrame(rows), "Plans found": found()}
+
+
+def figures() -> dict:
+    """Savings by model size, from recovered plans and from own ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    for axis, (scheme, name) in zip(axes, SCHEMES.items(), strict=True):
+        for frame, marker, label in ((recovered(), "o", "recovered plans"), (found(), "x", "own plans")):
+            savings = saved(frame)
+            for system, part in savings.groupby("system"):
+                colour = {"2": "#0072b2", "4": "#009e73", "6": "#d55e00"}[system[5]]
+                text = f"{system[5]} TB, {label}" if scheme == "tp" else None
+                axis.plot(part["model"], 100 * part[scheme], marker, color=colour, label=text, fillstyle="none")
+        axis.set_title(f"{name}: {scheme}")
+        axis.tick_params(axis="x", rotation=60)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("saving against NVIDIA, %")
+    axes[0].legend(fontsize=6)
+    return {"Savings by model": figure}
