@@ -16,6 +16,7 @@ FOUNDATION = {"fields", "units", "errors", "smooth", "cost", "compiling"}  # one
 LAYERS = [
     FOUNDATION,
     {"hardware"},
+    {"topology"},
     {"fabrics"},
     {"collectives", "workloads"},
     {"scenario"},

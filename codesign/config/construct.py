@@ -19,8 +19,8 @@ from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
 from ..units import KIB
 
-MENUS = ("hardware", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search")
-FACTORIES = {"codesign.workloads.from_config_json"}
+MENUS = ("hardware", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search")
+FACTORIES = {"codesign.workloads.from_config_json", "codesign.fabrics.topology_from_file"}
 """Functions that may be named beside the classes of the menus."""
 
 BESIDE = ("provenance", "aliases", "_target_")

@@ -23,3 +23,17 @@ from .photonic_modulator import MachZehnderModulator as MachZehnderModulator
 from .photonic_modulator import RingModulator as RingModulator
 from .photonic_path import OpticalPath as OpticalPath
 from .photonic_receiver import PhotonicReceiver as PhotonicReceiver
+from .point_to_point import Copied as Copied
+from .point_to_point import ThreeStagePath as ThreeStagePath
+from .point_to_point import Windowed as Windowed
+from .protocols import INFINIBAND as INFINIBAND
+from .protocols import LOAD_STORE as LOAD_STORE
+from .protocols import PCIE as PCIE
+from .protocols import AbstractProtocol as AbstractProtocol
+from .protocols import Channel as Channel
+from .protocols import LoadStore as LoadStore
+from .protocols import Packets as Packets
+from .protocols import Pcie as Pcie
+from .protocols import infiniband as infiniband
+from .protocols import load_store as load_store
+from .protocols import pcie as pcie

@@ -1,0 +1,187 @@
+"""A fabric that answers from a routed topology: every link of every path counted."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ConfigError, suggestion
+from ..fields import quantity, static
+from ..hardware import AbstractProtocol, Channel, Link
+from ..smooth import maximum
+from ..topology import PATTERNS, AbstractShape, Cable, Routes, Topology, TopologyFile, all_flows, load, route
+from .base import AbstractFabric, Group
+
+LISTED = 32  # a topology up to this size lists every size of group, a larger one powers of two and divisors
+
+
+class RoutedTopology(AbstractFabric):
+    """Devices at the endpoints of a graph; each group's traffic is routed once, its rate follows every link's rate.
+
+        beta  = max over kinds of link ( load of the fullest such link x seconds per byte )
+        alpha = sum of the hops' latencies, the mean over the messages of the pattern
+
+    Load counts the bytes that cross a link per byte that a member sends, with all groups of the same size and stride
+    talking at once and their rings (one on each way out of a box) sharing the traffic equally. Loads and hop counts are
+    constants of the shape; rates and latencies belong to `links`, one protocol for each kind of link, and stay
+    continuous. Sizes and strides between the listed ones are read as the next larger.
+
+    Assumes: fewest-hop routes that do not adapt; the pattern (`ring`, `tree` or `all_to_all`) stands for all
+    operations; each ring keeps its constant share. Log-convex in every number of every link. A smooth maximum over m
+    kinds that are full together exceeds the hard one by up to a factor m^(1/p).
+    Source: the multi-ring schedule of [fabrex] (experiments/fabrex_topologies).
+    """
+
+    shape: AbstractShape = static()
+    links: dict[str, AbstractProtocol]
+    pattern: str = static()
+    rails: int = static()
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of every cable, by its raw rate")
+    static_w: Float[Array, "*b"] = quantity(default=0.0)
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of every cable, by its raw rate")
+    sizes: Float[Array, " s"]
+    loads: Float[Array, "s s kinds"]
+    hops: Float[Array, "s s kinds"]
+    cables: Float[Array, " kinds"]
+
+    def __init__(
+        self,
+        shape: AbstractShape,
+        links: dict[str, AbstractProtocol],
+        pattern: str = "ring",
+        rails: int = 0,
+        fixed_usd: Any = 0.0,
+        usd_per_bytes_per_s: Any = 0.0,
+        static_w: Any = 0.0,
+        static_w_per_bytes_per_s: Any = 0.0,
+    ):
+        """Route the shape for every group it can hold.
+
+        Raises:
+            ConfigError: an unknown pattern, a kind of link without a protocol or one that the shape does not have.
+        """
+        if pattern not in PATTERNS:
+            raise ConfigError(f"pattern = {pattern!r} is not known{suggestion(pattern, PATTERNS)}")
+        topology = shape.build()
+        for kind in topology.kinds:
+            if kind not in links:
+                raise ConfigError(f"links.{kind} is missing: {topology.name} has links of that kind, without bandwidth")
+        for kind in links:
+            if kind not in topology.kinds:
+                raise ConfigError(f"links.{kind}: {topology.name} has no such links{suggestion(kind, topology.kinds)}")
+        self.shape, self.pattern, self.rails = shape, pattern, rails
+        self.links = {kind: links[kind] for kind in sorted(links)}
+        self.fixed_usd, self.usd_per_bytes_per_s = fixed_usd, usd_per_bytes_per_s
+        self.static_w, self.static_w_per_bytes_per_s = static_w, static_w_per_bytes_per_s
+        tables = tabulate(shape, pattern, rails)
+        order = [topology.kinds.index(kind) for kind in self.links]
+        self.sizes = jnp.asarray(tables.sizes)
+        self.loads = jnp.asarray(tables.loads[..., order])
+        self.hops = jnp.asarray(tables.hops[..., order])
+        count = [topology.width[topology.kind == kind].sum() / 2 / topology.size for kind in order]
+        self.cables = jnp.asarray(count)
+
+    def link(self, group: Group) -> Link:
+        """What a member sees while all groups of its kind talk."""
+        row, column = (self._listed(value) for value in (group.size, group.stride))
+        loads, hops = self.loads[row, column], self.hops[row, column]
+        protocols = list(self.links.values())
+        busy = [loads[i] * protocol.seconds_per_byte() for i, protocol in enumerate(protocols)]
+        slowest = maximum(*busy) if len(busy) > 1 else busy[0]
+        latency = sum(hops[i] * protocol.hop_latency_s() for i, protocol in enumerate(protocols))
+        energy = sum(hops[i] * protocol.joules_per_byte() for i, protocol in enumerate(protocols))
+        return Link(jnp.asarray(latency), slowest, jnp.asarray(energy))
+
+    def _listed(self, value: Array) -> Array:
+        """Index of the smallest listed number that is no smaller."""
+        return jnp.minimum(jnp.sum(self.sizes < value - 1e-6), len(self.sizes) - 1)
+
+    def reach(self) -> Array:
+        """All endpoints of the topology."""
+        return self.sizes[-1]
+
+    def capex_usd(self) -> Array:
+        """Every cable by its raw rate, and what an endpoint costs besides."""
+        return self.fixed_usd + self.usd_per_bytes_per_s * self._wires()
+
+    def static_power_w(self) -> Array:
+        """Every cable by its raw rate, and what an endpoint draws besides."""
+        return self.static_w + self.static_w_per_bytes_per_s * self._wires()
+
+    def _wires(self) -> Array:
+        """Raw bytes per second of all cables, a direction, an endpoint."""
+        return jnp.asarray(sum(self.cables[i] * link.wire_bytes_per_s() for i, link in enumerate(self.links.values())))
+
+    def topology(self) -> Topology:
+        """The graph with the numbers that its links have now, for reports."""
+        cables = {
+            kind: Cable(1 / float(link.seconds_per_byte()), float(link.hop_latency_s()), float(link.joules_per_byte()))
+            for kind, link in self.links.items()
+        }
+        return self.shape.build(cables)
+
+    def group_load(self, size: float, stride: float) -> tuple[Topology, np.ndarray]:
+        """(topology, load of each link) while all groups of this kind talk, for reports."""
+        topology = self.topology()
+        members, step = (float(self.sizes[self._listed(jnp.asarray(value))]) for value in (size, stride))
+        members = min(members, topology.size // step)
+        return topology, load(route(topology), all_flows(topology, int(members), int(step), self.pattern, self.rails))
+
+
+class Tables(NamedTuple):
+    """sizes: [S] listed sizes and strides; loads, hops: [S, S, kinds] by size and stride."""
+
+    sizes: np.ndarray
+    loads: np.ndarray
+    hops: np.ndarray
+
+
+@functools.cache
+def tabulate(shape: AbstractShape, pattern: str, rails: int) -> Tables:
+    """The fullest link of each kind, and the mean number of links of each kind on a path, for every listed group.
+
+    A group of one reads as a pair, and one that does not fit as the largest that does.
+    """
+    topology = shape.build()
+    routes, count = route(topology), topology.size
+    listed = {2**i for i in range(count.bit_length())} | {n for n in range(1, count + 1) if count % n == 0}
+    sizes = np.array(sorted(range(1, count + 1) if count <= LISTED else listed), dtype=float)
+    kinds, found = len(topology.kinds), {}
+    loads, hops = (np.zeros((len(sizes), len(sizes), kinds)) for _ in range(2))
+    for row, size in enumerate(sizes):
+        for column, stride in enumerate(sizes):
+            step = int(min(stride, count // 2))
+            members = int(max(2, min(size, count // step)))
+            if (members, step) not in found:
+                found[members, step] = _figures(routes, members, step, pattern, rails)
+            loads[row, column], hops[row, column] = found[members, step]
+    return Tables(sizes, loads, hops)
+
+
+def _figures(routes: Routes, members: int, stride: int, pattern: str, rails: int) -> tuple[np.ndarray, np.ndarray]:
+    """(fullest link of each kind per parallel link, mean links of each kind on a path)."""
+    topology = routes.topology
+    flows = all_flows(topology, members, stride, pattern, rails)
+    on_link = load(routes, flows) / topology.width
+    fullest = np.array([on_link[topology.kind == kind].max() for kind in range(len(topology.kinds))])
+    crossed = routes.by_kind(flows.source, flows.target)
+    return fullest, np.average(crossed, axis=0, weights=flows.weight)
+
+
+def topology_from_file(path: str, pattern: str = "ring", **prices: float) -> RoutedTopology:
+    """The fabric of a topology file; every kind of link keeps the file's numbers as leaves of its own.
+
+    Raises:
+        ConfigError: whatever is wrong with the file.
+    """
+    shape = TopologyFile(path)
+    topology = shape.build()
+    links = {}
+    for number, kind in enumerate(topology.kinds):
+        edge = int(np.flatnonzero(topology.kind == number)[0])
+        rate = topology.bandwidth_bytes_per_s[edge] / topology.width[edge]
+        links[kind] = Channel(float(rate), float(topology.latency_s[edge]), float(topology.energy_j_per_byte[edge]))
+    return RoutedTopology(shape, links, pattern, **prices)

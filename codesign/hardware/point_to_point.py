@@ -1,0 +1,97 @@
+"""One message from host to host: PCIe to the card, the wire, PCIe from the card, as a pipeline of packets."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+from ..smooth import at_most, maximum
+from .protocols import AbstractProtocol
+
+
+class ThreeStagePath(eqx.Module):
+    """T(n) = t0 + read [n > inline] + n1 (a1 + a2 + a3) + (n - n1) max(a1, a2, a3) + ramp n^2 / (n^2 + nr^2)
+
+    with n1 = min(n, payload of one wire packet) and a the seconds per byte of each stage: the first packet is stored
+    and forwarded by every stage, the others follow at the bottleneck's rate. Messages above `inline_bytes` are fetched
+    by the card after the command instead of coming with it, which costs a read over PCIe (`read_s`). The last term is
+    what a long message waits for credits and completions; its form is empirical.
+
+    Assumes: one message at a time. Log-convex in all rates, not in the packet's size (n - n1).
+    Source: [pcie_interference] sections 3.2 and 4.1; the pipeline in place of its stage by stage equation, and the
+    constants, are fitted to its table 2 (experiments/intranode_pcie).
+    """
+
+    near: AbstractProtocol
+    wire: AbstractProtocol
+    far: AbstractProtocol
+    start_s: Float[Array, "*b"] = quantity(doc="software, doorbell, card, switch and completion")
+    read_s: Float[Array, "*b"] = quantity(default=0.0, doc="fetch of a message that is not inline")
+    inline_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    ramp_s: Float[Array, "*b"] = quantity(default=0.0)
+    ramp_bytes: Float[Array, "*b"] = quantity(low=1.0, default=16384.0)
+
+    def stages_s_per_byte(self) -> tuple[Array, Array, Array]:
+        """Of the three stages."""
+        return self.near.seconds_per_byte(), self.wire.seconds_per_byte(), self.far.seconds_per_byte()
+
+    def pipeline_s(self, nbytes: Array) -> Array:
+        """Time on the wires alone."""
+        first = at_most(nbytes, self.wire.packet_bytes())
+        near, wire, far = self.stages_s_per_byte()
+        return first * (near + wire + far) + (nbytes - first) * maximum(near, wire, far)
+
+    def time_s(self, nbytes: Array) -> Array:
+        """One way, from the call to the last byte in the other host's memory."""
+        read = jnp.where(nbytes > self.inline_bytes, self.read_s, 0.0)
+        squared = (nbytes / self.ramp_bytes) ** 2
+        return self.start_s + read + self.pipeline_s(nbytes) + self.ramp_s * squared / (1 + squared)
+
+    def bandwidth_bytes_per_s(self) -> Array:
+        """Rate of an endless message."""
+        return 1 / maximum(*self.stages_s_per_byte())
+
+
+class Copied(eqx.Module):
+    """A path under a library that copies short messages through buffers: one rate in the cache, one beyond.
+
+    Up to `eager_bytes` a message costs `start_s`, `cached_s_per_byte` for its first `cached_bytes` and
+    `uncached_s_per_byte` for the rest on top of the path; longer ones are sent in place after a handshake.
+
+    Source: the difference of osu_latency and ib_write in table 2 of [pcie_interference].
+    """
+
+    path: ThreeStagePath
+    start_s: Float[Array, "*b"] = quantity(default=0.0)
+    cached_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    cached_bytes: Float[Array, "*b"] = quantity(default=16384.0)
+    uncached_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    eager_bytes: Float[Array, "*b"] = quantity(default=200e3)
+    handshake_s: Float[Array, "*b"] = quantity(default=0.0)
+
+    def time_s(self, nbytes: Array) -> Array:
+        """One way, library included."""
+        cached = at_most(nbytes, self.cached_bytes)
+        copy = cached * self.cached_s_per_byte + (nbytes - cached) * self.uncached_s_per_byte
+        extra = jnp.where(nbytes > self.eager_bytes, self.handshake_s, copy)
+        return self.path.time_s(nbytes) + self.start_s + extra
+
+
+class Windowed(eqx.Module):
+    """Throughput with many messages in flight: n / (t0^q + (n / B)^q)^(1/q), which is not n over the latency.
+
+    Short messages are issued every `interval_s`, long ones fill the wire at `bandwidth_bytes_per_s`.
+
+    Source: fitted to table 1 of [pcie_interference], whose unit GiB/s can only be GB/s.
+    """
+
+    interval_s: Float[Array, "*b"] = quantity(low=1e-12)
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0)
+    sharpness: Float[Array, "*b"] = quantity(low=1.0, high=50.0, default=6.0)
+
+    def bytes_per_s(self, nbytes: Array) -> Array:
+        """Throughput of messages of one size."""
+        wire, q = nbytes / self.bandwidth_bytes_per_s, self.sharpness
+        longest = jnp.maximum(wire, self.interval_s)
+        shares = (self.interval_s / longest) ** q + (wire / longest) ** q
+        return nbytes / (longest * shares ** (1 / q))

@@ -1,0 +1,31 @@
+"""Topologies as graphs: generators, files, routing, load, and what limits a group."""
+
+from .files import TopologyFile as TopologyFile
+from .files import read_topology as read_topology
+from .graph import Cable as Cable
+from .graph import Topology as Topology
+from .graph import from_networkx as from_networkx
+from .grid import Torus as Torus
+from .pcie import PcieBoxes as PcieBoxes
+from .programme import Solution as Solution
+from .programme import best_rates as best_rates
+from .programme import crossings as crossings
+from .programme import equal_rate as equal_rate
+from .programme import full_links as full_links
+from .programme import gains as gains
+from .programme import limit as limit
+from .rings import PATTERNS as PATTERNS
+from .rings import Flows as Flows
+from .rings import all_flows as all_flows
+from .rings import group_flows as group_flows
+from .rings import load as load
+from .rings import load_by_ring as load_by_ring
+from .rings import ring_orders as ring_orders
+from .routing import Routes as Routes
+from .routing import route as route
+from .shapes import AbstractShape as AbstractShape
+from .switched import CircuitSwitch as CircuitSwitch
+from .switched import Crossbar as Crossbar
+from .switched import Dragonfly as Dragonfly
+from .switched import FatTree as FatTree
+from .switched import RailCluster as RailCluster

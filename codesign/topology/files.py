@@ -1,0 +1,142 @@
+"""Topologies from files: a YAML edge list, or node-link JSON as networkx writes it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import yaml
+
+from ..errors import ConfigError
+from .graph import Cable, Topology, from_networkx
+from .shapes import AbstractShape
+
+FORMATS = "a YAML edge list (endpoints, edges) or node-link JSON (nodes, links)"
+
+
+def read_topology(path: str | Path) -> Topology:
+    """The topology that a file describes.
+
+    A YAML edge list has `endpoints` (names in the order of the devices, or name -> {box, rail}) and `edges`, each with
+    `from`, `to`, `bandwidth_bytes_per_s` and optionally `kind`, `latency_s`, `energy_j_per_byte`, `width` and
+    `one_way: true`. An edge without a kind is a kind of its own. Node-link JSON carries the same keys on its nodes
+    (`endpoint`: device number) and links.
+
+    Raises:
+        ConfigError: no such file, another format, an unknown node, or a topology that cannot be.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"topology file {str(path)!r} does not exist")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"topology file {path.name} cannot be read: {str(error).splitlines()[0]}") from error
+    if isinstance(found, dict) and "nodes" in found and ("links" in found or "edges" in found):
+        graph = _node_link(found, path.name)
+    elif isinstance(found, dict) and "edges" in found:
+        graph = _edge_list(found, path.name)
+    else:
+        raise ConfigError(f"topology file {path.name} is neither {FORMATS}")
+    return from_networkx(graph, str(found.get("name", path.stem)), forwards=bool(found.get("forwards", False)))
+
+
+def _node_link(found: dict[str, Any], name: str) -> nx.DiGraph:
+    edges = "links" if "links" in found else "edges"
+    known = {node.get("id") for node in found["nodes"] if isinstance(node, dict)}
+    for link in found[edges]:
+        for end in ("source", "target"):
+            if not isinstance(link, dict) or link.get(end) not in known:
+                raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
+    graph = nx.node_link_graph(found, edges=edges)
+    if graph.is_multigraph():
+        raise ConfigError(f"topology file {name} is a multigraph: give parallel links one edge with a `width`")
+    return _own_kinds(graph if graph.is_directed() else graph.to_directed())
+
+
+def _edge_list(found: dict[str, Any], name: str) -> nx.DiGraph:
+    graph, listed = nx.DiGraph(), found.get("endpoints")
+    if not listed:
+        raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
+    items = listed.items() if isinstance(listed, dict) else ((str(end), {}) for end in listed)
+    for number, (end, values) in enumerate(items):
+        graph.add_node(str(end), endpoint=number, **(values or {}))
+    switches = {str(node) for node in found.get("switches", ())}
+    graph.add_nodes_from(switches)
+    for edge in found["edges"]:
+        if not isinstance(edge, dict) or "from" not in edge or "to" not in edge:
+            raise ConfigError(f"topology file {name}: edge {edge!r} needs `from` and `to`")
+        ends = (str(edge["from"]), str(edge["to"]))
+        for end in ends:
+            if switches and end not in graph:
+                raise ConfigError(f"topology file {name}: edge {ends[0]} -> {ends[1]} names the unknown node {end!r}")
+        values = {key: value for key, value in edge.items() if key not in ("from", "to", "one_way")}
+        graph.add_edge(*ends, **values)
+        if not edge.get("one_way"):
+            graph.add_edge(*reversed(ends), **values)
+    return _own_kinds(graph)
+
+
+def _own_kinds(graph: nx.DiGraph) -> nx.DiGraph:
+    """A link without a kind is named by its ends, the same in both directions."""
+    for u, v, values in graph.edges(data=True):
+        values.setdefault("kind", " - ".join(sorted((str(u), str(v)))))
+    return graph
+
+
+@dataclass(frozen=True)
+class TopologyFile(AbstractShape):
+    """The topology of a file as a shape: its structure, to which links of other rates may be given.
+
+    Links of one kind share latency and energy; where their bandwidths differ, the narrowest counts as width 1.
+    """
+
+    path: str = ""
+
+    def label(self) -> str:
+        """The file's name."""
+        return Path(self.path).stem
+
+    def graph(self) -> nx.DiGraph:
+        """Nodes and links with kind and width, without numbers."""
+        topology, graph = self.build(), nx.DiGraph()
+        for node, name in enumerate(topology.nodes):
+            graph.add_node(name, layer=topology.layer[node])
+        for device, node in enumerate(topology.endpoints):
+            values = dict(endpoint=device, box=int(topology.box[device]), rail=int(topology.rail[device]))
+            graph.nodes[topology.nodes[node]].update(values)
+        for edge in range(len(topology.source)):
+            ends = topology.nodes[topology.source[edge]], topology.nodes[topology.target[edge]]
+            graph.add_edge(*ends, kind=topology.kinds[topology.kind[edge]], width=float(topology.width[edge]))
+        return graph
+
+    def build(self, links: Mapping[str, Cable] | None = None) -> Topology:
+        """The file's topology, or its structure with other links.
+
+        Raises:
+            ConfigError: whatever is wrong with the file, or one kind of link with several latencies.
+        """
+        topology = _widths(read_topology(self.path))
+        if links is None:
+            return topology
+        return from_networkx(self.graph(), topology.name, links, forwards=topology.forwards)
+
+
+def _widths(topology: Topology) -> Topology:
+    """Widths that make every bandwidth a multiple of its kind's narrowest."""
+    width = np.ones(len(topology.source))
+    for number, kind in enumerate(topology.kinds):
+        same = topology.kind == number
+        for key in ("latency_s", "energy_j_per_byte"):
+            values = np.unique(getattr(topology, key)[same])
+            if len(values) > 1:
+                raise ConfigError(
+                    f"topology {topology.name}: links of kind {kind!r} differ in {key} ({values[0]:g}, {values[1]:g}):"
+                    " name their kinds apart"
+                )
+        width[same] = topology.bandwidth_bytes_per_s[same] / topology.bandwidth_bytes_per_s[same].min()
+    return replace(topology, width=width)

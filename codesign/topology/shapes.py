@@ -1,0 +1,48 @@
+"""What every generator of topologies answers."""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import networkx as nx
+
+from .graph import Cable, Topology, from_networkx
+
+
+@dataclass(frozen=True)
+class AbstractShape(abc.ABC):
+    """A family of topologies with whole numbers for its dimensions: structure without rates, equal where equal.
+
+    `kinds` names the links that a builder must be given numbers for.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def graph(self) -> nx.DiGraph:
+        """Nodes with `endpoint`, `box`, `rail`, `layer`; edges with `kind` and `width`."""
+
+    def label(self) -> str:
+        """What figures and messages call it."""
+        return type(self).__name__
+
+    def extra(self) -> dict[str, Any]:
+        """What the graph cannot say: `forwards`, `orders`."""
+        return {}
+
+    def build(self, links: Mapping[str, Cable] | None = None) -> Topology:
+        """The topology with these links; without, at unit rate (enough for routing, which counts hops).
+
+        Raises:
+            ConfigError: a kind of link without numbers, or numbers that cannot be.
+        """
+        graph = self.graph()
+        unit = {str(kind): Cable(1.0) for _, _, kind in graph.edges(data="kind")}
+        return from_networkx(graph, self.label(), unit if links is None else links, **self.extra())
+
+
+def both(graph: nx.DiGraph, a: str, b: str, kind: str, width: float = 1.0) -> None:
+    """A full-duplex cable."""
+    graph.add_edge(a, b, kind=kind, width=width)
+    graph.add_edge(b, a, kind=kind, width=width)
