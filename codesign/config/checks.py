@@ -78,8 +78,11 @@ def check_plan(scenario: Scenario) -> None:
 
 def _broken(rule: str, scenario: Scenario) -> str:
     """A broken rule in numbers."""
-    plan, model, devices = scenario.plan, scenario.workload.model, float(scenario.cluster.device_count)
+    own = scenario.workload.broken_rule(rule, scenario.layout)
+    if own:
+        return own
     workload: Any = scenario.workload  # a text asks only for what the workloads with its rule have
+    plan, model, devices = scenario.plan, workload.model, float(scenario.cluster.device_count)
     ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
     product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
     replicas, per_stage = float(scenario.layout.dp), float(workload.layers_per_stage(scenario.layout))
@@ -141,6 +144,9 @@ def check_memory(scenario: Scenario) -> None:
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
     """One line: which tier lacks how much, and what would help."""
     capacity = _capacity(scenario)
+    hopeless = scenario.workload.hopeless(scenario.layout, capacity)
+    if hopeless:
+        return hopeless
     lacks = " and ".join(
         f"{TIERS[tier]} lacks {nbytes / GB:.1f} GB per device (needs {(nbytes + capacity[tier]) / GB:.1f},"
         f" has {capacity[tier] / GB:.1f})"

@@ -2,10 +2,12 @@
 
 from jaxtyping import Array
 
-from ..scenario import Scenario
+from ..fabrics import Group
+from ..scenario import Cluster, Scenario
 
 OFFLOADED_BY = {
     "weights": "offload_weights",
+    "tables": "offload_weights",
     "activations": "offload_activations",
     "optimizer": "offload_optimizer",
     "gradients": "offload_gradients",
@@ -33,3 +35,15 @@ def per_tier(used: dict[str, Array]) -> dict[str, Array]:
         tier = name.split("/")[0]
         tiers[tier] = tiers.get(tier, 0.0) + nbytes
     return tiers
+
+
+def memory_limits(cluster: Cluster, used: dict[str, Array]) -> dict[str, Array]:
+    """Used share of what bounds the accelerator's memory beyond its capacity: tiers, placement, the die's edge."""
+    accelerator = cluster.accelerator
+    near = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
+    limits = dict(accelerator.hbm.limits(near))
+    if accelerator.shoreline is not None:
+        link = cluster.network[cluster.levels[0]].fabric.link(Group(2.0))
+        rates = accelerator.hbm.edge_bytes_per_s() | {"scale_up": 1 / link.beta_s_per_byte}
+        limits["shoreline"] = accelerator.shoreline.used_share(rates)
+    return limits

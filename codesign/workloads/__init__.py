@@ -16,6 +16,10 @@ from .ops import Op as Op
 from .ops import TransferOp as TransferOp
 from .plan import Layout as Layout
 from .plan import Plan as Plan
+from .recommendation import Recommendation as Recommendation
+from .recommendation_model import EmbeddingTables as EmbeddingTables
+from .recommendation_model import RecommendationModel as RecommendationModel
+from .recommendation_training import RecommendationTraining as RecommendationTraining
 from .serving import Serving as Serving
 from .training import Adam as Adam
 from .training import Training as Training

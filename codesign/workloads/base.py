@@ -1,6 +1,7 @@
 """What a workload must answer."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array
@@ -9,13 +10,12 @@ from .blocks import Precision
 from .ops import Op
 from .plan import Layout
 from .schedule import Priced, Timeline
-from .transformer import Transformer
 
 
 class AbstractWorkload(eqx.Module):
     """A job: lowers a layout to operations, and says what it keeps in memory."""
 
-    model: eqx.AbstractVar[Transformer]
+    model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]
 
     @abc.abstractmethod
@@ -41,3 +41,16 @@ class AbstractWorkload(eqx.Module):
     @abc.abstractmethod
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of the layout -> relative violation, 0 where it holds: a plan that does not divide is not legal."""
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """One line on a rule of this family that a plan breaks; None leaves it to the common wording."""
+        return None
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.
+
+        Args:
+            layout: the plan on its devices.
+            capacity: usable bytes of each memory tier of one device.
+        """
+        return None

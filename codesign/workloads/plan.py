@@ -15,7 +15,7 @@ from ..fields import as_leaf, quantity, switch
 from ..smooth import at_least, at_most
 
 RECOMPUTE = ("none", "selective", "full")
-AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp")
+AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "world")
 
 
 def recompute_level(value: Any) -> Any:
@@ -35,12 +35,16 @@ class Plan(eqx.Module):
     dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
     (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
     replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the communication.
+    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
+    whole tables.
     """
 
     tp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="tensor parallel")
     pp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pipeline stages")
     cp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="context parallel (ring attention)")
     ep: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="expert parallel")
+    row_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by rows")
+    column_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by columns")
     virtual_stages: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="model chunks per stage (interleaving)")
     micro_batch: Float[Array, "*b"] = quantity(low=0.0, default=1.0, doc="sequences")
     recompute: Float[Array, "*b"] = eqx.field(
@@ -119,6 +123,12 @@ class Layout(eqx.Module):
             return Group(self.dp * plan.cp / plan.ep, plan.tp * plan.ep)
         if axis == "data":
             return Group(self.dp * plan.cp, plan.tp)
+        if axis == "rows":
+            return Group(plan.row_shards, jnp.ones_like(plan.row_shards))
+        if axis == "tables":
+            return Group(plan.tp / plan.row_shards, plan.row_shards)
+        if axis == "world":
+            return Group(self.devices, jnp.ones_like(self.devices))
         if axis == "pp":
             return Group(plan.pp, plan.tp * plan.cp * self.dp)
         raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join(AXES)}")

@@ -25,6 +25,9 @@ from codesign.run.optimize import check_study
 SMALL = "calibration=h100_sxm_roofline"
 FIXED = {"model=hub"}  # needs a file of its own: tests/test_hub.py
 PARTS = ("accelerator", "fabric", "collective", "memory", "host", "facility", "scale_out", "model")
+COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
+COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
+"""Start of a choice -> the other part that its family needs."""
 STUDY = ("space", "objective", "search", "experiment")
 
 
@@ -42,6 +45,7 @@ def native_calibrations() -> set[str]:
 def built(choice: str):
     """The default scenario with one other part, in a number format that its accelerator has."""
     overrides = [choice] if choice.startswith(("accelerator", "calibration", "experiment")) else [SMALL, choice]
+    overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
     peaks = plain(compose(overrides))["cluster"]["accelerator"]["peak_flops_per_s"]
     if choice.startswith("accelerator") and "bf16" not in peaks:
         overrides += ["workload.precision.compute=fp16", "workload.precision.attention=fp16"]
@@ -100,6 +104,7 @@ def test_every_study_can_start(choice):
     overrides = [choice]
     if choice.startswith("space=serving"):
         overrides += ["workload=serving"]
+    overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
     if choice == "space=fixed":
         overrides += ["objective.limits={}"]
     check_study(study_from_config(*overrides))
