@@ -1,0 +1,139 @@
+"""Buffers and waves of SCIN's in-switch accelerator: Little's law, closed form and packets."""
+
+import functools
+from dataclasses import replace as with_changes
+
+import jax.numpy as jnp
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.optimize import brentq
+
+from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
+from codesign.config import scenario_from_config
+from codesign.fabrics import Group
+from codesign.fields import replace
+from codesign.reproduce import Claim
+from codesign.validation.in_switch import Accelerator, simulate
+
+NAME = "scin_waves"
+BUFFER = 65536.0
+WAVES = (1, 2, 4, 8, 16)
+TABLES = (16384.0, 32768.0, 65536.0, 131072.0, 262144.0)
+SIZES = [2.0**power for power in range(12, 26)]
+
+
+@functools.cache
+def level(collective: str = "scin") -> NetworkLevel:
+    """A configured scale-up network."""
+    return scenario_from_config("fabric=scin", f"collective={collective}").cluster.network["scale_up"]
+
+
+def switch() -> InNetworkAllReduce:
+    """The configured accelerator."""
+    algorithm = level().collectives.all_reduce
+    assert isinstance(algorithm, InNetworkAllReduce)
+    return algorithm
+
+
+def seconds(nbytes: float, buffer_bytes: float, waves: float) -> float:
+    """Closed form with another table."""
+    group = Group(8.0)
+    changed = replace(switch(), {"buffer_bytes": buffer_bytes, "wave_bytes": buffer_bytes / waves})
+    return float(changed.cost(jnp.asarray(nbytes), group, level().fabric.link(group)).time_s)
+
+
+def payload_rate() -> float:
+    """Of all switches together."""
+    return 1 / float(switch().seconds_per_byte(level().fabric.link(Group(8.0))))
+
+
+def share(buffer_bytes: float, waves: float) -> float:
+    """Of the payload rate, for an unending message."""
+    return 1e12 / (seconds(2e12, buffer_bytes, waves) - seconds(1e12, buffer_bytes, waves)) / payload_rate()
+
+
+@functools.cache
+def share_in_packets(buffer_bytes: float, waves: int) -> float:
+    """The same between 1 and 3 MiB of the packet-level simulation."""
+    design = with_changes(Accelerator(), members=2, table_bytes=buffer_bytes, waves=waves)
+    short, long = (simulate(size * 2.0**20, design).seconds for size in (1, 3))
+    return 2.0**21 / (long - short) / payload_rate()
+
+
+def least_buffer() -> float:
+    """Bytes per switch and member at which very many waves just fill the link."""
+    return float(brentq(lambda size: share(size, 1e6) - 0.999999, 1e4, 1e6))  # pyright: ignore[reportArgumentType]
+
+
+def least_buffer_in_packets() -> float:
+    """The least number of configured waves that fills the link in the simulation, in bytes."""
+    wave = float(switch().wave_bytes)
+    return next(count * wave for count in range(8, 33) if share_in_packets(count * wave, count) > 0.99)
+
+
+def claims() -> list[Claim]:
+    """Sections 3.4, 4.3, 4.4."""
+    inq = level("scin_inq").collectives.all_reduce
+    assert isinstance(inq, Quantised)
+    assert isinstance(inq.inner, InNetworkAllReduce)
+    scale = inq.inner.wave_bytes - switch().wave_bytes
+    link = level().fabric.link(Group(8.0))
+    law = payload_rate() / switch().switches * (link.alpha_s + switch().response_s)
+    fitted = "fitted 1 on 1"
+    result = [
+        Claim(NAME, "S025 least buffer: B (2L + L_acc), bytes", float(law), least_buffer(), 0.01, "derived"),
+        Claim(
+            NAME,
+            "S025 least buffer: packets, bytes in waves of 4 KB",
+            float(law),
+            least_buffer_in_packets(),
+            None,
+            "derived",
+        ),
+        Claim(NAME, "S077 one wave: share of full rate, about 2/3", 2 / 3, share(BUFFER, 1), None, fitted),
+        Claim(NAME, "S077 one wave: packets, about 2/3", 2 / 3, share_in_packets(BUFFER, 1), None, fitted),
+        Claim(NAME, "S078 16 waves: share of full rate", 1.0, share(BUFFER, 16), 0.02, fitted),
+        Claim(NAME, "S078 16 waves: packets", 1.0, share_in_packets(BUFFER, 16), 0.02, fitted),
+    ]
+    differences = [abs(share(BUFFER, waves) / share_in_packets(BUFFER, waves) - 1) for waves in WAVES]
+    text = "shares: closed form against packets, 1 to 16 waves, largest difference"
+    result.append(Claim(NAME, text, None, None, 0.04, "derived", error=max(differences)))
+    configured = [
+        ("S068 table with scale factors, KB", 66, inq.inner.buffer_bytes / 1024),
+        ("S074 waves per table", 16, switch().buffer_bytes / switch().wave_bytes),
+        ("S075 data of a wave, bytes", 4096, switch().wave_bytes),
+        ("S030 S076 scale factors of a wave, bytes", 128, scale),
+        ("S030 scale factors that 4 KB need, bytes", 128, 4096 / inq.block_elements * inq.scale_bytes),
+    ]
+    return result + [Claim(NAME, f"{t}: configured", float(p), float(m), 1e-3, "published") for t, p, m in configured]
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Shares by closed form and packets."""
+    columns = ("buffer bytes", "waves", "closed form", "packets")
+    rows = [
+        dict(zip(columns, (int(size), waves, share(size, waves), share_in_packets(size, waves)), strict=True))
+        for size, waves in [(BUFFER, w) for w in WAVES] + [(size, 1) for size in TABLES if size != BUFFER]
+    ]  # fmt: skip
+    return {"Share of the payload rate": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """Bandwidth over message size, without waves by table and with 64 KB by number of waves."""
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    without, regulated = figure.subplots(1, 2, sharey=True)
+    colours = ("#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00")
+    for colour, size in zip(colours, TABLES, strict=True):
+        label = f"{size / 1024:.0f} KB, one wave"
+        without.plot(SIZES, [n / seconds(n, size, 1) / 1e9 for n in SIZES], color=colour, label=label)
+    for colour, waves in zip(colours, WAVES, strict=True):
+        label = f"64 KB, {waves} wave" + ("s" if waves > 1 else "")
+        regulated.plot(SIZES, [n / seconds(n, BUFFER, waves) / 1e9 for n in SIZES], color=colour, label=label)
+    for axes in (without, regulated):
+        axes.axhline(payload_rate() / 1e9, color="0.7", linewidth=1, linestyle=":")
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("message (bytes)")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    without.set_ylabel("message size / time (GB/s)")
+    return {"Buffers and waves": figure}
