@@ -1,0 +1,213 @@
+"""Embedding pooling on 10 TB of tables: 128 H100 against a photonic appliance, over the document's 42 configurations.
+
+The tables are cut by rows over 128 devices; the appliance is one processor with all tables in its memory. First with a
+roofline and two collective launch times fitted to the two printed averages, then with nothing fitted: the package's own
+kernels and collectives of an H100 cluster.
+"""
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from codesign.collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send, Tuned
+from codesign.compiling import quick_jit
+from codesign.config import scenario_from_config
+from codesign.fabrics import FatTree, SwitchDomain
+from codesign.fields import replace
+from codesign.hardware import Roofline
+from codesign.metrics import evaluate
+from codesign.reproduce import Claim
+from codesign.scenario import Scenario
+
+NAME = "pfa_dlrm"
+PAPER = {"nvlink": 22.8, "pcie": 28.3}  # section 7, averages of figure 14
+TABLES, BATCHES, POOLING = (1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32, 64)  # section 7
+TOTAL_BYTES, DIMENSION, DEVICES = 10e12, 32.0, 128.0  # section 7
+APPLIANCE_BYTES_PER_S = 26.8e12  # section 6.1; sixteen ports of 7.2 Tb/s carry 14.4e12
+PORT_BYTES_PER_S = 0.9e12
+LINKS = {"nvlink": 360e9, "pcie": 51e9}  # assumed: 80 % of 450 and of 63 GB/s
+INFINIBAND = 40e9  # assumed: 80 % of 50 GB/s
+UTILISATION = 0.5  # assumed: of memory, rows of 128 bytes at random
+START_S = 3e-6  # assumed: of a look-up kernel
+FIT_BAR = 0.05
+
+POINTS = list(itertools.product(TABLES, BATCHES, POOLING))
+COLUMNS = {
+    "workload.model.tables.count": [float(t) for t, _, _ in POINTS],
+    "workload.model.tables.rows": [TOTAL_BYTES / (t * DIMENSION * 4) for t, _, _ in POINTS],
+    "workload.model.tables.pooling": [float(p) for _, _, p in POINTS],
+    "plan.micro_batch": [float(b) for _, b, _ in POINTS],
+}
+
+
+@functools.cache
+def timer() -> Any:
+    """Scenario -> seconds of a batch, for all 42 configurations in one call; one compilation for each structure."""
+
+    def one(scenario: Scenario, values: dict[str, Any]) -> Any:
+        return evaluate(replace(scenario, values)).time_s
+
+    return quick_jit(jax.vmap(one, in_axes=(None, 0)))
+
+
+def seconds(scenario: Scenario) -> np.ndarray:
+    """Time of each of `POINTS`."""
+    return np.asarray(timer()(scenario, {path: jnp.asarray(column) for path, column in COLUMNS.items()}))
+
+
+@functools.cache
+def cluster(*overrides: str) -> Scenario:
+    """128 H100 that hold the tables by rows, as the package prices them."""
+    return scenario_from_config(
+        "accelerator=h100_sxm", "model=embedding_10tb", "workload=recommendation", "plan=embedding_node",
+        "workload.precision.activations=fp32", f"cluster.device_count={DEVICES:g}", f"plan.tp={DEVICES:g}",
+        f"plan.row_shards={DEVICES:g}", *overrides,
+    )  # fmt: skip
+
+
+def appliance(scenario: Scenario, bandwidth: float = APPLIANCE_BYTES_PER_S) -> Scenario:
+    """One processor in front of memory that holds everything."""
+    memory = {"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": 32e12}
+    values = {f"cluster.accelerator.hbm.{name}": value for name, value in memory.items()}
+    return replace(scenario, values | {"cluster.device_count": 1.0, "plan.tp": 1.0, "plan.row_shards": 1.0})
+
+
+def plain(link: str, launch_s: float) -> Scenario:
+    """The cluster with a roofline, two bandwidths and one launch time for each of its two collectives."""
+
+    def level(fabric: Any, summing: float) -> NetworkLevel:
+        exchange = Tuned(PairwiseAllToAll(), launch_s=launch_s)
+        scatter = Tuned(RingAllGather(), launch_s=summing)
+        return NetworkLevel(fabric, Collectives(RingAllReduce(), RingAllGather(), scatter, exchange, Send()))
+
+    whole = cluster()
+    network = {  # an exchange starts on both levels at once, a reduction on the inner one and goes on outside
+        "scale_up": level(SwitchDomain(8.0, LINKS[link], 0.0), launch_s),
+        "scale_out": level(FatTree(INFINIBAND, 0.0), 0.0),
+    }
+    kernels = {"elementwise": {"any": Roofline(t0_s=START_S, memory_ratio=UTILISATION)}}
+    accelerator = dataclasses.replace(whole.cluster.accelerator, kernels=kernels)
+    machine = dataclasses.replace(whole.cluster, accelerator=accelerator, network=network)
+    return dataclasses.replace(whole, cluster=machine)
+
+
+@functools.cache
+def fitted_launch_s(link: str) -> float:
+    """The launch time with which the average speed-up is the printed one: the average is affine in it."""
+    one = seconds(appliance(plain(link, 0.0)))
+    at_zero, at_one = (float(np.mean(seconds(plain(link, launch)) / one)) for launch in (0.0, 1e-6))
+    return 1e-6 * (PAPER[link] - at_zero) / (at_one - at_zero)
+
+
+@functools.cache
+def grid() -> pd.DataFrame:
+    """One row a configuration: times in seconds and speed-ups, fitted and untuned."""
+    frame = pd.DataFrame(POINTS, columns=["tables", "batch", "pooling"])
+    for link, fabric in (("nvlink", "nvlink4"), ("pcie", "pcie_gen5")):
+        fit, own = plain(link, round(fitted_launch_s(link), 7)), cluster(f"fabric={fabric}")
+        for kind, scenario in (("fitted", fit), ("untuned", own)):
+            frame[f"{link}_{kind}_s"] = seconds(scenario)
+            frame[f"appliance_{kind}_s"] = seconds(appliance(scenario))
+            frame[f"{link}_{kind}"] = frame[f"{link}_{kind}_s"] / frame[f"appliance_{kind}_s"]
+    return frame
+
+
+def mean_with(link: str, bandwidth: float) -> float:
+    """Average speed-up, fitted constants, of an appliance whose memory is read at another rate."""
+    scenario = plain(link, round(fitted_launch_s(link), 7))
+    return float(np.mean(seconds(scenario) / seconds(appliance(scenario, bandwidth))))
+
+
+def fewest_devices() -> float:
+    """Smallest power of two of 80 GB devices that hold the tables."""
+    count = 1.0
+    while TOTAL_BYTES / count > 80e9:
+        count *= 2
+    return count
+
+
+def table_bytes() -> float:
+    """What `model=embedding_10tb` and the row-wise cut put on all devices together."""
+    scenario = cluster()
+    return float(scenario.workload.footprint(scenario.layout)["tables"][0] * DEVICES)
+
+
+def ordering(text: str, smaller: float, larger: float) -> Claim:
+    """A claim that one number exceeds another; its error is by how much it does not."""
+    short = max(0.0, 1 - larger / smaller)
+    return Claim(NAME, text, smaller, larger, 0.0, "derived", short)
+
+
+def claims() -> list[Claim]:
+    """Section 7, the document's abstract, and what the averages rest on."""
+    frame = grid()
+    mean = {name: float(frame[name].mean()) for name in frame if name.split("_")[-1] in ("fitted", "untuned")}
+    launches = {link: fitted_launch_s(link) * 1e6 for link in PAPER}
+    rows = [
+        Claim(NAME, "PFA-063: size of the tables [TB]", 10.0, table_bytes() / 1e12, 1e-3, "published"),
+        Claim(NAME, "PFA-064: 80 GB devices for the tables", DEVICES, fewest_devices(), 0.0, "published"),
+        Claim(
+            NAME,
+            "PFA-065: embedding dimension",
+            DIMENSION,
+            float(cluster().workload.model.tables.dimension),
+            0.0,
+            "published",
+        ),
+    ]
+    for claim, link in (("PFA-010, PFA-066", "nvlink"), ("PFA-067", "pcie")):
+        standing = f"fitted 1 on 1 (launch {launches[link]:.1f} us)"
+        text = f"{claim}: speed-up over {link}, average of 42"
+        rows.append(Claim(NAME, text, PAPER[link], mean[f"{link}_fitted"], FIT_BAR, standing))
+    for claim, link in (("PFA-066", "nvlink"), ("PFA-067", "pcie")):
+        text = f"{claim}: the same, nothing fitted ({link})"
+        rows.append(Claim(NAME, text, PAPER[link], mean[f"{link}_untuned"], None, "derived"))
+    rows += [
+        ordering("untuned: NVLink above 10", 10.0, mean["nvlink_untuned"]),
+        ordering("untuned: PCIe above NVLink", mean["nvlink_untuned"], mean["pcie_untuned"]),
+    ]
+    same = plain("pcie", round(fitted_launch_s("nvlink"), 7))
+    ratio = float(np.mean(seconds(same) / seconds(appliance(same)))) / mean["nvlink_fitted"]
+    text = "PCIe over NVLink by bandwidth alone (one launch time for both)"
+    rows.append(Claim(NAME, text, PAPER["pcie"] / PAPER["nvlink"], ratio, None, "derived"))
+    for ports in (16, 1):
+        text = f"speed-up over NVLink, memory read through {ports} port{'s' * (ports > 1)}"
+        speed = mean_with("nvlink", ports * PORT_BYTES_PER_S)
+        rows.append(Claim(NAME, text, None, speed, None, "derived: the port rate of section 3.3"))
+    return rows
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Every configuration."""
+    frame = grid()
+    return {"Every configuration": frame[[n for n in frame if not n.endswith("_s")]].round(3)}
+
+
+def figures() -> dict[str, Any]:
+    """Speed-up against the number of tables: one panel a batch, fitted as lines, untuned as marks."""
+    from matplotlib.figure import Figure
+
+    frame, figure = grid(), Figure(figsize=(10.0, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(BATCHES), sharey=True)
+    for axes, batch in zip(panels, BATCHES, strict=True):
+        for (link, colour), (pooling, style) in itertools.product(
+            (("nvlink", "#0072b2"), ("pcie", "#d55e00")), ((32, "-"), (64, "--"))
+        ):
+            part = frame[(frame["batch"] == batch) & (frame["pooling"] == pooling)]
+            label = f"{'NVLink' if link == 'nvlink' else 'PCIe'}, pooling {pooling}"
+            axes.plot(part["tables"], part[f"{link}_fitted"], style, color=colour, label=label)
+            mark = "o" if pooling == 32 else "s"
+            axes.plot(part["tables"], part[f"{link}_untuned"], mark, color=colour, markersize=4, markerfacecolor="none")
+        axes.set(title=f"batch {batch:,}", xlabel="tables", xscale="log")
+        axes.set_xticks(TABLES, [str(t) for t in TABLES])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("speed-up (lines fitted, marks untuned)")
+    panels[-1].legend(fontsize=8)
+    return {"Speed-up over 128 H100": figure}
