@@ -14,6 +14,7 @@ from .errors import ConfigError, suggestion
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
+from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
 
 
@@ -35,13 +36,24 @@ class Host(eqx.Module):
 
 
 class Facility(eqx.Module):
-    """What surrounds the cluster: overhead power, electricity, write-off."""
+    """What surrounds the cluster: overhead power, electricity, write-off, and the tenants who share it.
+
+    Without `tenancy` the cluster is in use for `busy_ratio` of its life; with it, for that share of what its tenants
+    leave in use.
+    """
 
     pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
     usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6)
     amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0)
     busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
     usd_per_w: Float[Array, "*b"] = quantity(default=0.0, doc="building and cooling per provisioned watt")
+    tenancy: SharedRack | None = None
+    def in_use_ratio(self) -> Array:
+        """Share of its life in which the cluster earns its price."""
+        return self.busy_ratio if self.tenancy is None else self.busy_ratio * self.tenancy.utilisation()
+    def service(self) -> dict[str, Array]:
+        """What tenants see: share of the accelerators asked for that they get."""
+        return {} if self.tenancy is None else {"acceptance": self.tenancy.acceptance()}
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
@@ -76,7 +88,14 @@ class Cluster(eqx.Module):
         names = (pinned,) if pinned else self.levels
         return hierarchical(operation, nbytes, stages([self.network[name] for name in names], group))
 
-    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+    def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
+        """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
+        levels = [self.network[name] for name in self.levels]
+        if self.placement or not shares_links(levels):
+            return {}
+        return beside(ops, levels, layout, repeats)
+
+    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
         Operations that only differ in their numbers are priced as one batch where their formula is long: compile time

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "codesign"
 FOUNDATION = {"fields", "units", "errors", "smooth", "cost", "compiling"}  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
-    {"hardware"},
+    {"hardware", "slices"},
     {"topology"},
     {"fabrics"},
     {"collectives", "workloads"},

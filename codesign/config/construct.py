@@ -19,7 +19,9 @@ from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
 from ..units import KIB
 
-MENUS = ("hardware", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search")
+MENUS = (
+    "hardware", "slices", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search"
+)  # fmt: skip
 FACTORIES = {"codesign.workloads.from_config_json", "codesign.fabrics.topology_from_file"}
 """Functions that may be named beside the classes of the menus."""
 

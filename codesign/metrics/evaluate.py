@@ -79,7 +79,7 @@ def evaluate(scenario: Scenario) -> Metrics:
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
-    usd = capex * timeline.time_s / (facility.amortisation_s * facility.busy_ratio) + energy * facility.usd_per_j
+    usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
     memory = memory_by_class(scenario)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
@@ -97,7 +97,7 @@ def evaluate(scenario: Scenario) -> Metrics:
         provisioned_power_w=provisioned,
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
-        extra=timeline.extra,
+        extra=timeline.extra | facility.service(),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,

@@ -1,0 +1,14 @@
+"""Slices of a shared rack for tenants: who is refused, how much stays in use, what is lost to fragmentation."""
+
+from .allocators import AbstractAllocator as AbstractAllocator
+from .allocators import CircuitRack as CircuitRack
+from .allocators import FixedServers as FixedServers
+from .allocators import Handle as Handle
+from .allocators import SubCubes as SubCubes
+from .allocators import TorusCuboids as TorusCuboids
+from .blocking import SharedRack as SharedRack
+from .blocking import blocking as blocking
+from .demand import MIXES as MIXES
+from .demand import Mix as Mix
+from .scheduler import Outcome as Outcome
+from .scheduler import simulate as simulate
