@@ -48,9 +48,11 @@ class Facility(eqx.Module):
     busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
     usd_per_w: Float[Array, "*b"] = quantity(default=0.0, doc="building and cooling per provisioned watt")
     tenancy: SharedRack | None = None
+
     def in_use_ratio(self) -> Array:
         """Share of its life in which the cluster earns its price."""
         return self.busy_ratio if self.tenancy is None else self.busy_ratio * self.tenancy.utilisation()
+
     def service(self) -> dict[str, Array]:
         """What tenants see: share of the accelerators asked for that they get."""
         return {} if self.tenancy is None else {"acceptance": self.tenancy.acceptance()}
@@ -88,14 +90,7 @@ class Cluster(eqx.Module):
         names = (pinned,) if pinned else self.levels
         return hierarchical(operation, nbytes, stages([self.network[name] for name in names], group))
 
-    def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
-        """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
-        levels = [self.network[name] for name in self.levels]
-        if self.placement or not shares_links(levels):
-            return {}
-        return beside(ops, levels, layout, repeats)
-
-    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
+    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
         Operations that only differ in their numbers are priced as one batch where their formula is long: compile time
