@@ -4,6 +4,7 @@ from .base import AbstractSearch as AbstractSearch
 from .base import Problem as Problem
 from .base import Progress as Progress
 from .base import Trace as Trace
+from .certified import Certified as Certified
 from .gradient import Descent as Descent
 from .gradient import GridThenGradient as GridThenGradient
 from .gradient import Optimiser as Optimiser

@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands: of `total` units in `stage`, `done` are finished; `best` is the goal's value so far."""
+    """Where a search stands: of `total` units in `stage`, `done` are finished.
+
+    `best` is the goal's value so far and `gap` how far, relatively, it may be from the optimum (where that is known).
+    """
 
     stage: str
     done: int
     total: int
     best: float
+    gap: float = float("nan")
 
 
 Report = Callable[[Progress], None]
@@ -42,7 +47,8 @@ class Trace:
     """The designs a search kept, to be priced again exactly, and what it took.
 
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
-    the report; `claim` says in words how much the result proves.
+    the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
+    hold; empty where a search proves nothing).
     """
 
     points: dict[str, np.ndarray]
@@ -50,6 +56,7 @@ class Trace:
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     claim: str = ""
+    certificate: dict[str, Any] = field(default_factory=dict)
 
 
 class AbstractSearch(abc.ABC):

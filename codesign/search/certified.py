@@ -1,0 +1,183 @@
+"""`search=certified`: the best design with a proof of how far it may be from the optimum, and what holds it there."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..objective import Objective
+from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .closing import Closing, Effort, Outcome
+from .convexity import Verdict, check
+from .ledger import Programme
+from .oracle import Oracle, designs_of, rows_of
+from .sensitivity import Resource, polish, resources
+
+
+@dataclass(frozen=True)
+class Certified(AbstractSearch):
+    """Best design over all legal plans and the whole box of hardware, with a proven gap.
+
+    For a fixed plan the model is a geometric programme; `closing` bounds and closes plans until the best one is
+    proven to `gap`. The word "certified" is used only where `convexity` found nothing against it on this very model
+    and space; the proof is of the model, in float64.
+
+    Args:
+        gap: relative distance from the optimum at which the search stops.
+        seconds: its time limit; what is open by then is the gap of the result.
+        block: points in one call of the model.
+        batch: plans closed side by side.
+        keep: next-best designs (each with another plan) that are kept for the frame.
+        pairs: pairs of points of the test of convexity.
+        explain: also say what binds, what more of it would bring, and, where nothing is feasible, why.
+    """
+
+    gap: float = 1e-3
+    seconds: float = 600.0
+    block: int = 512
+    batch: int = 512
+    keep: int = 16
+    pairs: int = 1024
+    explain: bool = True
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        for name in ("gap", "seconds", "block", "batch", "keep", "pairs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
+    @property
+    def effort(self) -> Effort:
+        """How hard the loop tries."""
+        return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Test convexity, search, prove, explain.
+
+        Raises:
+            ConfigError: nothing varies.
+        """
+        if not problem.space.plan and not problem.space.hardware:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        oracle = Oracle(problem, rows_of(problem), self.block)
+        verdict = check(oracle, seed, self.pairs)
+        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, problem.objective)).run()
+        return self.traced(problem, oracle, verdict, outcome, seed)
+
+    def traced(self, problem: Problem, oracle: Oracle, verdict: Verdict, outcome: Outcome, seed: int) -> Trace:
+        """The trace of an outcome: the best design first, then the next-best with other plans."""
+        ledger, counts, seconds = outcome.ledger, outcome.counts, {"certified": outcome.seconds}
+        if ledger.plan < 0:
+            plan, u = self._least_violating(oracle)
+            certificate = _certificate(problem.objective, verdict, outcome)
+            certificate["infeasible"] = self._why_infeasible(oracle, outcome, seed) if self.explain else []
+            claim = _claim_infeasible(verdict, outcome)
+            return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
+        explained = {}
+        if self.explain and oracle.variables:
+            polish(ledger, ledger.plan, 1e-7)
+            explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7))
+        certificate = _certificate(problem.objective, verdict, outcome) | explained
+        best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
+        points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
+        return Trace(points, ["certified"] * len(best), counts, seconds, _claim(verdict, outcome), certificate)
+
+    def _least_violating(self, oracle: Oracle) -> tuple[np.ndarray, np.ndarray]:
+        """Of a sample of plans in the middle of the box, the one that breaks its limits least."""
+        plan = np.unique(np.linspace(0, oracle.count - 1, min(oracle.count, 4096)).astype(int))
+        found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
+        at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
+        return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
+
+    def _why_infeasible(self, oracle: Oracle, outcome: Outcome, seed: int) -> list[dict[str, Any]]:
+        """For each constraint, the factor by which it alone must give so that some design keeps all others."""
+        proof = []
+        for name in outcome.ledger.programme.rows[1:]:
+            others = tuple(other for other in outcome.ledger.programme.rows[1:] if other != name)
+            least = Closing(Programme(oracle, name, others), self.effort, seed).run()
+            alone = math.isfinite(least.upper)
+            proof.append(
+                {
+                    "constraint": name,
+                    "alone": alone,
+                    "factor": math.exp(least.upper) if alone else None,
+                    "factor_at_least": math.exp(least.lower) if math.isfinite(least.lower) else None,
+                }
+            )
+        return proof
+
+
+def _sign(objective: Objective) -> float:
+    return 1.0 if objective.minimise else -1.0
+
+
+def _translated(report: Report, objective: Objective) -> Report:
+    """Progress in values of the goal instead of logs."""
+
+    def told(progress: Progress) -> None:
+        best, gap = math.exp(_sign(objective) * progress.best), math.expm1(progress.gap)
+        report(Progress(progress.stage, progress.done, progress.total, best, gap))
+
+    return told
+
+
+def _certificate(objective: Objective, verdict: Verdict, outcome: Outcome) -> dict[str, Any]:
+    """Bounds, gap and history, in values of the goal."""
+    sign = _sign(objective)
+
+    def value(log: float) -> float | None:
+        return math.exp(sign * log) if math.isfinite(log) else None
+
+    return {
+        "certified": verdict.convex and not outcome.stopped,
+        "convex": verdict.convex,
+        "reason": verdict.reason or outcome.stopped,
+        "goal": objective.goal,
+        "sense": "minimise" if objective.minimise else "maximise",
+        "best": value(outcome.upper),
+        "bound": value(outcome.lower) if verdict.convex else None,
+        "gap": math.expm1(outcome.gap) if verdict.convex and math.isfinite(outcome.gap) else None,
+        "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
+        "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.ledger.history],
+    }
+
+
+def _explained(oracle: Oracle, plan: int, u: np.ndarray, found: list[Resource]) -> dict[str, Any]:
+    """What binds and what more of it would bring."""
+    edges = [
+        {"variable": name, "at": "low" if u[i] < 1e-3 else "high"}
+        for i, name in enumerate(oracle.variables)
+        if u[i] < 1e-3 or u[i] > 1 - 1e-3
+    ]
+    rows = [
+        {
+            "constraint": r.name, "used": r.used, "elasticity_fewer": r.fewer, "elasticity_more": r.more,
+            "valid_down": _move(r.valid[0]), "valid_up": _move(r.valid[1]),
+            "tenth_more": math.expm1(r.gained), "changes_plan": r.plan != plan,
+        }
+        for r in found
+    ]  # fmt: skip
+    return {"constraints": rows, "at_bounds": edges}
+
+
+def _move(log: float) -> float | None:
+    """A relative change; None where there is no limit."""
+    return math.expm1(log) if math.isfinite(log) else None
+
+
+def _claim(verdict: Verdict, outcome: Outcome) -> str:
+    """In words, how much the result proves."""
+    if not verdict.convex:
+        return f"best found, no proof: {verdict.reason}"
+    proven = f"within {math.expm1(outcome.gap):.2g} of the optimum over {outcome.counts['plans']:,} plans"
+    if outcome.stopped:
+        return f"best found, {outcome.stopped}: proven {proven}"
+    return f"certified: proven {proven} and the whole box of hardware"
+
+
+def _claim_infeasible(verdict: Verdict, outcome: Outcome) -> str:
+    if verdict.convex and not outcome.stopped:
+        return f"certified: no design of {outcome.counts['plans']:,} plans keeps all constraints, whatever the hardware"
+    return f"no feasible design found, no proof: {verdict.reason or outcome.stopped}"

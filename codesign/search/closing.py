@@ -1,0 +1,192 @@
+"""Proof by plans: bound every plan from below, drop those that cannot win, close the gap of the rest.
+
+    incumbent   a sample of plans, the best of them solved; then the neighbours of the best
+    bound       every plan by one tangent at a shared point, what is left by one more where the nearest solved plan
+                has its optimum
+    close       plans with the least bounds first: solve the programmes of their tangents (`interior`), evaluate the
+                model where those say, add the tangents; until no plan's bound lies below the incumbent less the gap
+
+The upper bound is always an evaluation of the hard model that keeps every constraint; the lower bound is the least of
+all plans' bounds. Both hold at any moment, so the search may be stopped at any moment.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Progress, Report, silent
+from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a search tries.
+
+    Args:
+        gap: log-gap at which it stops: 1e-3 proves the optimum to 0.1 %.
+        seconds: limit of its time; what is left open by then is the gap of the result.
+        batch: plans closed side by side.
+        sample: plans of which the first incumbent is the best.
+        chunk: plans bounded in one go.
+        references: plans solved to start others from.
+    """
+
+    gap: float = 1e-3
+    seconds: float = 600.0
+    batch: int = 512
+    sample: int = 4096
+    chunk: int = 16384
+    references: int = 96
+
+
+@dataclass
+class Outcome:
+    """What is known when a search ends, or later: the ledger may have been worked on since."""
+
+    ledger: Ledger
+    counts: dict[str, int]
+    seconds: float
+    stopped: str = ""
+
+    @property
+    def upper(self) -> float:
+        """Log of the best design's goal; inf where no design was found."""
+        return self.ledger.upper
+
+    @property
+    def lower(self) -> float:
+        """Log of a lower bound on the goal of every design; inf where none can be feasible."""
+        return self.ledger.bound
+
+    @property
+    def gap(self) -> float:
+        """How far the best design may be from the optimum, in the log of the goal."""
+        return self.upper - self.lower
+
+
+class Closing:
+    """One run over the plans of a programme."""
+
+    def __init__(self, programme: Programme, effort: Effort, seed: int, report: Report = silent):
+        self.effort, self.report = effort, report
+        self.rng = np.random.default_rng(seed)
+        self.ledger = Ledger(programme, effort.gap)
+        self.base = np.full(self.ledger.width, 0.5)
+        self.guess = np.full(self.ledger.count, np.inf)  # of a plan's optimum: its Lagrangian at a reference
+
+    def _note(self, stage: str, done: int, total: int) -> None:
+        ledger = self.ledger
+        ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))
+        self.report(Progress(stage, done, total, ledger.upper, ledger.upper - ledger.bound))
+
+    def _late(self) -> bool:
+        return self.ledger.elapsed > self.effort.seconds
+
+    def _at(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        points = np.broadcast_to(u, (len(plan), self.ledger.width))
+        return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
+
+    def _refined(self, plan: np.ndarray, rounds: int) -> None:
+        for _ in range(rounds):
+            if len(plan) == 0 or self._late():
+                return
+            for first in range(0, len(plan), self.effort.batch):
+                self.ledger.refine(plan[first : first + self.effort.batch])
+            plan = plan[self.ledger.lower[plan] < self.ledger.cut]
+
+    def incumbent(self) -> None:
+        """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
+        ledger, effort = self.ledger, self.effort
+        sample = np.arange(ledger.count)
+        if ledger.count > effort.sample:
+            sample = np.sort(self.rng.choice(ledger.count, effort.sample, replace=False))
+        exact, affine = self._at(sample, self.base)
+        soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
+        order = np.argsort(soft, kind="stable")
+        half = effort.references // 2
+        spread = self.rng.permutation(order[half : max(len(order) // 2, half)])[:half]
+        first = np.concatenate([order[:half], spread])
+        ledger.keep(sample[first], exact[first], affine[first])
+        self._refined(sample[first], 5)
+        self._note("incumbent", ledger.solved, ledger.solved)
+        self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
+        self.references = References(ledger, sample[first], self.base)
+        self._look(sample)
+        for _ in range(4):
+            before = ledger.plan
+            if ledger.plan < 0 or ledger.count <= effort.sample:
+                break
+            self._look(ledger.programme.oracle.near(ledger.plan, 2))
+            self._note("incumbent", ledger.solved, ledger.solved)
+            if ledger.plan == before:
+                break
+
+    def _look(self, plan: np.ndarray, best: int = 48) -> None:
+        """Bound these plans, and solve those that promise most."""
+        self._bound(plan[[p not in self.ledger.weights for p in plan.tolist()]])
+        self._promising(plan, best)
+
+    def _promising(self, plan: np.ndarray, best: int) -> None:
+        new = plan[[p in self.ledger.own and p not in self.ledger.weights for p in plan.tolist()]]
+        new = new[self.ledger.lower[new] < self.ledger.cut]
+        self._refined(new[np.argsort(self.guess[new], kind="stable")[:best]], 4)
+
+    def _bound(self, plan: np.ndarray) -> None:
+        """One tangent at the base, and for what is left one where the nearest reference has its optimum."""
+        ledger, references = self.ledger, self.references
+        if len(plan) == 0:
+            return
+        exact, affine = self._at(plan, self.base)
+        nearest = references.nearest(affine)
+        ledger.bound_by(plan, affine, references.multipliers[nearest])
+        left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
+        if len(left) == 0:
+            return
+        plan, chosen = plan[left], nearest[left]
+        there, closer = ledger.evaluate(plan, references.u[chosen], REFERENCE_SHARPNESS)
+        multipliers = references.multipliers[chosen]
+        self.guess[plan] = there[:, 0] + (multipliers[:, 1:] * there[:, 1:]).sum(axis=1)
+        ledger.bound_by(plan, closer, multipliers)
+        still = np.flatnonzero(ledger.lower[plan] < ledger.cut)
+        ledger.keep(plan[still], exact[left[still]], affine[left[still]])
+        ledger.keep(plan[still], there[still], closer[still])
+
+    def bound_all(self) -> None:
+        """Bound every plan that is not closed yet."""
+        ledger = self.ledger
+        left = ledger.open()
+        left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
+        for first in range(0, len(left), self.effort.chunk):
+            if self._late():
+                return
+            self._bound(left[first : first + self.effort.chunk])
+            self._note("bound", min(first + self.effort.chunk, len(left)), len(left))
+        self._promising(left, 2 * self.effort.references)
+        self._note("bound", len(left), len(left))
+
+    def close(self) -> None:
+        """Refine the plans with the least bounds until none is open."""
+        ledger = self.ledger
+        while not self._late():
+            left = ledger.open()
+            if len(left) == 0:
+                return
+            ledger.refine(left[: self.effort.batch])
+            self._note("close", ledger.count - len(left), ledger.count)
+
+    def run(self) -> Outcome:
+        """All stages; an interrupt ends with what is known."""
+        stopped, ledger = "", self.ledger
+        try:
+            self.incumbent()
+            self.bound_all()
+            self.close()
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        left = len(ledger.open())
+        if left and not stopped:
+            stopped = f"stopped at its time limit of {self.effort.seconds:g} s"
+        evaluated = ledger.programme.oracle.evaluated - ledger.evaluated_before
+        counts = {"plans": ledger.count, "points": evaluated, "solved": ledger.solved, "open": left}
+        ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))
+        return Outcome(ledger, counts, ledger.elapsed, stopped)

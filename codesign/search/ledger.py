@@ -1,0 +1,188 @@
+"""What a certified search knows: bounds and tangents of plans, solved plans as references, the best design."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from . import interior
+from .bounds import dual_ascent, dual_value, never_holds
+from .oracle import GOAL, AbstractOracle
+
+HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
+REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
+
+
+@dataclass
+class Programme:
+    """Minimise one row of the oracle under others: for every plan a convex programme over the cube.
+
+    Args:
+        goal: name of the row to minimise.
+        constraints: rows that must be at most `allowed` (0 where not named); all others if None.
+        allowed: row -> log of what it may exceed its bound by.
+    """
+
+    oracle: AbstractOracle
+    goal: str = GOAL
+    constraints: tuple[str, ...] | None = None
+    allowed: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Order the rows: goal first."""
+        if self.constraints is None:
+            self.constraints = tuple(n for n in self.oracle.names if n not in (GOAL, self.goal))
+        self.rows = (self.goal, *self.constraints)
+        self._index = np.array([self.oracle.names.index(name) for name in self.rows])
+        self._shift = np.array([0.0, *(self.allowed.get(name, 0.0) for name in self.constraints)])
+
+    def tangents(
+        self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(exact rows, affine rows) of this programme, goal first, constraints relative to what is allowed."""
+        found = self.oracle.tangents(plan, u, sharpness)
+        exact, affine = found.exact[:, self._index] - self._shift, found.affine[:, self._index].copy()
+        affine[..., 0] -= self._shift
+        return np.where((found.broken > 0)[:, None], np.inf, exact), affine
+
+
+class Ledger:
+    """Bounds, tangents and designs of one programme; every method leaves the bounds valid.
+
+    Values are logs of the goal. `own` holds the tangents of plans that were neither closed nor left out, `soft` the
+    least goal plus penalties that a plan has shown, `weights` its multipliers when it was last solved.
+    """
+
+    def __init__(self, programme: Programme, gap: float):
+        self.programme, self.gap = programme, gap
+        self.count, self.width = programme.oracle.count, len(programme.oracle.variables)
+        self.lower = np.full(self.count, -np.inf)
+        self.upper, self.plan, self.u = np.inf, -1, np.full(self.width, 0.5)
+        self.own: dict[int, list[np.ndarray]] = {}
+        self.soft: dict[int, float] = {}
+        self.feasible: dict[int, tuple[float, np.ndarray]] = {}
+        self.weights: dict[int, np.ndarray] = {}
+        self.solution: dict[int, np.ndarray] = {}
+        self.history: list[tuple[float, float, float]] = []
+        self.solved = 0
+        self.began = time.perf_counter()
+        self.evaluated_before = programme.oracle.evaluated
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.began
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on the goal of every design."""
+        return min(float(self.lower.min()), self.upper)
+
+    @property
+    def cut(self) -> float:
+        """Plans whose bound reaches this need no more work."""
+        return self.upper - self.gap
+
+    def open(self) -> np.ndarray:
+        """Plans that may still win, least bound first."""
+        left = np.flatnonzero(self.lower < self.cut)
+        return left[np.argsort(self.lower[left], kind="stable")]
+
+    def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Exact and affine rows; designs that keep every constraint are taken note of."""
+        exact, affine = self.programme.tangents(plan, u, sharpness)
+        holds = np.isfinite(exact).all(axis=1) & (exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS)
+        values = np.where(holds, exact[:, 0], np.inf)
+        for i in np.flatnonzero(values < self.upper + 0.1):
+            if values[i] < self.feasible.get(int(plan[i]), (np.inf,))[0]:
+                self.feasible[int(plan[i])] = (float(values[i]), u[i].copy())
+        best = int(np.argmin(values))
+        if values[best] < self.upper:
+            self.upper, self.plan, self.u = float(values[best]), int(plan[best]), u[best].copy()
+        return exact, affine
+
+    def keep(self, plan: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
+        """Remember tangents, for the programmes of their plans."""
+        excess = np.maximum(exact[:, 1:].max(axis=1, initial=0.0), 0.0)
+        soft = np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + interior.ELASTIC * excess, np.inf)
+        for i, p in enumerate(plan.tolist()):
+            self.own.setdefault(p, []).append(affine[i])
+            self.soft[p] = min(self.soft.get(p, np.inf), float(soft[i]))
+
+    def bound_by(self, plan: np.ndarray, affine: np.ndarray, multipliers: np.ndarray) -> None:
+        """Raise the bounds of plans by one tangent each, starting from given multipliers [rows] or [plans, rows]."""
+        start = np.broadcast_to(multipliers, affine.shape[:2]).copy()
+        start[:, 0] = 1.0
+        bound = np.where(never_holds(affine), np.inf, dual_value(affine, start))
+        left = bound < self.cut
+        if left.any() and affine.shape[1] > 1:
+            bound[left] = np.maximum(bound[left], dual_ascent(affine[left], start[left]))
+        self.lower[plan] = np.maximum(self.lower[plan], bound)
+
+    def refine(self, plan: np.ndarray) -> None:
+        """One round for these plans: solve their programmes, evaluate where those say, learn."""
+        affine = self.gathered(plan)
+        known = np.array([self.soft[p] for p in plan.tolist()])
+        gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
+        solved = interior.solve(affine, 0.3 * gap, tolerance=max(1e-8, 0.05 * self.gap))
+        self.lower[plan] = np.maximum(self.lower[plan], solved.lower)
+        self._rule_out(plan, affine, solved.violation)
+        for lane, p in enumerate(plan.tolist()):
+            self.weights[p], self.solution[p] = solved.weights[lane].sum(axis=0), solved.edge[lane]
+        self.solved += len(plan)
+        still = self.lower[plan] < self.cut
+        if not still.any():
+            return
+        plan = np.concatenate([plan[still]] * 2)
+        points = np.concatenate([solved.central[still], solved.edge[still]])
+        sharpness = np.clip(3.0 / np.concatenate([gap[still]] * 2), 30.0, 1e6)
+        self.keep(plan, *self.evaluate(plan, points, sharpness))
+
+    def _rule_out(self, plan: np.ndarray, affine: np.ndarray, violation: np.ndarray) -> None:
+        """Plans whose tangents cannot all hold anywhere: solve for the least violation alone (Farkas)."""
+        suspect = np.flatnonzero((violation > 1e-6) & (self.lower[plan] < self.cut))
+        if len(suspect) == 0:
+            return
+        alone = affine[suspect].copy()
+        alone[:, :, 0] = 0.0
+        solved = interior.solve(alone, np.ones(len(suspect)), tolerance=1e-7)
+        self.lower[plan[suspect[solved.lower > 1e-6]]] = np.inf
+
+    def gathered(self, plan: np.ndarray) -> np.ndarray:
+        """Tangents of each plan side by side, padded by some that say nothing."""
+        most = max(len(self.own[p]) for p in plan.tolist())
+        affine = np.zeros((len(plan), most, len(self.programme.rows), self.width + 1))
+        affine[..., 0] = interior.EMPTY
+        for lane, p in enumerate(plan.tolist()):
+            affine[lane, : len(self.own[p])] = self.own[p]
+        return affine
+
+
+class References:
+    """Solved plans, to start others from: the nearest by what the model does at one shared point.
+
+    Two plans whose rows and slopes agree at `base` trade their resources alike, so the solution and multipliers of one
+    are a good guess for the other.
+    """
+
+    def __init__(self, ledger: Ledger, plans: np.ndarray, base: np.ndarray):
+        self.base = base
+        plans = plans[[int(p) in ledger.solution for p in plans]]
+        points = np.broadcast_to(base, (len(plans), len(base)))
+        _, affine = ledger.programme.tangents(plans, points, REFERENCE_SHARPNESS)
+        self.features = self._features(affine)
+        self.u = np.array([ledger.solution[int(p)] for p in plans])
+        self.multipliers = np.array([ledger.weights[int(p)] for p in plans])
+
+    def _features(self, affine: np.ndarray) -> np.ndarray:
+        value = affine[..., 0] + affine[..., 1:] @ self.base
+        flat = [affine[:, 0, 1:], 0.3 * affine[:, 1:, 1:].reshape(len(affine), -1), np.clip(value[:, 1:], -2, 2)]
+        return np.concatenate(flat, axis=1).astype(np.float32)
+
+    def nearest(self, affine: np.ndarray) -> np.ndarray:
+        """Index of the reference of each plan, from its tangents at `base`."""
+        asked = self._features(affine)
+        squares = (self.features**2).sum(axis=1)
+        return np.argmin(squares[None] - 2 * asked @ self.features.T, axis=1)

@@ -1,0 +1,203 @@
+"""What a certified search asks of the model: its logarithms and their slopes for many plans at many points.
+
+A row is the log of one quantity: the goal, and the used share of each constraint (at most 0 where it holds). For a
+fixed plan every row is a convex function of the unit-cube coordinates u of the hardware variables (see `convexity`),
+so its tangent at any point lies below it everywhere: one evaluation with its slopes is a bound for the whole box.
+"""
+
+import abc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..compiling import quick_jit
+from ..metrics import Metrics, evaluate
+from ..scenario import Scenario
+from ..smooth import Weighted, at_least, reading
+from .base import Problem
+
+LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
+GOAL = "goal"
+Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Tangents:
+    """Exact rows at the points asked for, and affine functions of u that lie below the rows everywhere.
+
+    exact: the hard model. affine: intercept at u = 0, then slopes; of the weighted reading, whose tangent at a kink
+    lies between the slopes on its sides (coefficients: 1 + variables). broken: largest violation of a rule of the
+    plan.
+    """
+
+    exact: Float[np.ndarray, "points rows"]
+    affine: Float[np.ndarray, "points rows coefficients"]
+    broken: Float[np.ndarray, " points"]
+
+
+def rows_of(problem: Problem) -> Rows:
+    """The rows of a problem: log of the goal, then log of the used share of every constraint."""
+
+    def rows(metrics: Metrics, _: dict[str, Array]) -> dict[str, Array]:
+        shares = problem.objective.usages(metrics)
+        logs = {name: jnp.log(at_least(share, LEAST_SHARE)) for name, share in shares.items()}
+        return {GOAL: problem.objective.log_goal(metrics)} | logs
+
+    return rows
+
+
+class AbstractOracle(abc.ABC):
+    """Anything whose rows are convex in u for a fixed plan: all that bounding and closing know of a model.
+
+    names: of the rows; count: plans; variables: names of the coordinates; evaluated: points asked for so far.
+    """
+
+    names: tuple[str, ...]
+    evaluated: int
+
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Plans."""
+
+    @property
+    @abc.abstractmethod
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables, in the order of the coordinates."""
+
+    @abc.abstractmethod
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Numbers of the plans that differ from `plan` in at most so many fields."""
+
+    @abc.abstractmethod
+    def tangents(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+    ) -> Tangents:
+        """Rows and tangents of plan numbers `plan` at `u`.
+
+        A larger `sharpness` puts the tangent of a kink closer to one of its sides.
+        """
+
+
+@dataclass
+class Oracle(AbstractOracle):
+    """Rows and tangents of a problem's plans, in blocks of one shape: one compilation for a whole search.
+
+    Args:
+        problem: scenario and space; the objective only matters through `rows`.
+        rows: (metrics, point) -> name -> log of a quantity, each convex in u for a fixed plan.
+        block: points of one call.
+        threads: blocks evaluated side by side.
+    """
+
+    problem: Problem
+    rows: Rows
+    block: int = 512
+    threads: int = 2
+    names: tuple[str, ...] = ()
+    evaluated: int = 0
+    plans: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """List the legal plans and name the rows."""
+        scenario, space = self.problem.scenario, self.problem.space
+        self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
+        self._table = np.stack(list(self.plans.values()), axis=-1)
+        point = {name: jnp.asarray(0.5) for name in space.names}
+        shapes = jax.eval_shape(lambda tree: self.rows(evaluate(space.place(tree, point)), point), scenario)
+        self.names = (GOAL, *sorted(set(shapes) - {GOAL}))
+        self._compiled = quick_jit(jax.vmap(self._one, in_axes=(None, 0, 0, 0)))
+
+    @property
+    def count(self) -> int:
+        """Legal plans."""
+        return len(self._table)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables, in the order of the coordinates."""
+        return self.problem.space.names
+
+    def _one(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array, Array, Array]:
+        """Exact rows, weighted rows and their slopes, broken rules, of one plan at one point."""
+        space = self.problem.space
+
+        def priced(u: Array) -> tuple[Array, Array]:
+            values = space.values({name: u[i] for i, name in enumerate(space.names)})
+            metrics = evaluate(space.place(scenario, dict(zip(self.plans, plan, strict=True)) | values))
+            rows = self.rows(metrics, values)
+            broken = jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)])
+            return jnp.stack([rows[name] for name in self.names]), jnp.max(broken)
+
+        exact, broken = priced(u)
+        if not space.names:
+            return exact, exact, jnp.zeros((len(self.names), 0)), broken
+
+        def weighted(u: Array) -> tuple[Array, Array]:
+            rows, _ = reading(Weighted(sharpness), priced)(u)
+            return rows, rows
+
+        slopes, tangent = jax.jacfwd(weighted, has_aux=True)(u)
+        return exact, tangent, slopes, broken
+
+    def tangents(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+        scenario: Scenario | None = None,
+    ) -> Tangents:
+        """Rows and tangents; `scenario` stands in for the problem's own if given."""
+        count, tree = len(plan), self.problem.scenario if scenario is None else scenario
+        self.evaluated += count
+        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (count,))
+
+        def run(first: int) -> tuple[np.ndarray, ...]:
+            index = np.minimum(np.arange(first, first + self.block), count - 1)
+            out = self._compiled(tree, self._table[plan[index]], u[index], sharpness[index])
+            return tuple(np.asarray(part)[: count - first] for part in out)
+
+        starts = range(0, count, self.block)
+        if len(starts) > 1 and self.threads > 1:
+            with ThreadPoolExecutor(self.threads) as pool:
+                parts = list(pool.map(run, starts))
+        else:
+            parts = [run(first) for first in starts]
+        exact, tangent, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Tangents(exact, affine(tangent, slopes, u), broken)
+
+    def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
+        """Plan fields and hardware values of a design."""
+        values = self.problem.space.values(dict(zip(self.variables, map(jnp.asarray, u), strict=True)))
+        return {name: float(column[plan]) for name, column in self.plans.items()} | {
+            name: float(value) for name, value in values.items()
+        }
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Numbers of the plans that differ from `plan` in at most so many fields."""
+        return np.flatnonzero((self._table != self._table[plan]).sum(axis=1) <= changes)
+
+
+def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Intercept at u = 0 and slopes of the tangent with this value and slope at u; no number says -inf."""
+    intercept = value - np.einsum("prv,pv->pr", slope, u)
+    known = np.isfinite(intercept) & np.isfinite(slope).all(axis=-1)
+    whole = np.concatenate([intercept[..., None], slope], axis=-1)
+    return np.where(known[..., None], whole, np.concatenate([[-1e3], np.zeros(slope.shape[-1])]))
+
+
+def designs_of(oracle: Oracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of a trace for these plans and coordinates; without the plan fields where none varies."""
+    listed: dict[str, Any] = {n: column[plan] for n, column in oracle.plans.items()}
+    listed = listed if oracle.problem.space.plan else {}
+    coordinates = {name: jnp.asarray(u[:, i]) for i, name in enumerate(oracle.variables)}
+    return listed | {name: np.asarray(value) for name, value in oracle.problem.space.values(coordinates).items()}

@@ -1,0 +1,246 @@
+"""Certified search: bounds against independent solutions, kinks, infeasibility, interruption, the test of convexity."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from builders import training
+from scipy.optimize import linprog
+
+from codesign.errors import ConfigError
+from codesign.objective import Objective
+from codesign.results import designs
+from codesign.search import Certified, Problem, interior
+from codesign.search.bounds import dual_ascent, dual_value
+from codesign.search.closing import Closing, Effort
+from codesign.search.convexity import check
+from codesign.search.ledger import Programme
+from codesign.search.oracle import GOAL, AbstractOracle, Oracle, Tangents, affine, rows_of
+from codesign.search.sensitivity import polish, resources
+from codesign.space import Continuous, DesignSpace
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"
+HBM = "cluster.accelerator.hbm.capacity_bytes"
+HBM_RATE = "cluster.accelerator.hbm.bandwidth_bytes_per_s"
+
+
+class Posynomials(AbstractOracle):
+    """Stands in for an oracle: plan p has rows log of max over terms of sums of monomials in x = exp(width u)."""
+
+    def __init__(self, rows: dict[str, list[list[list[tuple[np.ndarray, np.ndarray]]]]], width: np.ndarray):
+        # rows[name][plan] = [posynomial, ...] of which the maximum is taken; a posynomial = [(coefficient, powers)]
+        self.rows, self.width = rows, width
+        self.names, self.evaluated = tuple(rows), 0
+
+    @property
+    def count(self) -> int:
+        return len(self.rows[GOAL])
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(f"x{i}" for i in range(len(self.width)))
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        return np.flatnonzero(np.abs(np.arange(self.count) - plan) <= changes)
+
+    def _one(self, name: str, plan: int, u: np.ndarray) -> tuple[float, np.ndarray]:
+        best, slope = -np.inf, np.zeros(len(u))
+        for posynomial in self.rows[name][plan]:
+            terms = np.array([np.log(c) + np.dot(a, self.width * u) for c, a in posynomial])
+            top = terms.max()
+            value = top + np.log(np.exp(terms - top).sum())
+            if value > best:
+                share = np.exp(terms - value)
+                best, slope = value, (share[:, None] * np.array([a * self.width for _, a in posynomial])).sum(axis=0)
+        return best, slope
+
+    def tangents(self, plan, u, sharpness):
+        del sharpness
+        self.evaluated += len(plan)
+        exact = np.zeros((len(plan), len(self.names)))
+        slopes = np.zeros((len(plan), len(self.names), u.shape[1]))
+        for i, p in enumerate(plan.tolist()):
+            for row, name in enumerate(self.names):
+                exact[i, row], slopes[i, row] = self._one(name, p, u[i])
+        return Tangents(exact, affine(exact, slopes, u), np.zeros(len(plan)))
+
+
+def slower_of(a: float, b: float, budget: float = 2.0) -> dict:
+    """time = max(a / x, b / y) with x + y <= budget: the optimum lies on the kink x / y = a / b."""
+    x, y, one = np.array([1.0, 0.0]), np.array([0.0, 1.0]), 1.0
+    return {GOAL: [[(a, -x)], [(b, -y)]], "money": [[(one / budget, x), (one / budget, y)]]}
+
+
+def kinked(pairs: list[tuple[float, float]]) -> Posynomials:
+    plans = [slower_of(a, b) for a, b in pairs]
+    rows = {name: [plan[name] for plan in plans] for name in (GOAL, "money")}
+    return Posynomials(rows, np.log(np.array([20.0, 20.0])))  # x, y from 1 to 20: too dear, so scaled below
+
+
+def scaled(pairs: list[tuple[float, float]]) -> Posynomials:
+    """The same with x, y from 0.05 to 20."""
+    rows = kinked(pairs).rows
+    moved = {
+        name: [
+            [[(c * np.prod(0.05**power), power) for c, power in posynomial] for posynomial in plan] for plan in plans
+        ]
+        for name, plans in rows.items()
+    }
+    return Posynomials(moved, np.log(np.array([400.0, 400.0])))
+
+
+def test_optimum_on_a_kink_and_its_elasticity():
+    """x = a B / (a + b): time = (a + b) / B, so one per cent more budget is one per cent less time, on both sides."""
+    oracle = scaled([(3.0, 1.0), (2.0, 1.5), (5.0, 5.0)])
+    ledger = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run().ledger
+    polish(ledger, ledger.plan, 1e-9)
+    assert ledger.plan == 1
+    assert np.exp(ledger.upper) == pytest.approx(3.5 / 2.0, rel=1e-6)
+    assert ledger.bound <= ledger.upper
+    money = resources(ledger, 1e-9)[0]
+    assert money.more == pytest.approx(-1.0, abs=1e-4)
+    assert money.fewer == pytest.approx(-1.0, abs=1e-4)
+    assert np.exp(money.gained) == pytest.approx(1 / 1.1, rel=1e-3)
+
+
+def test_one_sided_where_another_limit_begins():
+    """With time >= 1.75 from elsewhere, more budget brings nothing and less budget costs its full share."""
+    oracle = scaled([(2.0, 1.5)])
+    oracle.rows[GOAL][0].append([(1.75, np.zeros(2))])
+    ledger = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run().ledger
+    polish(ledger, 0, 1e-9)
+    money = resources(ledger, 1e-9)[0]
+    assert money.more == pytest.approx(0.0, abs=1e-4)
+    assert money.fewer == pytest.approx(-1.0, abs=1e-3)
+
+
+def test_infeasible_is_proven_and_says_how_much_is_missing():
+    """x, y >= 0.05 cost at least 0.1; a budget of 0.05 lacks a factor of two."""
+    oracle = scaled([(3.0, 1.0), (2.0, 1.5)])
+    for plan in oracle.rows["money"]:
+        plan[0] = [(c * 40, power) for c, power in plan[0]]
+    outcome = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run()
+    assert outcome.ledger.plan == -1
+    assert outcome.lower == np.inf
+    least = Closing(Programme(oracle, "money", ()), Effort(gap=1e-4), seed=0).run()
+    assert np.exp(least.upper) == pytest.approx(2.0, rel=1e-3)
+    assert np.exp(least.lower) <= 2.0 + 1e-12
+
+
+def test_interrupted_search_returns_its_incumbent_with_valid_bounds():
+    pairs = [(a, b) for a, b in itertools.product(np.linspace(1, 3, 6), repeat=2)]
+
+    def impatient(progress):
+        raise KeyboardInterrupt
+
+    outcome = Closing(Programme(scaled(pairs)), Effort(gap=1e-9, references=4), 0, impatient).run()
+    assert outcome.stopped == "interrupted"
+    assert outcome.lower <= np.log(1.0) <= outcome.upper + 1e-9
+    assert outcome.counts["open"] > 0
+
+
+@pytest.mark.parametrize(("variables", "rows", "count"), [(2, 2, 1), (3, 4, 4), (6, 5, 7)])
+def test_interior_point_against_a_simplex(variables, rows, count):
+    rng = np.random.default_rng(variables)
+    lanes = rng.normal(size=(12, count, rows, 1 + variables)) * 0.5
+    lanes[:, :, 1:, 0] -= 1.0
+    solved = interior.solve(lanes, np.full(12, 0.1), 1e-8)
+    for lane, found in zip(lanes.reshape(12, -1, 1 + variables), solved.lower, strict=True):
+        is_goal = np.arange(len(lane)) % rows == 0
+        G = np.concatenate([lane[:, 1:], -(~is_goal[:, None]).astype(float), -is_goal[:, None].astype(float)], axis=1)
+        cost = [0.0] * variables + [interior.ELASTIC, 1.0]
+        bounds = [(0, 1)] * variables + [(0, None), (None, None)]
+        exact = linprog(cost, A_ub=G, b_ub=-lane[:, 0], bounds=bounds)
+        if exact.x[variables] < 1e-9:  # feasible: the bound is the optimum
+            assert found == pytest.approx(exact.fun, abs=1e-6)
+        assert found <= exact.fun + 1e-9
+
+
+def test_multipliers_only_raise_the_bound_and_never_too_far():
+    rng = np.random.default_rng(0)
+    tangents = rng.normal(size=(40, 4, 4)) * 0.5
+    tangents[:, 1:, 0] -= 0.5
+    start = np.concatenate([np.ones((40, 1)), rng.uniform(size=(40, 3))], axis=1)
+    low, raised = dual_value(tangents, start), dual_ascent(tangents, start)
+    exact = interior.solve(tangents[:, None], np.ones(40), 1e-9)
+    assert (raised >= low - 1e-12).all()
+    feasible = exact.violation < 1e-7
+    assert feasible.any()
+    assert (raised[feasible] <= exact.lower[feasible] + 1e-6).all()
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    space = DesignSpace(
+        plan={"tp": [2, 4, 8], "pp": [2, 4, 8, 16], "micro_batch": [1, 2], "recompute": ["none", "full"], "zero": [1]},
+        hardware={
+            "up": Continuous(UP, 100e9, 900e9),
+            "out": Continuous(OUT, 12e9, 200e9),
+            "hbm": Continuous(HBM, 40e9, 200e9, along=[HBM_RATE]),
+        },
+    )  # fmt: skip
+    limits = {"capex_usd": 50e6, "power_w": 2e6}
+    return Problem(training(), space, Objective("usd_per_million_tokens", limits=limits))
+
+
+@pytest.fixture(scope="module")
+def oracle(problem: Problem) -> Oracle:
+    return Oracle(problem, rows_of(problem), block=256)
+
+
+@pytest.fixture(scope="module")
+def outcome(oracle: Oracle):
+    return Closing(Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm")), Effort(gap=1e-3), 0).run()
+
+
+def test_certified_optimum_against_a_fine_grid(oracle: Oracle, outcome):
+    """No grid point of any plan beats the optimum or lies below the bound of its plan; the grid comes close."""
+    levels = np.linspace(0.0, 1.0, 9)
+    grid = np.array(list(itertools.product(levels, repeat=3)))
+    index = [oracle.names.index(name) for name in ("capex_usd", "usage.ddr", "usage.hbm")]
+    best = np.inf
+    for plan in range(oracle.count):
+        exact = oracle.tangents(np.full(len(grid), plan), grid, 1e3).exact
+        holds = (exact[:, index] <= 0).all(axis=1)
+        if holds.any():
+            least = exact[holds, oracle.names.index(GOAL)].min()
+            assert least >= outcome.ledger.lower[plan] - 1e-9
+            best = min(best, least)
+    assert outcome.stopped == ""
+    assert outcome.gap <= 1e-3 + 1e-9
+    assert outcome.lower <= best
+    assert outcome.upper <= best + 1e-9
+    assert best - outcome.upper < 0.05
+
+
+def test_ratio_of_metrics_is_refused_the_word_certified(oracle: Oracle):
+    verdict = check(oracle, seed=0, pairs=256)
+    assert not verdict.convex
+    assert verdict.reason.startswith("power_w is not log-convex along")
+    assert verdict.worst[GOAL] < 1e-12
+    assert verdict.worst["usage.hbm"] < 1e-12
+
+
+def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Oracle):
+    """The search on the compiled oracle, with power, which no proof can have, left out of the rows."""
+    easy = dataclasses.replace(problem, objective=dataclasses.replace(problem.objective, limits={"capex_usd": 50e6}))
+    search = Certified(pairs=64)
+    verdict = dataclasses.replace(check(oracle, 0, 64), reason="")
+    programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
+    trace = search.traced(easy, oracle, verdict, Closing(programme, search.effort, 0).run(), 0)
+    assert trace.certificate["certified"]
+    assert trace.certificate["bound"] <= trace.certificate["best"] <= trace.certificate["bound"] * 1.001
+    frame = designs(easy, trace, 0)
+    assert frame.iloc[0]["feasible"]
+    assert frame.iloc[0]["objective"] == pytest.approx(trace.certificate["best"], rel=1e-6)
+    used = {row["constraint"]: row for row in trace.certificate["constraints"]}
+    assert used["capex_usd"]["used"] == pytest.approx(frame.iloc[0]["limit.capex_usd"], rel=1e-6)
+    json.dumps(trace.certificate, allow_nan=False)
+
+
+def test_settings_are_refused_in_one_line():
+    with pytest.raises(ConfigError, match=r"search\.gap = 0 must be positive"):
+        Certified(gap=0)
