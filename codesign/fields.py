@@ -66,6 +66,8 @@ def walk(module: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], Any
             if "low" in field.metadata:
                 entries = value.items() if isinstance(value, dict) else [(None, value)]
                 for key, entry in entries:
+                    if entry is None:  # an optional number that is not given
+                        continue
                     yield (here if key is None else f"{here}.{key}"), dict(field.metadata), entry
             elif not field.metadata.get("static", False):
                 yield from walk(value, here)
@@ -84,8 +86,6 @@ def check_ranges(module: Any, prefix: str = "") -> None:
         ConfigError: naming the key, the value and the range.
     """
     for path, metadata, value in walk(module, prefix):
-        if value is None:
-            continue
         if isinstance(value, str) or not hasattr(value, "dtype"):
             raise ConfigError(f"{path} = {value!r} is not a number (plain numbers in SI units, as the name says)")
         if isinstance(value, Tracer):

@@ -14,8 +14,14 @@ from .kernels_gemm import Gemm as Gemm
 from .kernels_gemm import GroupedGemm as GroupedGemm
 from .link import Link as Link
 from .memory import AbstractMemory as AbstractMemory
-from .memory import CachedPool as CachedPool
 from .memory import MemoryTier as MemoryTier
+from .memory_hits import AbstractHits as AbstractHits
+from .memory_hits import WorkingSet as WorkingSet
+from .memory_hits import ZipfLru as ZipfLru
+from .memory_pool import CachedPool as CachedPool
+from .memory_pool import SharedPool as SharedPool
+from .memory_tiers import Placement as Placement
+from .memory_tiers import TieredMemory as TieredMemory
 from .photonic_link import PhotonicLink as PhotonicLink
 from .photonic_modulator import AbstractModulator as AbstractModulator
 from .photonic_modulator import ElectroAbsorptionModulator as ElectroAbsorptionModulator
@@ -37,3 +43,4 @@ from .protocols import Pcie as Pcie
 from .protocols import infiniband as infiniband
 from .protocols import load_store as load_store
 from .protocols import pcie as pcie
+from .shoreline import Shoreline as Shoreline

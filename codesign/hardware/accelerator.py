@@ -1,5 +1,7 @@
 """One accelerator: engines, memory, kernels, power and price."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,12 +12,19 @@ from ..errors import ConfigError
 from ..fields import quantities, quantity, static
 from .compute import AbstractKernel, Work
 from .memory import AbstractMemory
+from .shoreline import Shoreline
 
 RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
 """Which kernel constants stand in for a number format without its own, nearest first."""
 
 RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
 """Which class of kernel stands in for one without constants of its own."""
+
+DATA_OF = {
+    "gemm": "weights", "moe_gemm": "weights", "attention_decode": "kv_cache", "mla_decode": "kv_cache",
+    "optimizer": "optimizer",
+}  # fmt: skip
+"""Class of data that a class of kernel mostly moves; the others move activations."""
 
 
 class Accelerator(eqx.Module):
@@ -33,6 +42,7 @@ class Accelerator(eqx.Module):
     idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power before arithmetic and traffic are counted")
     tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power less its HBM at full rate")
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
+    shoreline: Shoreline | None = None
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.
@@ -58,8 +68,10 @@ class Accelerator(eqx.Module):
         """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
         some = work.flops + work.nbytes > 0
         # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work
-        launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), work)
-        seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth())
+        data = DATA_OF.get(kind, "activations")
+        charged = dataclasses.replace(work, nbytes=self.hbm.charged_bytes(work.nbytes, data))
+        launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), charged)
+        seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
-        joules = work.flops * per_flop + work.nbytes * self.hbm.energy()
+        joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
         return Cost(jnp.where(some & (count > 0), seconds, 0.0), joules) * count

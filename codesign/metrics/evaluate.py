@@ -8,7 +8,7 @@ from ..errors import ConfigError, suggestion
 from ..scenario import Scenario
 from ..smooth import ratio
 from ..workloads import Op
-from .footprint import memory_by_class, per_tier
+from .footprint import memory_by_class, memory_limits, per_tier
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
 
 
@@ -63,7 +63,7 @@ def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
     """Every operation of the workload with its cost on the cluster."""
     layout = scenario.layout
     ops = scenario.workload.lower(layout)
-    return list(zip(ops, scenario.cluster.price(ops, layout), strict=True))
+    return list(zip(ops, scenario.cluster.price(ops, layout, scenario.workload.repeats(layout)), strict=True))
 
 
 def evaluate(scenario: Scenario) -> Metrics:
@@ -86,6 +86,7 @@ def evaluate(scenario: Scenario) -> Metrics:
     usage = {tier: ratio(nbytes, capacity[tier], otherwise=0.0) for tier, nbytes in used.items()}
     for name in cluster.levels:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
+    usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     peak = cluster.accelerator.peak(scenario.workload.number_format())
     return Metrics(
         time_s=timeline.time_s,

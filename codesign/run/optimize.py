@@ -168,9 +168,10 @@ def refuse_infeasible(study: Study, results: Results) -> None:
     worst = max(used, key=lambda name: used[name])
     if worst.startswith("usage.") and worst.count(".") > 1:  # a fabric's, not a memory's
         level, _, limit = worst.removeprefix("usage.").partition(".")
+        place = "cluster.accelerator.hbm" if level == "hbm" else f"cluster.network.{level}.fabric"
         raise ConfigError(
             f"no design can be built: the nearest uses {used[worst]:.0%} of the {limit} limit"
-            f" of cluster.network.{level}.fabric"
+            f" of {place}"
         )
     if worst.startswith("usage."):
         scenario = placed(study.problem, best)

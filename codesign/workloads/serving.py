@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import quantity, switch
 from ..smooth import at_least, ceil
 from .base import AbstractWorkload
 from .blocks import Precision, Shard
@@ -18,9 +18,9 @@ class Serving(AbstractWorkload):
     """Requests of `input_tokens` answered with `output_tokens`, `plan.micro_batch` of them at a time in a replica.
 
     The batch is static: all requests are prefilled, then decoded together to the end. With pipeline stages the batch
-    is cut into as many parts as there are stages, so that every stage works. A replica is tp x cp x pp devices, the
-    rest are replicas; `ep` is carved out of them. `step_overhead_s` is the engine's own time per decode step,
-    `kernel_slowdown` what it adds to every kernel.
+    is cut into as many parts as there are stages, so that every stage works (unless `split_batch` is 0). A replica is
+    tp x cp x pp devices, the rest are replicas; `ep` is carved out of them. `step_overhead_s` is the engine's own time
+    per decode step, `kernel_slowdown` what it adds to every kernel.
 
     Assumes: decode at the mean context, input + output / 2 (attention is linear in it).
     """
@@ -33,10 +33,11 @@ class Serving(AbstractWorkload):
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    split_batch: Float[Array, "*b"] = switch(default=1.0, doc="0: the whole batch passes one stage after another")
 
     def part(self, layout: Layout) -> Array:
         """Sequences that one stage handles at a time."""
-        return at_least(layout.plan.micro_batch / layout.plan.pp, 1.0)
+        return at_least(layout.plan.micro_batch / (1 + self.split_batch * (layout.plan.pp - 1)), 1.0)
 
     def parts(self, layout: Layout) -> Array:
         """Parts the batch is cut into."""

@@ -1,0 +1,33 @@
+"""The edge of the die as a resource that memory stacks, links and photonic ports compete for."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantities, quantity
+
+
+class Shoreline(eqx.Module):
+    """`edge_mm` of die edge, and the bandwidth that a millimetre of each technology carries.
+
+    used = sum over technologies of bandwidth / density. HBM is counted by its PHY: bandwidth of a stack over the
+    millimetres of its PHY. A technology without a density needs no edge (memory of the host).
+
+    Log-convex in bandwidths, densities and edge: a posynomial over a monomial.
+    Source: [ding2025pfa] section 3.4, the beachfront argument.
+    """
+
+    edge_mm: Float[Array, "*b"] = quantity(low=1e-3, doc="die edge that may carry signals")
+    bytes_per_s_per_mm: dict[str, Float[Array, "*b"]] = quantities(low=1.0)
+
+    def used_mm(self, bytes_per_s: dict[str, Array]) -> Array:
+        """Millimetres that these bandwidths take."""
+        total = jnp.asarray(0.0)
+        for technology, rate in bytes_per_s.items():
+            if technology in self.bytes_per_s_per_mm:
+                total = total + rate / self.bytes_per_s_per_mm[technology]
+        return total
+
+    def used_share(self, bytes_per_s: dict[str, Array]) -> Array:
+        """Part of the edge that is taken; a design can be built up to one."""
+        return self.used_mm(bytes_per_s) / self.edge_mm

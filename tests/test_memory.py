@@ -1,0 +1,179 @@
+"""Memories: hit ratios against an executed cache, sharing against an executed pool, placement, edge, bad input."""
+
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.config import build
+from codesign.errors import ConfigError
+from codesign.fields import replace
+from codesign.hardware import (
+    CachedPool,
+    Link,
+    MemoryTier,
+    Placement,
+    SharedPool,
+    Shoreline,
+    TieredMemory,
+    WorkingSet,
+    ZipfLru,
+)
+
+
+def executed_hit_ratio(items: int, exponent: float, room: int, accesses: int = 60_000) -> float:
+    """A least-recently-used cache, access by access, counted after it has warmed up."""
+    generator = np.random.default_rng(7)
+    weight = np.arange(1, items + 1) ** -exponent
+    asked = generator.choice(items, size=accesses, p=weight / weight.sum())
+    cache: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for step, item in enumerate(asked):
+        hit = item in cache
+        hits += hit and step >= accesses // 2
+        cache.pop(item, None)
+        cache[item] = None
+        if len(cache) > room:
+            cache.popitem(last=False)
+    return hits / (accesses - accesses // 2)
+
+
+@pytest.mark.parametrize(("exponent", "room"), [(0.0, 500), (0.8, 20), (0.8, 500), (1.2, 100)])
+def test_lru_hits_are_those_of_an_executed_cache(exponent, room):
+    model = ZipfLru(exponent, 2000.0, 64.0)
+    assert float(model.ratio(jnp.asarray(room * 64.0))) == pytest.approx(
+        executed_hit_ratio(2000, exponent, room), abs=0.015
+    )
+
+
+def test_hit_ratio_is_smooth_up_to_everything():
+    model = ZipfLru(1.05, 1e9, 128.0)
+    sizes = jnp.asarray([1e3, 1e6, 1e9, 6.4e10, 1.28e11, 1e12])
+    hits = jax.vmap(model.ratio)(sizes)
+    assert np.all(np.diff(hits) >= 0)
+    assert float(hits[-1]) == 1.0
+    slope = jax.grad(lambda size: model.ratio(size))(1e9)
+    step = 1e5
+    finite = (model.ratio(jnp.asarray(1e9 + step)) - model.ratio(jnp.asarray(1e9 - step))) / (2 * step)
+    assert float(slope) == pytest.approx(float(finite), rel=1e-4)
+
+
+def test_transfers_of_half_size_reach_half_the_bandwidth():
+    tier = MemoryTier(80e9, 3e12, half_bytes=8e6)
+    assert float(8e6 / tier.charged_bytes(jnp.asarray(8e6))) == pytest.approx(0.5)
+    slow = MemoryTier(80e9, 3e12, latency_s=1e-6)
+    assert float(slow.charged_bytes(jnp.asarray(3e6)) / 3e12) == pytest.approx(1e-6 + 1e-6)
+
+
+def test_read_ahead_hides_misses_behind_hits():
+    near, far, port = MemoryTier(40e9, 3e12), MemoryTier(2e12, 1e12), Link(0.0, 1 / 1e12)
+    serial, ahead = (CachedPool(near, far, port, 0.75, prefetch=share) for share in (0.0, 1.0))
+    assert float(serial.bandwidth()) == pytest.approx(1 / (0.75 / 3e12 + 0.25 / 1e12))
+    assert float(ahead.bandwidth()) == pytest.approx(1 / max(0.75 / 3e12, 0.25 / 1e12))
+
+
+def test_a_model_of_hits_takes_the_place_of_the_number():
+    near, far, port = MemoryTier(40e9, 3e12), MemoryTier(2e12, 1e12), Link(0.0, 1 / 1e12)
+    pool = CachedPool(near, far, port, hits=WorkingSet(160e9))
+    assert float(pool.hit()) == pytest.approx(0.25)
+    gain = jax.grad(lambda size: replace(pool, {"cache.capacity_bytes": size}).bandwidth())(40e9)
+    assert float(gain) > 0
+    with pytest.raises(ConfigError, match="exactly one of hit_ratio"):
+        CachedPool(near, far, port)
+
+
+def shared(**changes) -> SharedPool:
+    values = dict(tier=MemoryTier(32e12, 26.8e12), port=Link(0.0, 1 / 0.9e12), ports=16.0, sharers=16.0)
+    return SharedPool(**(values | changes))
+
+
+def executed_share(sharers: int, activity: float, slots: int = 20_000) -> float:
+    """Mean time per byte of one accelerator when others pull in each slot with this probability, fair sharing."""
+    others = np.random.default_rng(3).binomial(sharers - 1, activity, size=slots)
+    rate = 26.8e12 / (1 + others)
+    return slots / float(np.sum(rate))
+
+
+@pytest.mark.parametrize("activity", [0.0, 0.3, 1.0])
+def test_sharing_is_never_faster_than_an_executed_pool(activity):
+    ours = 1 / float(shared(activity=activity, port_bound=0.0).bandwidth())
+    executed = executed_share(16, activity)
+    assert executed * (1 - 1e-6) <= ours <= 1.35 * executed
+    if activity in (0.0, 1.0):
+        assert ours == pytest.approx(executed)
+
+
+def test_ports_bound_the_pool():
+    assert float(shared().bandwidth()) == pytest.approx(0.9e12)
+    assert float(shared(sharers=1.0, ports_per_accelerator=16.0).bandwidth()) == pytest.approx(14.4e12)
+    assert float(shared(sharers=1.0, ports_per_accelerator=16.0).port_load()) == pytest.approx(26.8 / 14.4)
+    assert float(shared(sharers=1.0, port_bound=0.0).bandwidth()) == pytest.approx(26.8e12)
+    assert float(shared(ports=4.0).bandwidth()) == pytest.approx(4 * 0.9e12 / 16)
+
+
+def tiered(prefetch: float = 0.0, **shares: float) -> TieredMemory:
+    tiers = {"hbm": MemoryTier(80e9, 3e12, energy_j_per_byte=32e-12), "pool": shared()}
+    placement = {"kv_cache": Placement(shares or {"hbm": 0.75, "pool": 0.25})}
+    return TieredMemory(tiers, placement, near="hbm", prefetch=prefetch)
+
+
+def test_every_class_takes_the_time_of_its_tiers():
+    assert float(tiered().bandwidth("weights")) == pytest.approx(3e12)
+    assert float(tiered().bandwidth("kv_cache")) == pytest.approx(1 / (0.75 / 3e12 + 0.25 / 0.9e12))
+    assert float(tiered(prefetch=1.0).bandwidth("kv_cache")) == pytest.approx(1 / max(0.75 / 3e12, 0.25 / 0.9e12))
+
+
+def test_every_tier_must_hold_its_part():
+    limits = tiered().limits({"weights": jnp.asarray(40e9), "kv_cache": jnp.asarray(160e9)})
+    assert float(limits["hbm"]) == pytest.approx((40e9 + 0.75 * 160e9) / 80e9)
+    assert float(limits["pool"]) == pytest.approx(0.25 * 160e9 / 2e12)
+    assert float(limits["placed.kv_cache"]) == pytest.approx(1.0)
+
+
+def test_time_is_log_convex_in_shares_and_bandwidths():
+    """Along a line in the logarithms the middle is never above the mean of the ends."""
+    paths = ("tiers.hbm.bandwidth_bytes_per_s", "tiers.pool.tier.bandwidth_bytes_per_s",
+             "placement.kv_cache.shares.hbm", "placement.kv_cache.shares.pool")  # fmt: skip
+    generator, memory = np.random.default_rng(11), tiered(prefetch=0.4)
+
+    def log_time(logs):
+        return -jnp.log(replace(memory, dict(zip(paths, jnp.exp(logs), strict=True))).bandwidth("kv_cache"))
+
+    start = jnp.log(jnp.asarray([3e12, 26.8e12, 0.5, 0.5]))
+    ends = start + jnp.asarray(generator.normal(0, 1.0, size=(2, 50, 4)))
+    first, second, middle = (jax.vmap(log_time)(point) for point in (ends[0], ends[1], ends.mean(0)))
+    assert np.all(np.asarray(middle) <= 0.5 * np.asarray(first + second) + 1e-9)
+
+
+def test_edge_is_shared_by_stacks_links_and_ports():
+    edge = Shoreline(60.0, {"hbm": 100e9, "scale_up": 50e9, "pool": 500e9})
+    rates = tiered().edge_bytes_per_s() | {"scale_up": jnp.asarray(450e9)}
+    assert float(edge.used_mm(rates)) == pytest.approx(3e12 / 100e9 + 450e9 / 50e9 + 0.9e12 / 500e9)
+    price = jax.grad(lambda mm: Shoreline(mm, edge.bytes_per_s_per_mm).used_share(rates))(60.0)
+    assert float(price) == pytest.approx(-float(edge.used_share(rates)) / 60.0)
+
+
+TIER = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e10, "bandwidth_bytes_per_s": 3e12}
+PORT = {"_target_": "codesign.hardware.Link", "alpha_s": 0, "beta_s_per_byte": 1e-12}
+
+
+def refusal(tree: dict) -> str:
+    with pytest.raises(ConfigError) as error:
+        build({"memory": tree})
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_bad_memories_are_refused_in_one_line():
+    pool = {"_target_": "codesign.hardware.SharedPool", "tier": TIER, "port": PORT, "ports": 0, "sharers": 8}
+    assert refusal(pool) == "memory.ports = 0 is outside [1, inf]"
+    shares = {"_target_": "codesign.hardware.Placement", "shares": {"hbm": 0.5, "pool": 0.4}}
+    tiers = {"_target_": "codesign.hardware.TieredMemory", "near": "hbm", "placement": {"kv_cache": shares}}
+    tiers["tiers"] = {"hbm": TIER, "pool": TIER}
+    assert "memory.placement.kv_cache: shares sum to 0.9, not to 1" in refusal(tiers)
+    whole = shares | {"shares": {"hbm": 0.5, "pol": 0.5}}
+    assert "memory tier 'pol' does not exist (did you mean" in refusal(tiers | {"placement": {"kv_cache": whole}})
+    empty = tiers | {"tiers": {"hbm": TIER, "pool": TIER | {"capacity_bytes": 0}}, "placement": {}}
+    assert "tiers.pool has no capacity" in refusal(empty)
