@@ -1,6 +1,7 @@
 """The one pytree: a cluster, a workload and a plan."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,10 +12,12 @@ from jaxtyping import Array, Float
 from .collectives import NetworkLevel, hierarchical, stages
 from .cost import Cost, zero
 from .errors import ConfigError, suggestion
+from .fabrics import Beside
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .slices import SharedRack
+from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
 
 
@@ -83,28 +86,50 @@ class Cluster(eqx.Module):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
 
-    def communicate(self, operation: str, axis: str, nbytes: Array, layout: Layout) -> Cost:
-        """Cost of a collective among the members of a mesh axis."""
+    def communicate(
+        self, operation: str, axis: str, nbytes: Array, layout: Layout, beside: Sequence[Beside] = ()
+    ) -> Cost:
+        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time."""
         group = layout.group(axis)
         pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
         names = (pinned,) if pinned else self.levels
-        return hierarchical(operation, nbytes, stages([self.network[name] for name in names], group))
+        parts = stages([self.network[name] for name in names], group)
+        if beside:
+            parts = [
+                part._replace(group=dataclasses.replace(part.group, beside=seen))
+                for part, seen in zip(parts, beside, strict=True)
+            ]
+        return hierarchical(operation, nbytes, parts)
 
-    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+    def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
+        """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
+        levels = [self.network[name] for name in self.levels]
+        if self.placement or not shares_links(levels):
+            return {}
+        return beside(ops, levels, layout, repeats)
+
+    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
         Operations that only differ in their numbers are priced as one batch where their formula is long: compile time
         then grows with the kinds of operations and not with their number. Short formulas run faster one by one.
+
+        Args:
+            ops: what the workload lowers to.
+            layout: the plan on the devices.
+            repeats: how often each phase runs, so that shared levels see the plan's other traffic; without it no level
+                does.
         """
+        seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
             kinds.setdefault(_kind(op) if self._is_long(op) else (index,), []).append(index)
         costs: list[Cost] = [zero()] * len(ops)
         for members in kinds.values():
             if len(members) == 1:
-                costs[members[0]] = self._price(ops[members[0]], _numbers(ops[members[0]]), layout)
+                costs[members[0]] = self._price(ops[members[0]], _numbers(ops[members[0]], seen), layout)
                 continue
-            numbers = [_numbers(ops[index]) for index in members]
+            numbers = [_numbers(ops[index], seen) for index in members]
             stacked = jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *numbers)
             priced = jax.vmap(lambda one, op=ops[members[0]]: self._price(op, one, layout))(stacked)
             for place, index in enumerate(members):
@@ -125,8 +150,8 @@ class Cluster(eqx.Module):
             work, count = numbers
             return self.accelerator.compute(op.kernel, op.number_format, work, count)
         if isinstance(op, CommOp):
-            nbytes, count, local = numbers
-            wire = self.communicate(op.operation, op.axis, nbytes, layout) * count
+            nbytes, count, local, seen = numbers
+            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen) * count
             if local is None:
                 return wire
             return wire + self.accelerator.compute("elementwise", "vector", local, count)
@@ -143,12 +168,12 @@ def _kind(op: Op) -> tuple[Any, ...]:
     return ("transfer",)
 
 
-def _numbers(op: Op) -> tuple[Any, ...]:
-    """The traced part of an operation."""
+def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:
+    """The traced part of an operation, with what runs beside its flow."""
     if isinstance(op, ComputeOp):
         return op.work, op.count
     if isinstance(op, CommOp):
-        return op.nbytes, op.count, op.local
+        return op.nbytes, op.count, op.local, beside.get((op.phase, op.axis), ())
     return op.nbytes, op.count
 
 

@@ -1,6 +1,7 @@
 """How devices are wired."""
 
 from .base import AbstractFabric as AbstractFabric
+from .base import Beside as Beside
 from .base import Group as Group
 from .contended import Contended as Contended
 from .fat_tree import FatTree as FatTree

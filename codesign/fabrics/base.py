@@ -11,15 +11,30 @@ from ..hardware import Link
 from ..smooth import at_least, at_most, floor
 
 
+class Beside(eqx.Module):
+    """The job's other traffic that is under way together with a group's own, per byte of the group's own.
+
+    here_ratio: bytes of the others over the links that the group uses. elsewhere_s_per_byte: time that whatever is
+    under way needs on the busiest of the other network levels. met_ratio: share of the group's own bytes that meets
+    the others; the two numbers before count per such byte.
+    """
+
+    here_ratio: Float[Array, "*b"] = quantity(default=0.0)
+    elsewhere_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    met_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+
+
 class Group(eqx.Module):
     """A process group: `size` members, `stride` devices apart, while others load the same links.
 
-    All real-valued, so that searches may relax them.
+    All real-valued, so that searches may relax them. `beside` is what the plan itself sends at the same time; only
+    `Contended` looks at it.
     """
 
     size: Float[Array, "*b"] = quantity(low=1.0)
     stride: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     background_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
+    beside: Beside = Beside()
 
     def split(self, reach: Array) -> tuple["Group", "Group"]:
         """Cut at a domain of `reach` neighbouring devices: (members inside one domain, one member of each domain).

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
+from ..smooth import maximum
 from .base import AbstractFabric, Group
 
 CALM_RATIO = 0.95
@@ -27,25 +28,37 @@ def slowdown(background_ratio: Array) -> Array:
 
 
 class Contended(AbstractFabric):
-    """`inner` with `background_bytes_per_s` of each endpoint's rate taken by others: t = nbytes / (B - background).
+    """`inner`, shared with others: with strangers who take a part of its rate, and with the plan's other traffic.
 
-    Storage, checkpoints, other tenants on the same network card. The traffic named by the group comes on top.
+    `background_bytes_per_s` of each endpoint's rate belong to storage, checkpoints, other tenants on the same card:
+    t = nbytes / (B - background). The plan's own traffic under way at the same time (`Group.beside`) moves in
+    proportion to the group's bytes that meet it, so that both are done together:
 
-    Assumes: a fluid, the background served first, its share of the latency neglected (waits in queues come with the
-    packet model). A prediction where background < 0.95 B; beyond that a finite, rising, log-convex continuation
-    (`slowdown`), so that a search sees which way out.
+        beta = max((1 + others' bytes per own byte) / (B - background), one_queue_ratio * others' time elsewhere)
+
+    for these, and 1 / (B - background) for the rest. The second term is head-of-line blocking: messages for a full
+    network card stand in front of messages for the neighbour. `one_queue_ratio` is 1 where all destinations share one
+    queue, 0 where each has its own (virtual channels).
+
+    Assumes: a fluid; traffic of a phase spread evenly over it; strangers served first; waits neglected beside a
+    collective's time (`interference` has them). A prediction where background < 0.95 B; beyond that a finite, rising,
+    log-convex continuation (`slowdown`), so that a search sees which way out.
+    Source: [pcie_interference] section 4.2.3 for the blocking; the maximum is the carried load of `interference`: past
+    the card's limit C of one accelerator, C (1 - p) / p inside.
     """
 
     inner: AbstractFabric
-    background_bytes_per_s: Float[Array, "*b"] = quantity(high=1e13, doc="per direction per endpoint")
+    background_bytes_per_s: Float[Array, "*b"] = quantity(high=1e13, default=0.0, doc="per direction per endpoint")
+    one_queue_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0: a virtual channel per destination")
 
     def link(self, group: Group) -> Link:
         """The inner link at what the others leave of its rate."""
-        link = self.inner.link(group)
+        link, beside = self.inner.link(group), group.beside
         background = self.background_bytes_per_s + group.background_bytes_per_s
-        return dataclasses.replace(
-            link, beta_s_per_byte=link.beta_s_per_byte * slowdown(background * link.beta_s_per_byte)
-        )
+        alone = link.beta_s_per_byte * slowdown(background * link.beta_s_per_byte)
+        meeting = maximum(alone * (1 + beside.here_ratio), self.one_queue_ratio * beside.elsewhere_s_per_byte)
+        shared = alone * (1 - beside.met_ratio) + meeting * beside.met_ratio
+        return dataclasses.replace(link, beta_s_per_byte=shared)
 
     def reach(self) -> Array:
         """As far as the inner fabric."""
