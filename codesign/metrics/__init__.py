@@ -4,6 +4,7 @@ from .evaluate import Metrics as Metrics
 from .evaluate import evaluate as evaluate
 from .evaluate import priced_ops as priced_ops
 from .footprint import memory_by_class as memory_by_class
+from .intensity import arithmetic_intensity as arithmetic_intensity
 from .ledger import Entry as Entry
 from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd

@@ -1,0 +1,138 @@
+"""Arithmetic intensity of Llama 2 70B in half precision: prefill over input length, decode over the cached context."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from codesign.config import scenario_from_config
+from codesign.fields import replace
+from codesign.metrics import arithmetic_intensity
+from codesign.reproduce import Claim
+from codesign.scenario import Scenario
+
+NAME = "pfa_intensity"
+PEAK_TOKENS, BAR_OCTAVES = 10_000.0, 1.0  # section 2.3, "~10,000"; 5,000 to 20,000
+BLOCK_ROWS = 128.0  # assumed: queries of one block of fused attention
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+TOKENS = np.unique(np.round(np.geomspace(128, 131_072, 241)))
+MANY_KV = 8  # a batch up to the queries that share a key has nothing to lose from a longer cache
+COUNTINGS = {  # of attention: what, overrides, arguments of arithmetic_intensity
+    "keys streamed by blocks, causal": ((), {"block_rows": BLOCK_ROWS}),
+    "keys streamed by blocks, whole square": (("model.attention.causal=0",), {"block_rows": BLOCK_ROWS, "causal": 0.0}),
+    "keys read once": ((), {}),
+    "score matrix in memory": (("model.attention.fused=false",), {}),
+}
+
+
+def device(*overrides: str) -> Scenario:
+    """One device that serves the model; its memory need not hold it, as nothing here depends on capacity."""
+    return scenario_from_config(
+        "accelerator=h100_sxm", "model=llama2_70b", "workload=serving", "plan=serving_node", "plan.tp=1",
+        "workload.output_tokens=1", "cluster.device_count=1", *overrides,
+    )  # fmt: skip
+
+
+@functools.cache
+def surface(counting: str) -> dict[str, np.ndarray]:
+    """Phase -> FLOP per byte at [batch, tokens]."""
+    overrides, how = COUNTINGS[counting]
+    scenario = device(*overrides)
+
+    def one(batch: Any, tokens: Any) -> dict[str, Any]:
+        point = {"plan.micro_batch": batch, "workload.input_tokens": tokens}
+        return arithmetic_intensity(replace(scenario, point), **how)
+
+    rows = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
+    found = jax.jit(rows)(jnp.asarray(BATCHES, dtype=float), jnp.asarray(TOKENS))
+    return {phase: np.asarray(values) for phase, values in found.items()}
+
+
+def peak(counting: str, batch: int) -> float:
+    """Input length of the largest prefill intensity."""
+    return float(TOKENS[surface(counting)["prefill"][BATCHES.index(batch)].argmax()])
+
+
+def share_against(steps: np.ndarray) -> float:
+    """Share of steps that do not go up."""
+    return float((steps <= 0).mean())
+
+
+def claims() -> list[Claim]:
+    """Figure 1 and section 2.3: where prefill turns, how decode moves with batch and cache; the device's balance."""
+    accelerator = device().cluster.accelerator
+    peak_flops, bandwidth = float(accelerator.peak("fp16")), float(accelerator.hbm.bandwidth())
+    rows = [
+        Claim(NAME, "PFA-011: dense fp16 of the H100 [TFLOP/s]", 989.0, peak_flops / 1e12, 1e-3, "published"),
+        Claim(NAME, "PFA-012: HBM bandwidth of the H100 [GB/s]", 3350.0, bandwidth / 1e9, 1e-3, "published"),
+        Claim(NAME, "PFA-013: machine balance of the H100 [FLOP/B]", 295.0, peak_flops / bandwidth, 5e-3, "published"),
+    ]
+    for counting in COUNTINGS:
+        tokens, first = peak(counting, 1), counting == next(iter(COUNTINGS))
+        inside = TOKENS[0] < tokens < TOKENS[-1]
+        octaves = abs(float(np.log2(tokens / PEAK_TOKENS))) if inside else float("inf")
+        text = f"PFA-014: input length of the largest prefill intensity, batch 1, error in octaves: {counting}"
+        rows.append(
+            Claim(NAME, text, PEAK_TOKENS, tokens if inside else None, BAR_OCTAVES if first else None,
+                  "derived" if inside else "derived: no interior maximum", octaves if inside else None)
+        )  # fmt: skip
+    counting = next(iter(COUNTINGS))
+    peaks = np.array([peak(counting, batch) for batch in BATCHES])
+    decode = surface(counting)["decode"]
+    many = decode[np.array(BATCHES) > MANY_KV]
+    few = decode[np.array(BATCHES) <= MANY_KV]
+    rows += [
+        trend("peak moves to shorter inputs with batch: steps that do not", share_against(peaks[:-1] - peaks[1:])),
+        trend("decode rises with batch: steps that do not", share_against(np.diff(decode, axis=0))),
+        trend("decode falls with cache, batch above 8: steps that do not", share_against(-np.diff(many, axis=1))),
+    ]
+    text = "decode falls with cache, batch up to 8 (the text makes no exception): steps that do not"
+    rows.append(Claim(NAME, text, 0.0, share_against(-np.diff(few, axis=1)), None, "derived"))
+    return rows
+
+
+def trend(text: str, share: float) -> Claim:
+    """A curve that must go one way everywhere."""
+    return Claim(NAME, text, 0.0, share, 0.0, "derived", share)
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Intensity at a few lengths and batches, and the peaks of every counting."""
+    counting = next(iter(COUNTINGS))
+    chosen = [int(np.abs(TOKENS - tokens).argmin()) for tokens in (128, 512, 2048, 8192, 16_384, 32_768, 131_072)]
+    frames = []
+    for phase, values in surface(counting).items():
+        frame = pd.DataFrame(values[:, chosen].T, columns=[f"batch {b}" for b in BATCHES])
+        frame.insert(0, "tokens", TOKENS[chosen])
+        frame.insert(0, "phase", phase)
+        frames.append(frame)
+    peaks = pd.DataFrame({name: [peak(name, b) for b in BATCHES] for name in COUNTINGS})
+    peaks.insert(0, "batch", BATCHES)
+    return {"FLOP per byte": pd.concat(frames), "Input length of the largest prefill intensity": peaks}
+
+
+def figures() -> dict[str, Any]:
+    """Figure 1: prefill on the left, decode on the right; the device's balance as a line."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2)
+    values = surface(next(iter(COUNTINGS)))
+    for axes, phase in zip(panels, ("prefill", "decode"), strict=True):
+        for index, batch in enumerate(BATCHES):
+            colour = str(0.75 - 0.7 * index / (len(BATCHES) - 1))
+            axes.plot(TOKENS, values[phase][index], color=colour, label=f"batch {batch}")
+        axes.axhline(295, color="#d55e00", linewidth=1, linestyle="--")
+        axes.set(xscale="log", yscale="log", title=phase, ylabel="FLOP per byte")
+        axes.set_xlabel("input tokens" if phase == "prefill" else "tokens in the cache")
+        axes.grid(alpha=0.3)
+    dotted = surface("keys streamed by blocks, whole square")["prefill"][0]
+    panels[0].plot(TOKENS, dotted, ":", color="#0072b2", label="batch 1, whole square")
+    panels[0].plot(
+        TOKENS, surface("score matrix in memory")["prefill"][0], ":", color="#009e73", label="batch 1, scores in memory"
+    )
+    panels[0].legend(fontsize=7)
+    return {"Arithmetic intensity": figure}
