@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from matplotlib.figure import Figure
 
-from . import figures, series, tables, wording
+from . import figures, proof, series, tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
 
@@ -48,7 +48,7 @@ def build_report(path: Path | str) -> Path:
     """
     run = read_run(path)
     with figures.style():
-        sections = [_section(run, title, make) for title, make in SECTIONS if title or run.is_serving]
+        sections = [_section(run, title, make) for title, make in SECTIONS if _asked(run, title)]
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
     pictures = {section.picture.name: section.picture.png for section in sections if section.picture}
@@ -79,6 +79,13 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
     )
 
 
+def _asked(run: RunFolder, title: str) -> bool:
+    """Whether a section belongs to this kind of run at all."""
+    if title == "Proof":
+        return bool(run.summary.get("certificate"))
+    return bool(title) or run.is_serving
+
+
 def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section]) -> Section:
     try:
         return make(run)
@@ -95,6 +102,14 @@ def _best_designs(run: RunFolder) -> Section:
     feasible = int(run.designs["feasible"].sum()) if "feasible" in run.designs else len(run.designs)
     text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
     return Section("Best designs", text, table=tables.best_designs(run))
+
+
+def _proof(run: RunFolder) -> Section:
+    try:
+        picture = _picture(run, proof.closing, "Best design and bound over the time of the search")
+    except MissingPart:
+        picture = None
+    return Section("Proof", proof.text(run), picture, proof.table(run))
 
 
 def _time(run: RunFolder) -> Section:
@@ -185,6 +200,7 @@ def _constants(run: RunFolder) -> Section:
 
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Best designs", _best_designs),
+    ("Proof", _proof),
     ("Where the time goes", _time),
     ("Time against cost", _front),
     ("Memory", _memory),
@@ -195,4 +211,6 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Operations", _ops),
     ("Constants used", _constants),
 )
-FIGURES = ("time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power", "elasticities", "roofline")
+FIGURES = (
+    "closing", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power", "elasticities", "roofline",
+)  # fmt: skip

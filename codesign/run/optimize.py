@@ -103,7 +103,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
-        "limits": dict(objective.limits), "floors": dict(objective.floors),
+        "limits": dict(objective.limits), "floors": dict(objective.floors), "certificate": trace.certificate,
     }  # fmt: skip
     write_text(folder / "summary.json", json.dumps(summary, indent=2, default=float))
 

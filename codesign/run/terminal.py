@@ -214,6 +214,7 @@ class Watch:
         rate = progress.done / elapsed if elapsed > 0.05 else 0.0
         notes = [f"{engineering(rate)} points/s"] if rate >= 1 else []
         notes += [f"best {self.goal} {progress.best:.4g}"] if math.isfinite(progress.best) else []
+        notes += [f"proven within {progress.gap:.2%}"] if math.isfinite(progress.gap) else []
         note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
         if progress.done >= progress.total and not self.out.is_terminal:

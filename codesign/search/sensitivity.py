@@ -135,7 +135,7 @@ def _tenth_more(ledger: Ledger, near: list[int], tolerance: float, rivals: int) 
     moves = np.zeros((len(near) * len(plans), len(ledger.programme.rows)))
     for k, i in enumerate(near):
         moves[k * len(plans) : (k + 1) * len(plans), i] = np.log(1.1)
-    _, upper = optima(ledger, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), rounds=8)
+    _, upper = optima(ledger, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), rounds=16)
     upper = upper.reshape(len(near), len(plans))
     return {
         i: (float(min(upper[k].min() - ledger.upper, 0.0)), int(plans[upper[k].argmin()])) for k, i in enumerate(near)

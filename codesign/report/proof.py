@@ -1,0 +1,97 @@
+"""The proof of a certified search on the page: how the gap closed, what binds, what more of it would bring."""
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from .figures import ACCENT, INK, SOFT, canvas
+from .labels import DASH, METRICS, TIERS, metric, number, signed, variable
+from .run_folder import MissingPart, RunFolder
+from .tables import Table
+
+
+def certificate(run: RunFolder) -> dict[str, Any]:
+    """What the search proved.
+
+    Raises:
+        MissingPart: the search proves nothing.
+    """
+    found = run.summary.get("certificate")
+    if not isinstance(found, dict) or not found:
+        raise MissingPart("the search leaves no certificate")
+    return found
+
+
+def text(run: RunFolder) -> str:
+    """How far the best design may be from the optimum, and what lies at the edge of its range."""
+    found, known = certificate(run), metric(run.goal, run.is_serving)
+    if not found.get("convex"):
+        return f"Best found, no proof: {found.get('reason')}."
+    if found.get("best") is None:
+        return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
+    words = [
+        f"No design of this space is better than {known.text(found['bound'])}; the best one found has "
+        f"{known.text(found['best'])}, {number(found['gap'], '%', 4)} away."
+    ]
+    edges = found.get("at_bounds") or []
+    if edges:
+        ends = {"low": "least", "high": "most"}
+        listed = ", ".join(f"{variable(edge['variable'])} (at its {ends[edge['at']]})" for edge in edges)
+        words.append(f"At the edge of its range: {listed}.")
+    return " ".join(words) + " The proof is of the model, not of reality."
+
+
+def table(run: RunFolder) -> Table | None:
+    """What binds and what a tenth more of it would bring; or by how much constraints must give."""
+    found = certificate(run)
+    if found.get("infeasible"):
+        rows = [(_named(row["constraint"]), _must_give(row)) for row in found["infeasible"]]
+        return Table(("Constraint", "Must give, if it alone gives"), rows, name="infeasible")
+    rows = [
+        (
+            _named(row["constraint"]),
+            number(row["used"], "%", 3),
+            *(signed(row[side], 3) for side in ("elasticity_fewer", "elasticity_more")),
+            f"{_reach(row['valid_down'])} to {_reach(row['valid_up'])}",
+            f"{signed(100 * row['tenth_more'])} %{' (another plan)' if row['changes_plan'] else ''}",
+        )
+        for row in found.get("constraints") or []
+        if row["used"] > 0.5
+    ]
+    head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
+    return Table(head, rows, frozenset({0, 4}), "binding") if rows else None
+
+
+def _named(name: str) -> str:
+    tier = name.removeprefix("usage.")
+    return TIERS.get(tier, METRICS[name].label if name in METRICS else name.replace("_", " "))
+
+
+def _reach(change: float | None) -> str:
+    return "any" if change is None else f"{signed(100 * change, 1)} %"
+
+
+def _must_give(row: dict[str, Any]) -> str:
+    if not row["alone"]:
+        return f"{DASH} (others also fail)"
+    return f"a factor of {row['factor']:.4g} suffices, {row['factor_at_least'] or row['factor']:.4g} does not"
+
+
+def closing(run: RunFolder) -> Figure:
+    """Best design and bound over the time of the search."""
+    found = certificate(run)
+    points = [(s, best, bound) for s, best, bound in found.get("history") or [] if best is not None]
+    if len(points) < 2 or not found.get("convex"):
+        raise MissingPart("the search ended before its gap could be followed")
+    figure, (axes,) = canvas(2.4)
+    seconds = [point[0] for point in points]
+    axes.step(seconds, [point[1] for point in points], where="post", color=INK, label="best design")
+    known = [(s, bound) for s, _, bound in points if bound is not None]
+    if known:
+        axes.step(*zip(*known, strict=True), where="post", color=ACCENT, label="bound on every design")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(metric(run.goal, run.is_serving).label)
+    axes.set_yscale("log")
+    axes.tick_params(axis="both", colors=SOFT)
+    axes.legend(loc="best")
+    return figure
