@@ -17,6 +17,9 @@ from typing import Any
 from .errors import CodesignError, ConfigError, suggestion
 
 
+LONGEST_FIGURE = 60  # claims that a figure shows; of more, those with a bar
+
+
 @dataclass(frozen=True)
 class Claim:
     """One published number and what the model says.
@@ -114,6 +117,8 @@ def agreement(claims: Any) -> Any:
     from matplotlib.figure import Figure
 
     shown = claims[claims["paper"].notna() & claims["model"].notna()].iloc[::-1]
+    if len(shown) > LONGEST_FIGURE:
+        shown = shown[shown["bar"].notna()]
     figure = Figure(figsize=(8.0, 1.0 + 0.3 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     heights = range(len(shown))

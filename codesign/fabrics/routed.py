@@ -14,7 +14,7 @@ from ..smooth import maximum
 from ..topology import PATTERNS, AbstractShape, Cable, Routes, Topology, TopologyFile, all_flows, load, route
 from .base import AbstractFabric, Group
 
-LISTED = 32  # a topology up to this size lists every size of group, a larger one powers of two and divisors
+BLOCK = 16  # a topology up to this size lists every size of group, a larger one powers of two and divisors
 
 
 class RoutedTopology(AbstractFabric):
@@ -26,7 +26,8 @@ class RoutedTopology(AbstractFabric):
     Load counts the bytes that cross a link per byte that a member sends, with all groups of the same size and stride
     talking at once and their rings (one on each way out of a box) sharing the traffic equally. Loads and hop counts are
     constants of the shape; rates and latencies belong to `links`, one protocol for each kind of link, and stay
-    continuous. Sizes and strides between the listed ones are read as the next larger.
+    continuous. Sizes and strides between the listed ones are read as the next larger. The tables are leaves, so that
+    topologies with the same kinds of link and about as many endpoints are data to one compiled program.
 
     Assumes: fewest-hop routes that do not adapt; the pattern (`ring`, `tree` or `all_to_all`) stands for all
     operations; each ring keeps its constant share. Log-convex in every number of every link. A smooth maximum over m
@@ -66,23 +67,22 @@ class RoutedTopology(AbstractFabric):
         if pattern not in PATTERNS:
             raise ConfigError(f"pattern = {pattern!r} is not known{suggestion(pattern, PATTERNS)}")
         topology = shape.build()
+        known = {*topology.kinds, *shape.kinds}
         for kind in topology.kinds:
             if kind not in links:
                 raise ConfigError(f"links.{kind} is missing: {topology.name} has links of that kind, without bandwidth")
         for kind in links:
-            if kind not in topology.kinds:
-                raise ConfigError(f"links.{kind}: {topology.name} has no such links{suggestion(kind, topology.kinds)}")
+            if kind not in known:
+                raise ConfigError(f"links.{kind}: {topology.name} has no such links{suggestion(kind, known)}")
         self.shape, self.pattern, self.rails = shape, pattern, rails
         self.links = {kind: links[kind] for kind in sorted(links)}
         self.fixed_usd, self.usd_per_bytes_per_s = fixed_usd, usd_per_bytes_per_s
         self.static_w, self.static_w_per_bytes_per_s = static_w, static_w_per_bytes_per_s
         tables = tabulate(shape, pattern, rails)
-        order = [topology.kinds.index(kind) for kind in self.links]
         self.sizes = jnp.asarray(tables.sizes)
-        self.loads = jnp.asarray(tables.loads[..., order])
-        self.hops = jnp.asarray(tables.hops[..., order])
-        count = [topology.width[topology.kind == kind].sum() / 2 / topology.size for kind in order]
-        self.cables = jnp.asarray(count)
+        self.loads, self.hops = (_columns(table, topology.kinds, self.links) for table in (tables.loads, tables.hops))
+        widths = np.bincount(topology.kind, topology.width, len(topology.kinds))
+        self.cables = _columns(widths / 2 / topology.size, topology.kinds, self.links)
 
     def link(self, group: Group) -> Link:
         """What a member sees while all groups of its kind talk."""
@@ -131,8 +131,14 @@ class RoutedTopology(AbstractFabric):
         return topology, load(route(topology), all_flows(topology, int(members), int(step), self.pattern, self.rails))
 
 
+def _columns(table: np.ndarray, kinds: tuple[str, ...], links: dict[str, AbstractProtocol]) -> Array:
+    """The table's last axis in the order of `links`; a kind of which this shape has no link carries nothing."""
+    padded = np.concatenate([table, np.zeros_like(table[..., :1])], axis=-1)
+    return jnp.asarray(padded[..., [kinds.index(kind) if kind in kinds else len(kinds) for kind in links]])
+
+
 class Tables(NamedTuple):
-    """sizes: [S] listed sizes and strides; loads, hops: [S, S, kinds] by size and stride."""
+    """sizes: [S] listed sizes and strides, the last repeated; loads, hops: [S, S, kinds] by size and stride."""
 
     sizes: np.ndarray
     loads: np.ndarray
@@ -143,12 +149,14 @@ class Tables(NamedTuple):
 def tabulate(shape: AbstractShape, pattern: str, rails: int) -> Tables:
     """The fullest link of each kind, and the mean number of links of each kind on a path, for every listed group.
 
-    A group of one reads as a pair, and one that does not fit as the largest that does.
+    A group of one reads as a pair, and one that does not fit as the largest that does. Tables are filled up to whole
+    blocks of rows, so that topologies of many sizes have tables of one shape.
     """
     topology = shape.build()
     routes, count = route(topology), topology.size
     listed = {2**i for i in range(count.bit_length())} | {n for n in range(1, count + 1) if count % n == 0}
-    sizes = np.array(sorted(range(1, count + 1) if count <= LISTED else listed), dtype=float)
+    known = sorted(range(1, count + 1) if count <= BLOCK else listed)
+    sizes = np.array(known + [count] * (-len(known) % BLOCK), dtype=float)
     kinds, found = len(topology.kinds), {}
     loads, hops = (np.zeros((len(sizes), len(sizes), kinds)) for _ in range(2))
     for row, size in enumerate(sizes):

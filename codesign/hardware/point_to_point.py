@@ -91,7 +91,6 @@ class Windowed(eqx.Module):
 
     def bytes_per_s(self, nbytes: Array) -> Array:
         """Throughput of messages of one size."""
-        wire, q = nbytes / self.bandwidth_bytes_per_s, self.sharpness
-        longest = jnp.maximum(wire, self.interval_s)
-        shares = (self.interval_s / longest) ** q + (wire / longest) ** q
-        return nbytes / (longest * shares ** (1 / q))
+        longs = self.sharpness * jnp.log(nbytes / self.bandwidth_bytes_per_s)
+        shorts = self.sharpness * jnp.log(self.interval_s)
+        return nbytes / jnp.exp(jnp.logaddexp(longs, shorts) / self.sharpness)

@@ -51,6 +51,9 @@ def write_experiment_report(
         if is_claims:
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
             lines += [f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met.", ""]
+        if is_claims and len(shown) > LONGEST_TABLE:
+            shown = shown[shown["met"] != "no bar"]
+            lines += ["Those with a bar:", ""]
         if len(shown) <= LONGEST_TABLE:
             lines += [*markdown_table(shown), ""]
         lines += [f"[{len(frame)} rows as CSV]({file})", ""]

@@ -46,7 +46,8 @@ class Torus(AbstractShape):
             raise ConfigError(f"Torus: extents = {list(self.extents)} must be whole numbers of at least 1")
         graph, name = nx.DiGraph(), {place: f"gpu {i}" for i, place in enumerate(_snake(self.extents))}
         for number, place in enumerate(name):
-            graph.add_node(name[place], endpoint=number, box=number, rail=0, layer=number % 2)
+            row = sum(i * 10**axis for axis, i in enumerate(reversed(place[:-1])))
+            graph.add_node(name[place], endpoint=number, box=number, rail=0, layer=row)
         for place, axis in itertools.product(name, range(len(self.extents))):
             after = (*place[:axis], (place[axis] + 1) % self.extents[axis], *place[axis + 1 :])
             if after != place:

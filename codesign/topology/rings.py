@@ -52,7 +52,7 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
     Args:
         topology: where they sit.
         members: device numbers in the order of their ranks.
-        rails: use only the first so many ways out of a box; 0 for all.
+        rails: use only the first so many ways out of a box, where the group has any of them; 0 for all.
     """
     boxes, counts = np.unique(topology.box[members], return_counts=True)
     if topology.orders:
@@ -68,7 +68,8 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
     paths = zigzag_paths(int(counts[0]))
     if rails:
         rail = topology.rail[inside[0]]
-        paths = paths[(rail[paths[:, 0]] < rails) & (rail[paths[:, -1]] < rails)]
+        kept = (rail[paths[:, 0]] < rails) & (rail[paths[:, -1]] < rails)
+        paths = paths[kept] if kept.any() else paths
     legs = [box[paths if number % 2 == 0 else paths[:, ::-1]] for number, box in enumerate(inside)]
     return np.hstack(legs)
 
