@@ -16,7 +16,6 @@ from typing import Any
 
 from .errors import CodesignError, ConfigError, suggestion
 
-
 LONGEST_FIGURE = 60  # claims that a figure shows; of more, those with a bar
 
 

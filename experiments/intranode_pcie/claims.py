@@ -230,7 +230,7 @@ def link_claims() -> list[Claim]:
         ("U006 NVLink Gen7 a lane, GB/s", 15.1, None, None, given),
         ("U007 Hopper, TFLOP/s (the text says FP32; it is the dense BF16 peak of accelerator=h100_sxm)", 989.4,
          hopper["peak_flops_per_s"]["bf16"] / 1e12, 1e-3, "published"),
-        ("U008 Grace Hopper HBM3e, GB", 144, None, None, "not determined: a data sheet's figure (gh200 here has 96 GiB)"),
+        ("U008 Grace Hopper HBM3e, GB", 144, None, None, "not determined: gh200 here is that of 96 GiB"),
         ("U009 Gaudi, TFLOP/s", 229, None, None, "not determined: a data sheet's figure"),
         ("U010 Gaudi HBM, GB", 128, None, None, "not determined: a data sheet's figure"),
         ("U013 NVLink 4, both directions, GB/s", 900, 2 * nvlink, 0.0, "published"),
