@@ -25,6 +25,8 @@ from .ring import PairwiseAllToAll as PairwiseAllToAll
 from .ring import RingAllGather as RingAllGather
 from .ring import RingAllReduce as RingAllReduce
 from .ring import Send as Send
+from .standing import CliqueAllGather as CliqueAllGather
+from .standing import CliqueAllReduce as CliqueAllReduce
 from .standing import CliqueAllToAll as CliqueAllToAll
 from .standing import SipacAllGather as SipacAllGather
 from .standing import SipacAllReduce as SipacAllReduce

@@ -11,6 +11,8 @@ from ..smooth import at_least, at_most, ceil
 from .base import AbstractCollective
 from .radix import Phase, divide, in_rounds, known_splitting
 
+WIDE = 1e6  # a radix that no group exceeds
+
 
 def product_of_cliques(size: Array, radix: Array, lanes: Array, splitting: str) -> tuple[Phase, Array]:
     """One phase on l = ceil(log_r n) dimensions of cliques, all used at once; and the rounds that wait for circuits.
@@ -66,6 +68,30 @@ class SipacAllGather(AbstractCollective):
         size = at_least(group.size, 1 + 1e-6)
         phase, waiting = product_of_cliques(size, self.radix, link.lanes, self.splitting)
         return in_rounds(phase, waiting, nbytes, group, link, (size - 1) / size)
+
+
+class CliqueAllReduce(AbstractCollective):
+    """2 alpha + 2 (1 - 1/n) chi nbytes beta: every member has a standing circuit to every other.
+
+    Assumes: n - 1 <= lanes; beyond, circuits are set wave by wave and every wave waits for them.
+    Source: [lumorph] figure 1.
+    """
+
+    splitting: str = static(default="lanes", converter=known_splitting)
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Reduce-scatter, then all-gather, in one dimension that holds the whole group."""
+        return SipacAllReduce(radix=WIDE, splitting=self.splitting).cost(nbytes, group, link)
+
+
+class CliqueAllGather(AbstractCollective):
+    """Half of `CliqueAllReduce`; a reduce-scatter runs backwards."""
+
+    splitting: str = static(default="lanes", converter=known_splitting)
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """One phase."""
+        return SipacAllGather(radix=WIDE, splitting=self.splitting).cost(nbytes, group, link)
 
 
 class CliqueAllToAll(AbstractCollective):

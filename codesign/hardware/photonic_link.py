@@ -22,8 +22,8 @@ class PhotonicLink(eqx.Module):
         energy a bit = laser / (efficiency R) + drive + receiver + electronics + holding / R
 
     The crosstalk is that of Lorentzian filters of width `filter_ratio` R between equally spaced neighbours, summed in
-    power and to first order. Used shares of what limits it (`limits`, feasible up to 1): band N spacing / free
-    spectral range; edge G pitch / die edge; waveguide_power N laser / cap.
+    power and to first order, which says too much where filters overlap. Used shares of what limits it (`limits`,
+    feasible up to 1): band N spacing / free spectral range; edge G pitch / die edge; waveguide_power N laser / cap.
 
     Log-convex in every continuous number. Bit error ratio enters as the Q of the receiver.
 
@@ -36,9 +36,9 @@ class PhotonicLink(eqx.Module):
     receiver: PhotonicReceiver
     waveguides: Float[Array, "*b"] = quantity(low=1.0, high=1e5, doc="or fibers, per endpoint and direction")
     wavelengths: Float[Array, "*b"] = quantity(low=1.0, high=256.0, doc="per waveguide")
-    bits_per_s: Float[Array, "*b"] = quantity(low=1e9, high=4e11, doc="per wavelength")
-    spacing_hz: Float[Array, "*b"] = quantity(low=1e10, high=1e13, default=100e9)
-    filter_ratio: Float[Array, "*b"] = quantity(high=4.0, default=1.48, doc="filter width over bit rate")
+    bits_per_s: Float[Array, "*b"] = quantity(low=1e9, high=2e11, doc="per wavelength")
+    spacing_hz: Float[Array, "*b"] = quantity(low=2.5e10, high=1e13, default=100e9)
+    filter_ratio: Float[Array, "*b"] = quantity(high=2.0, default=1.48, doc="filter width over bit rate")
     laser_efficiency: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=0.15, doc="light per electric power")
     electronics_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=0.0, doc="serialiser and its partner")
     payload_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0, doc="coding and framing")
