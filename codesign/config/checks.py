@@ -13,7 +13,7 @@ from jaxtyping import Array
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..metrics import memory_by_class
-from ..metrics.footprint import per_tier
+from ..metrics.footprint import memory_limits, per_tier
 from ..scenario import Scenario
 from ..units import BYTES, GB
 from ..workloads.plan import RECOMPUTE
@@ -139,6 +139,9 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
+    for limit, share in memory_limits(scenario.cluster, memory_by_class(scenario)).items():
+        if float(share) > 1 + 1e-6:
+            raise ConfigError(f"the design cannot be built: {float(share):.0%} of {TIERS['hbm']}, {limit}, is used")
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:

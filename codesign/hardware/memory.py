@@ -51,6 +51,10 @@ class AbstractMemory(eqx.Module):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Constraint -> used share, beyond the total capacity; `stored` is class of data -> bytes."""
 
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know about these numbers; asked outside `jit`."""
+        return ()
+
 
 class MemoryTier(AbstractMemory):
     """One kind of memory attached to one accelerator.

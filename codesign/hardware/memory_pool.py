@@ -134,6 +134,17 @@ class SharedPool(AbstractMemory):
         """The slower of the tier's share and the ports."""
         return 1 / maximum(self.active() / self.tier.bandwidth(), self.port_bound / self.ports_bytes_per_s())
 
+    def remarks(self) -> tuple[str, ...]:
+        """A bandwidth that the ports cannot carry is said aloud where it is used."""
+        load = float(self.port_load())
+        if load <= 1 or float(self.port_bound) >= 1:
+            return ()
+        carried, asked = float(self.ports_bytes_per_s()), float(self.tier.bandwidth() / self.active())
+        return (
+            f"port_bound = {float(self.port_bound):g}: the pool gives an accelerator {asked / 1e12:.3g} TB/s, its ports"
+            f" carry {carried / 1e12:.3g} TB/s ({load:.2f} times too much)",
+        )
+
     def energy(self, data: str = "") -> Array:
         """Memory and port."""
         return self.tier.energy() + self.port.energy_j_per_byte

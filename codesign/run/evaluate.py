@@ -6,7 +6,7 @@ from typing import Any
 from ..compiling import quick_jit
 from ..config import check_memory, check_plan, scenario_from_config
 from ..metrics import evaluate
-from ..results import ops, row_of
+from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
 from .setup import prepare_jax
 from .terminal import console, show_evaluation
@@ -36,6 +36,10 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             "ddr": float(scenario.cluster.host.memory.usable_bytes()),
         }
         show_evaluation(console(), _title(scenario), numbers, ops(scenario), capacity, top)
+        for group, text in busy_links(scenario)[1].items():
+            console().print(f"which cable limits {group}: {text}", highlight=False)
+        for remark in scenario.cluster.accelerator.hbm.remarks():
+            console().print(f"note: {remark}")
     check_memory(scenario)
 
 

@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
 from ..smooth import at_least, ceil
+from ..units import GB
 from .base import AbstractWorkload
 from .blocks import Precision, Shard
 from .lowering import comm_ops, forward_ops, indivisible, weights_held
@@ -131,6 +132,21 @@ class Serving(AbstractWorkload):
             widest = at_least(widest, op.stored_bytes)
         working = 2 * widest + self.workspace_bytes
         return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache), "working": (working, working)}
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """One request that does not fit on all devices together, and by how much."""
+        weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
+        elements = float(self.model.attention.cache_elements(jnp.asarray(1.0)) * self.model.layers)
+        cache = elements * float(self.input_tokens + self.output_tokens) * self.precision.bytes_of("kv_cache")
+        devices = float(layout.devices)
+        lacks = weights + cache - devices * capacity["hbm"]
+        if lacks <= 0:
+            return None
+        return (
+            f"one request of {float(self.input_tokens + self.output_tokens):g} tokens fits nowhere: at"
+            f" plan.micro_batch = 1 weights {weights / GB:.1f} GB and key-value cache {cache / GB:.1f} GB exceed the"
+            f" memory of {devices:g} devices by {lacks / GB:.1f} GB"
+        )
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""
