@@ -118,7 +118,7 @@ def figures() -> dict[str, Any]:
     """Figure 1: prefill on the left, decode on the right; the device's balance as a line."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
+    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 2)
     values = surface(next(iter(COUNTINGS)))
     for axes, phase in zip(panels, ("prefill", "decode"), strict=True):
@@ -134,5 +134,5 @@ def figures() -> dict[str, Any]:
     panels[0].plot(
         TOKENS, surface("score matrix in memory")["prefill"][0], ":", color="#009e73", label="batch 1, scores in memory"
     )
-    panels[0].legend(fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return {"Arithmetic intensity": figure}

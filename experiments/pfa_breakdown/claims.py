@@ -1,0 +1,200 @@
+"""Where a decode step's time goes: on eight H100 against the appliance, and what tensor parallelism adds.
+
+Overhead of tensor parallelism, as the document defines it, is T(t) - T(1)/t: the all-reduces, and what every rank does
+in full, c (1 - 1/t). The printed shares of the all-reduces are fitted with the latency of a ring and compared with
+what kernels and collectives measured on an H100 say without a fit.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+
+from codesign.collectives import RingAllReduce, Tuned
+from codesign.compiling import quick_jit
+from codesign.fabrics import Group
+from codesign.fields import replace
+from codesign.hardware import Link
+from codesign.metrics import priced_ops
+from codesign.reproduce import Claim
+from codesign.scenario import Scenario
+from codesign.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
+from codesign.workloads import CommOp, ComputeOp
+
+NAME = "pfa_breakdown"
+PAPER = {2: 0.3768, 4: 0.4010, 8: 0.5002}  # section 6.3
+BATCH, INPUT, OUTPUT = 16.0, 128.0, 128.0  # section 6.3
+BAR = 0.01  # one point
+CLASSES = ("linear", "attention", "all-reduce", "other")
+LLAMA_70B = {"layers": 80.0, "hidden": 8192.0, "attention.heads": 64.0, "feed_forward.width": 28672.0}
+CONSTANTS = {"fitted to the headlines": reference, "measured on an H100": untuned}
+
+
+def class_of(op: Any) -> str:
+    """The document's categories; what it calls other is normalisation, residuals and activation."""
+    if isinstance(op, CommOp):
+        return "all-reduce" if op.axis == "tp" else "other"
+    if isinstance(op, ComputeOp) and op.kernel == "gemm":
+        return "linear"
+    return "attention" if op.name == "attention_core" else "other"
+
+
+@functools.cache
+def stepper() -> Any:
+    """(scenario, values) -> seconds of one decode step by class, for many values in one call."""
+
+    def one(base: Scenario, values: dict[str, Any]) -> Any:
+        scenario, seconds = replace(base, values), dict.fromkeys(CLASSES, jnp.asarray(0.0))
+        for op, cost in priced_ops(scenario):
+            if op.phase == "decode":
+                seconds[class_of(op)] = seconds[class_of(op)] + cost.time_s
+        return jnp.stack([seconds[name] for name in CLASSES])
+
+    return quick_jit(jax.vmap(one, in_axes=(None, 0)))
+
+
+def decode_step(scenario: Scenario, rows: list[dict[str, float]], model: dict[str, float]) -> pd.DataFrame:
+    """Seconds by class, one row a case; keys of the rows as in `PATHS`, of the model below `workload.model`."""
+    columns = {path: [float(row[name]) for row in rows] for name, paths in PATHS.items() for path in paths}
+    columns |= {f"workload.model.{path}": [value] * len(rows) for path, value in model.items()}
+    found = stepper()(scenario, {path: jnp.asarray(values) for path, values in columns.items()})
+    return pd.DataFrame(np.asarray(found), columns=list(CLASSES))
+
+
+@functools.cache
+def figure_11(constants: str) -> pd.DataFrame:
+    """A decode step of Llama 3.1 405B at batch 1 on both systems."""
+    rows = [s | {"batch": 1.0, "input": INPUT, "output": OUTPUT, "layers": 126.0} for s in (DGX, APPLIANCE)]
+    frame = decode_step(CONSTANTS[constants](), rows, {})
+    return frame.set_axis(["DGX-H100", "appliance"])
+
+
+@functools.cache
+def figure_12(constants: str) -> pd.DataFrame:
+    """A decode step of Llama 3.1 70B on 1 to 8 ranks, its overhead over a perfect division, and the shares of it."""
+    ranks = (1, *PAPER)
+    lengths = {"batch": BATCH, "input": INPUT, "output": OUTPUT, "layers": LLAMA_70B["layers"]}
+    rows = [DGX | lengths | {"tp": float(t), "devices": float(t)} for t in ranks]
+    frame = decode_step(CONSTANTS[constants](), rows, LLAMA_70B).set_axis(list(ranks))
+    over = frame - frame.loc[1].to_numpy()[None, :] / np.array(ranks)[:, None]
+    over = over.loc[list(PAPER)]
+    return over.div(over.sum(axis=1), axis=0).assign(overhead_s=over.sum(axis=1))
+
+
+def ring_share(start: float, step: float, ranks: tuple[int, ...]) -> np.ndarray:
+    """Share of the all-reduces when a ring of latency alone takes start + step (t - 1), in units of c."""
+    ring = Tuned(RingAllReduce(), launch_s=start)
+    busy = [float(ring.cost(jnp.asarray(1.0), Group(float(t)), Link(step / 2, 0.0)).time_s) for t in ranks]
+    full = np.array([1 - 1 / t for t in ranks])
+    return np.array(busy) / (np.array(busy) + full)
+
+
+@functools.cache
+def fitted(ranks: tuple[int, ...]) -> tuple[float, float]:
+    """(start, step) of the ring that meets the printed shares of these ranks best."""
+    printed = np.array([PAPER[t] for t in ranks])
+    found = least_squares(lambda x: ring_share(x[0], x[1], ranks) - printed, (0.2, 0.1), xtol=1e-12, ftol=1e-12)
+    return float(found.x[0]), float(found.x[1])
+
+
+def share(text: str, ranks: int, model: float, bar: float | None, standing: str) -> Claim:
+    """A share of the overhead; its error in points of a hundred."""
+    return Claim(NAME, text, PAPER[ranks], model, bar, standing, abs(model - PAPER[ranks]))
+
+
+def rising(text: str, values: np.ndarray, bar: float | None) -> Claim:
+    """Shares that should grow with the ranks: smallest step, and by how much it falls short of zero."""
+    least = float(np.diff(values).min())
+    return Claim(NAME, text, None, least, bar, "derived", max(0.0, -least))
+
+
+def claims() -> list[Claim]:
+    """Section 6.3."""
+    ranks = tuple(PAPER)
+    both = ring_share(*fitted(ranks), ranks)
+    rows = [
+        share(
+            f"PFA-06{place}: all-reduce in the overhead of TP {t} (error in points)",
+            t,
+            float(both[place]),
+            BAR,
+            "fitted 2 on 3",
+        )
+        for place, t in enumerate(ranks)
+    ]
+    ends = float(ring_share(*fitted((2, 8)), (4,))[0])
+    rows.append(share("PFA-061: TP 4 from a fit on TP 2 and 8 alone", 4, ends, BAR, "derived: fitted 2 on the other 2"))
+    rows.append(rising("the fitted share rises with the ranks: smallest step", both, 0.0))
+    for constants in CONSTANTS:
+        ours = figure_12(constants)["all-reduce"].to_numpy()
+        rows += [
+            share(f"PFA-06{place}: TP {t}, constants {constants}", t, float(ours[place]), None, "derived")
+            for place, t in enumerate(ranks)
+        ]
+        rows.append(rising(f"share rises with the ranks, constants {constants}: smallest step", ours, None))
+    return rows + categories()
+
+
+def categories() -> list[Claim]:
+    """Figure 11: the appliance is faster in every category; the ratio, and by how much it is not."""
+    rows = []
+    for constants in CONSTANTS:
+        step = figure_11(constants)
+        for name in CLASSES:
+            dgx, appliance = (float(step[name][system]) for system in step.index)
+            ratio = appliance / dgx
+            text = f"figure 11: appliance over DGX, {name}, constants {constants} (below 1)"
+            rows.append(Claim(NAME, text, None, ratio, 0.0, "derived", max(0.0, ratio - 1)))
+    return rows
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Both figures as numbers, and the constants of the ring."""
+    steps = [figure_11(c).mul(1e6).round(2).rename_axis("system").reset_index().assign(constants=c) for c in CONSTANTS]
+    shares = [figure_12(c).round(4).rename_axis("tp").reset_index().assign(constants=c) for c in CONSTANTS]
+    rings = [
+        {"fitted on TP": " ".join(map(str, r)), "start / c": fitted(r)[0], "step / c": fitted(r)[1]}
+        for r in (tuple(PAPER), (2, 8))
+    ]
+    return {
+        "Decode step at batch 1, microseconds": pd.concat(steps),
+        "Shares of the overhead of tensor parallelism": pd.concat(shares),
+        "Ring, in units of the work that every rank repeats": pd.DataFrame(rings),
+    }
+
+
+def figures() -> dict[str, Any]:
+    """Figures 11 and 12."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    colours = dict(zip(CLASSES, ("#0072b2", "#e69f00", "#d55e00", "#9a9a9a"), strict=True))
+    labels, place = [], 0
+    for constants in CONSTANTS:
+        for system, row in figure_11(constants).iterrows():
+            bottom = 0.0
+            for name in CLASSES:
+                left.bar(place, 1e3 * row[name], bottom=bottom, color=colours[name], label=name if not labels else None)
+                bottom += 1e3 * row[name]
+            labels.append(f"{system}\n{constants}")
+            place += 1
+    left.set_xticks(range(place), labels, fontsize=6)
+    left.set_ylabel("decode step of 405B at batch 1 [ms]")
+    left.legend(fontsize=7)
+    ranks = list(PAPER)
+    right.plot(ranks, list(PAPER.values()), "o", color="black", label="printed")
+    right.plot(
+        ranks, ring_share(*fitted(tuple(ranks)), tuple(ranks)), "-", color="#d55e00", label="ring, two constants fitted"
+    )
+    for constants, style in zip(CONSTANTS, ("--", ":"), strict=True):
+        right.plot(ranks, figure_12(constants)["all-reduce"], style, color="#0072b2", label=f"70B, {constants}")
+    right.set(xlabel="tensor ranks", ylabel="all-reduce in the overhead", ylim=(0, 1))
+    right.set_xticks(ranks)
+    right.grid(alpha=0.3)
+    right.legend(fontsize=7)
+    return {"Decode step and overhead": figure}
