@@ -16,7 +16,7 @@ GROUPS = ("accelerator", "host", "facility", "fabric", "scale_out", "collective"
 KINDS = {"published", "datasheet", "measured", "derived", "fitted", "assumed"}
 FILES = sorted(path for group in GROUPS for path in (ROOT / "conf" / group).rglob("*.yaml"))
 NAMES = [str(path.relative_to(ROOT / "conf").with_suffix("")) for path in FILES]
-STRUCTURE = {"provenance", "defaults", "aliases", "_target_", "name"}
+STRUCTURE = {"provenance", "defaults", "aliases", "prefixes", "relatives", "_target_", "name"}
 
 _ENTRY = re.compile(r"^@\w+\{([^,\s]+),", re.MULTILINE)
 BIBLIOGRAPHY = _ENTRY.findall((ROOT / "codesign" / "references.bib").read_text(encoding="utf-8"))

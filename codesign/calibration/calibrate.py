@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from ..errors import DataError
-from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, node, place, rehoused, write
+from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, text
 from .fit import NOISY_S, fit, predict, rows_of
-from .gpus import CHIPS, RELATIVES
+from .gpus import calibrated, stand_ins
 from .kernels import ROOFLINES, TABLES, KernelTable
+from .power import calibrate_power
+from .publish import publish
 from .scores import Score, score
-from .tables import Group, kernel_groups
+from .tables import Group, kernel_groups, unknown
 from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]
@@ -90,38 +92,50 @@ def _origin(group: Group, found: Score, unseen: float) -> Node:
 def inherit(
     accelerator: str, framework: str, fitted: Fitted, provenance: dict[tuple[str, ...], Node]
 ) -> tuple[Kernels, dict[str, Node]]:
-    """All classes and number formats of one accelerator; what was not measured comes from its nearest relative."""
+    """All classes and number formats of one accelerator; what was not measured comes from its relatives."""
     kernels: Kernels = defaultdict(dict)
     notes: dict[str, Node] = {}
     wanted = sorted({key[2:] for key in fitted if key[1] == framework}, key=lambda k: (_order(k[0]), k[1]))
     for kind, number_format in wanted:
-        for owner in (accelerator, *RELATIVES[accelerator]):
-            key = (owner, framework, kind, number_format)
-            if key not in fitted:
-                continue
-            entry = fitted[key] if owner == accelerator else rehoused(fitted[key], accelerator, number_format)
-            if entry:
-                origin = provenance[key]
-                if owner != accelerator:
-                    note = f"inherited from {owner} ({origin['note']}); not measured on this device"
-                    origin = origin | {"kind": "derived", "note": note}
-                kernels[kind][number_format] = entry
-                notes[f"{kind}.{number_format}"] = origin
-                if "chip" in entry:
-                    notes[f"{kind}.{number_format}.chip"] = chip_provenance(accelerator)
-            break
+
+        def measured(other: str, what: tuple[str, str, str] = (framework, kind, number_format)) -> bool:
+            return (other, *what) in fitted
+
+        owners = [accelerator] if measured(accelerator) else stand_ins(accelerator, measured)
+        keys = [(owner, framework, kind, number_format) for owner in owners]
+        entry, origin = _entry(accelerator, keys, fitted, provenance)
+        if entry:
+            kernels[kind][number_format] = entry
+            notes[f"{kind}.{number_format}"] = origin
+            if "chip" in entry:
+                notes[f"{kind}.{number_format}.chip"] = chip_provenance(accelerator)
     return dict(kernels), notes
+
+
+def _entry(
+    accelerator: str, keys: list[tuple[str, str, str, str]], fitted: Fitted, provenance: dict[tuple[str, ...], Node]
+) -> tuple[Node, Node]:
+    """A device's own entry with its origin, or what its relatives lend it."""
+    if not keys:
+        return {}, {}
+    if keys[0][0] == accelerator:
+        return fitted[keys[0]], provenance[keys[0]]
+    entry = inherited(keys[0][2], [fitted[key] for key in keys], accelerator, keys[0][3])
+    lenders = " and ".join(f"{key[0]} ({provenance[key]['note']})" for key in keys)
+    note = f"inherited from {lenders}; not measured on this device"
+    return entry, provenance[keys[0]] | {"kind": "derived", "note": note}
 
 
 def _order(kind: str) -> int:
     return [table.name for table in TABLES].index(kind)
 
 
-def _write_all(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], variant: str) -> list[Path]:
-    written = []
+def _texts(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], variant: str) -> dict[Path, str]:
+    """Path -> content of the files of all accelerators."""
+    texts: dict[Path, str] = {}
     measured = {key[0] for key in fitted}
     for framework in sorted({key[1] for key in fitted}):
-        targets = CHIPS if framework == REFERENCE else {key[0] for key in fitted if key[1] == framework}
+        targets = calibrated() if framework == REFERENCE else {key[0] for key in fitted if key[1] == framework}
         for accelerator in sorted(targets):
             kernels, notes = inherit(accelerator, framework, fitted, provenance)
             if not kernels:
@@ -129,19 +143,19 @@ def _write_all(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node
             title = f"Kernel constants of {accelerator} under {framework}, fitted by `codesign calibrate`."
             if accelerator not in measured:
                 title = f"Kernel constants of {accelerator}: not measured, taken from its nearest relative."
-            path = place(out, accelerator, framework, variant)
-            write(path, title, kernels, notes)
-            written.append(path)
-    return written
+            texts[place(out, accelerator, framework, variant)] = text(title, kernels, notes)
+    return texts
 
 
 def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progress: Progress = print) -> list[Path]:
-    """Fit every kernel and collective table below a folder and write constants and residuals.
+    """Fit every table of kernels, collectives and board power below a folder; write constants and residuals.
+
+    Nothing is written before everything is fitted; the same tables give the same files.
 
     Args:
         directory: tables in the schema of `docs`, any subset of them, at any depth.
         out: folder of the `calibration` group; `collective` beside it takes the collectives.
-        progress: called with a line for each step.
+        progress: called with a line for each step, and for each table or column that is not used.
 
     Returns:
         Files written.
@@ -152,22 +166,24 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
     directory, out = Path(directory), Path(out)
     if not directory.is_dir():
         raise DataError(f"{directory} is no folder")
-    messages: list[str] = []
+    messages: list[str] = unknown(directory)
     groups = [group for group in kernel_groups(directory, messages) if group.device.exact]
-    written: list[Path] = []
+    texts: dict[Path, str] = {}
     residuals: list[dict[str, object]] = []
     for tables, variant in ((TABLES, ""), (ROOFLINES, "_roofline")):
         mine = groups if variant == "" else [group for group in groups if group.framework == REFERENCE]
         fitted, provenance, found = fit_kernels(mine, tables, progress)
-        written += _write_all(out, fitted, provenance, variant)
+        texts |= _texts(out, fitted, provenance, variant)
         residuals += found
-    collectives, found = calibrate_collectives(directory, out.parent / "collective", messages, progress)
-    written += collectives
-    residuals += found
-    if not written:
-        raise DataError(f"{directory} holds no table of kernels or collectives that can be fitted")
-    for message in messages:
+    for others in (
+        calibrate_collectives(directory, out.parent / "collective", messages, progress),
+        calibrate_power(directory, out / "power", messages, progress),
+    ):
+        texts |= others[0]
+        residuals += others[1]
+    if not texts:
+        raise DataError(f"{directory} holds no table of kernels, collectives or board power that can be fitted")
+    for message in dict.fromkeys(messages):
         progress(message)
-    path = out / "residuals.csv"
-    pd.DataFrame(residuals).round(4).to_csv(path, index=False)
-    return [*written, path]
+    texts[out / "residuals.csv"] = pd.DataFrame(residuals).round(4).to_csv(index=False, lineterminator="\n")
+    return publish(texts)

@@ -3,20 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 import codesign.collectives
 import codesign.hardware
 
 from ..errors import ConfigError
-from .gpus import CHIP_SOURCES, CHIPS, FORMATS, accelerators
-from .kernels import KernelTable
+from .gpus import FORMATS, accelerators
+from .kernels import ROOFLINES, TABLES, KernelTable
 from .tables import Group
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
 SOURCE = "aiconfigurator"
 HEADER = "# @package cluster.accelerator.kernels\n"
 MENUS = {"codesign.hardware": codesign.hardware, "codesign.collectives": codesign.collectives}
+TINY = 1e-12  # stands in for a constant that was fitted as nothing
 Node = dict[str, Any]
 Kernels = dict[str, dict[str, Node]]  # class -> number format -> node
 
@@ -65,7 +67,7 @@ def place(out: Path, accelerator: str, framework: str = REFERENCE, variant: str 
     return out / "frameworks" / f"{framework}_{accelerator}{variant}.yaml"
 
 
-def write(path: Path, title: str, kernels: Kernels, provenance: dict[str, Node]) -> None:
+def text(title: str, kernels: Kernels, provenance: dict[str, Node]) -> str:
     """One file of the `calibration` group."""
     lines = [HEADER, f"# {title}\n"]
     for kind, formats in kernels.items():
@@ -73,15 +75,17 @@ def write(path: Path, title: str, kernels: Kernels, provenance: dict[str, Node])
         for number_format, entry in formats.items():
             lines.append(f"  {number_format}:\n")
             for key, value in entry.items():
-                lines.append(f"    {key}: {_inline(value)}\n")
-    lines.append("provenance:\n")
-    for key, entry in provenance.items():
-        lines.append(f"  {key}: {_inline(entry)}\n")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+                lines.append(f"    {key}: {inline(value)}\n")
+    return "".join([*lines, *provenance_lines(provenance)])
 
 
-def _inline(value: Any) -> str:
+def provenance_lines(provenance: dict[str, Node]) -> list[str]:
+    """A `provenance` block, an entry a line."""
+    return ["provenance:\n", *(f"  {key}: {inline(entry)}\n" for key, entry in provenance.items())]
+
+
+def inline(value: Any) -> str:
+    """YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -96,25 +100,53 @@ def is_fitted(data: dict[str, Any], kind: str, number_format: str) -> bool:
     return data.get("provenance", {}).get(f"{kind}.{number_format}", {}).get("kind") == "fitted"
 
 
-def rehoused(entry: Node, accelerator: str, number_format: str) -> Node:
-    """Constants of a relative on another device's chip."""
+def _table(kind: str, entry: Node) -> KernelTable:
+    """The table whose model an entry is."""
+    tables = TABLES if "chip" in entry else ROOFLINES
+    return next(table for table in tables if table.name.removesuffix("_roofline") == kind)
+
+
+def inherited(kind: str, entries: list[Node], accelerator: str, number_format: str) -> Node:
+    """Constants of relatives for another device: each carried to its chip, then the logarithmic mean.
+
+    Ratios whose two rates grow with different parts of a chip are scaled by those parts (`KernelTable.scaling`).
+    Empty where the device has no such number format.
+    """
+    if not entries:
+        return {}
+    table = _table(kind, entries[0])
+    carried = [_carried(table, entry, accelerator, number_format) for entry in entries]
+    if not all(carried):
+        return {}
+    result = dict(carried[0])
+    for name, (_, low, high) in table.ranges.items():
+        logs = [np.log(max(entry[name], TINY)) for entry in carried]
+        result[name] = significant(float(np.clip(np.exp(np.mean(logs)), low, high)))
+    return result
+
+
+def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: str) -> Node:
     if "chip" not in entry:
         return entry
     columns = {ours: column for ours, column, _ in FORMATS.values()}
     column = columns.get(number_format.split("_kv_")[0], 0)
-    peaks = accelerators()[accelerator]
-    peak = peaks[column]
+    there = accelerators()[accelerator]
+    peak = there.peaks[column]
     if peak != peak:
         return {}
-    processors, cache = CHIPS[accelerator]
-    chip = entry["chip"] | {
-        "processors": float(processors), "cache_bytes": float(cache), "peak_flops_per_s": significant(peak),
-        "bandwidth_bytes_per_s": significant(peaks.memory),
+    old = entry["chip"]
+    chip = old | {
+        "processors": there.processors, "cache_bytes": there.cache_bytes, "peak_flops_per_s": significant(peak),
+        "bandwidth_bytes_per_s": significant(there.peaks.memory),
     }  # fmt: skip
-    return entry | {"chip": chip}
+    share = old["processors"] / chip["processors"]
+    arithmetic = chip["peak_flops_per_s"] / old["peak_flops_per_s"] * share
+    traffic = chip["bandwidth_bytes_per_s"] / old["bandwidth_bytes_per_s"] * share
+    scaled = {name: entry[name] * arithmetic**a * traffic**b for name, (a, b) in table.scaling.items()}
+    return entry | scaled | {"chip": chip}
 
 
 def chip_provenance(accelerator: str) -> Node:
     """Where processors and cache come from."""
-    source, at, kind, note = CHIP_SOURCES[accelerator]
-    return {"source": source, "at": at, "kind": kind, "note": f"{note}; peak and bandwidth as in the accelerator file"}
+    origin = accelerators()[accelerator].origin
+    return origin | {"note": f"{origin['note']}; peak and bandwidth as in the accelerator file"}

@@ -1,9 +1,16 @@
-"""The devices that measurements name: data-sheet peaks, caches, and which is nearest to which."""
+"""The devices that measurements name: data-sheet peaks, chips, and whose constants stand in for whose.
+
+All of it stands in `conf/accelerator`: `aliases` and `prefixes` are names in tables, `silicon` is what kernel models
+ask of a chip, a `/calibration` of its own name says that a device has constants of its own. `relatives` lists whose
+constants stand in for what was not measured, sides apart: a device between two generations takes the logarithmic mean
+of the first on each side that was measured. Collectives follow the fabric: who has the same one comes first.
+"""
 
 import csv
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -11,58 +18,12 @@ import yaml
 from ..config.groups import aliases, conf_dir
 from ..errors import DataError, suggestion
 
-CHIPS = {  # processors, last-level cache bytes
-    "a100_80gb": (108, 40e6),
-    "h100_sxm": (132, 50e6),
-    "h200": (132, 50e6),
-    "b200": (148, 126e6),
-    "gb200": (152, 126e6),
-    "b300": (148, 126e6),
-    "gb300": (152, 126e6),
-    "mi300x": (304, 256e6),
-    "l40s": (142, 96e6),
-    "rtx_pro_6000": (188, 128e6),
-}
-OTHER_CHIPS = {  # devices that take a relative's constants but have a chip of their own
-    "h20": (78, 60e6), "h100_pcie": (114, 50e6), "h800": (132, 50e6), "gh200": (132, 60e6), "a100_40gb": (108, 40e6),
-    "mi325x": (304, 256e6), "mi355x": (256, 256e6), "a100pcie80gb": (108, 40e6), "a30": (56, 24e6), "l4": (58, 48e6),
-    "l40": (142, 96e6),
-}  # fmt: skip
-OTHER_PEAKS = {  # data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s of devices without a configuration
-    "a100pcie80gb": (312e12, 624e12, float("nan"), 1.935e12, 32e9),
-    "a30": (165e12, 330e12, float("nan"), 0.933e12, 100e9),
-    "l4": (121e12, 242.5e12, float("nan"), 0.3e12, 32e9),
-    "l40": (181e12, 362e12, float("nan"), 0.864e12, 32e9),
-}
-CHIP_SOURCES = {  # accelerator: (references.bib key, place, kind, note)
-    "a100_80gb": ("nvidia_a100_whitepaper", "GA100 table", "datasheet", "108 SMs, 40 MB L2"),
-    "h100_sxm": ("nvidia_h100_whitepaper", "H100 SXM5 table", "datasheet", "132 SMs, 50 MB L2"),
-    "h200": ("nvidia_h100_whitepaper", "H100 SXM5 table", "derived", "the same GH100 die as H100 SXM"),
-    "b200": ("chipsandcheese_b200", "specification table", "published", "74 of 80 SMs a die; L2 126 MB"),
-    "gb200": ("chipsandcheese_b200", "specification table", "assumed", "152 SMs enabled; L2 as B200"),
-    "b300": ("chipsandcheese_b200", "specification table", "assumed", "SMs and L2 as B200"),
-    "gb300": ("chipsandcheese_b200", "specification table", "assumed", "SMs and L2 as GB200"),
-    "mi300x": ("amd_mi300x_datasheet", "compute units, Infinity Cache", "datasheet", "304 CUs, 256 MB"),
-    "l40s": ("nvidia_l40s_datasheet", "AD102", "datasheet", "142 SMs, 96 MB L2"),
-    "rtx_pro_6000": ("nvidia_rtx_pro_6000_datasheet", "GB202", "datasheet", "188 SMs, 128 MB L2"),
-}
-PREFIXES = {  # beginning of an unknown device's name -> its nearest relative, longest match first
-    "a100": "a100_80gb", "a30": "a100_80gb", "a800": "a100_80gb", "a10": "a100_80gb",
-    "h100": "h100_sxm", "h800": "h100_sxm", "h20": "h100_sxm", "h200": "h200", "gh200": "h200",
-    "b100": "b200", "b200": "b200", "gb200": "gb200", "b300": "b300", "gb300": "gb300",
-    "mi": "mi300x", "l40": "l40s", "l4": "l40s", "rtx": "rtx_pro_6000",
-}  # fmt: skip
-RELATIVES = {  # nearest first; used where a device has no measurements of its own, and for leave-one-out figures
-    "a100_80gb": ("h100_sxm", "b200", "gb200"),
-    "h100_sxm": ("h200", "a100_80gb", "b200", "gb200"),
-    "h200": ("h100_sxm", "b200", "a100_80gb"),
-    "b200": ("gb200", "b300", "gb300", "h100_sxm"),
-    "gb200": ("b200", "gb300", "b300", "h100_sxm"),
-    "b300": ("gb300", "b200", "gb200", "h100_sxm"),
-    "gb300": ("b300", "gb200", "b200", "h100_sxm"),
-    "mi300x": ("h100_sxm", "a100_80gb"),
-    "l40s": ("rtx_pro_6000", "a100_80gb", "h100_sxm"),
-    "rtx_pro_6000": ("l40s", "h100_sxm", "b200"),
+UNCONFIGURED = {  # only in tables: data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s; processors, cache
+    "a100pcie80gb": ((312e12, 624e12, float("nan"), 1.935e12, 32e9), (108, 40e6)),
+    "a100pcie": ((312e12, 624e12, float("nan"), 1.935e12, 32e9), (108, 40e6)),
+    "a30": ((165e12, 330e12, float("nan"), 0.933e12, 100e9), (56, 24e6)),
+    "l4": ((121e12, 242.5e12, float("nan"), 0.3e12, 32e9), (58, 48e6)),
+    "l40": ((181e12, 362e12, float("nan"), 0.864e12, 32e9), (142, 96e6)),
 }
 FORMATS = {  # number formats as tables write them -> (ours, column of `Peaks`, bytes an element with its scales)
     "bfloat16": ("bf16", 0, 2.0),
@@ -93,6 +54,19 @@ class Peaks(NamedTuple):
         raise DataError("a device without a bf16 peak cannot be predicted")
 
 
+class Entry(NamedTuple):
+    """What the file of an accelerator says; `calibration` names the accelerator whose constants it uses."""
+
+    peaks: Peaks
+    fabric: str
+    calibration: str
+    processors: float
+    cache_bytes: float
+    origin: dict[str, Any]  # of processors and cache
+    prefixes: tuple[str, ...]
+    relatives: tuple[tuple[str, ...], ...]
+
+
 class Device(NamedTuple):
     """A device of a table: its own name, whose constants it takes, its peaks and chip.
 
@@ -112,21 +86,69 @@ def _plain(name: str) -> str:
 
 
 @lru_cache
-def accelerators() -> dict[str, Peaks]:
-    """Accelerator of the configuration -> its dense peaks, memory and scale-up rates."""
-    result, missing = {}, float("nan")
+def accelerators() -> dict[str, Entry]:
+    """Accelerators of the configuration whose silicon is described, by name."""
+    result = {}
     for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         node = data.get("cluster", {}).get("accelerator", {})
-        peaks, memory = node.get("peak_flops_per_s", {}), node.get("hbm", {}).get("bandwidth_bytes_per_s", missing)
-        fabric = next((d["/fabric"] for d in data.get("defaults", []) if isinstance(d, dict) and "/fabric" in d), "")
-        wires = conf_dir() / "fabric" / f"{fabric}.yaml"
-        link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
-        bf16, fp4 = (float(peaks.get(key, missing)) for key in ("bf16", "fp4"))
-        fp8 = float(peaks.get("fp8", peaks.get("int8", missing)))
-        scale_up = float(link.get("bandwidth_bytes_per_s", missing))
-        result[path.stem] = Peaks(bf16, fp8, fp4, float(memory), scale_up)
+        if "silicon" in node:
+            result[path.stem] = _entry(path.stem, node, data.get("defaults", []))
     return result
+
+
+def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> Entry:
+    groups = {key: value for item in defaults if isinstance(item, dict) for key, value in item.items()}
+    wires = conf_dir() / "fabric" / f"{groups.get('/fabric', '')}.yaml"
+    link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
+    peaks, missing = node["peak_flops_per_s"], float("nan")
+    bf16, fp4 = (float(peaks.get(key, missing)) for key in ("bf16", "fp4"))
+    fp8 = float(peaks.get("fp8", peaks.get("int8", missing)))
+    rates = Peaks(
+        bf16, fp8, fp4, float(node["hbm"]["bandwidth_bytes_per_s"]), float(link.get("bandwidth_bytes_per_s", missing))
+    )
+    return Entry(
+        rates, str(groups.get("/fabric", "")), str(groups.get("/calibration", name)),
+        float(node["silicon"]["processors"]), float(node["silicon"]["cache_bytes"]), node["provenance"]["silicon"],
+        tuple(node.get("prefixes", ())), tuple(tuple(side) for side in node.get("relatives", ())),
+    )  # fmt: skip
+
+
+@lru_cache
+def calibrated() -> tuple[str, ...]:
+    """Accelerators with constants of their own, measured or not."""
+    return tuple(name for name, entry in accelerators().items() if entry.calibration == name)
+
+
+def stand_ins(accelerator: str, measured: Callable[[str], bool]) -> list[str]:
+    """Whose constants stand in for an accelerator's: of each side the first that was measured.
+
+    Args:
+        measured: whether an accelerator has constants of its own for what is asked.
+    """
+    sides = accelerators()[accelerator].relatives or (_by_ratio(accelerator),)
+    found = (next((other for other in side if measured(other)), None) for side in sides)
+    return [other for other in found if other is not None]
+
+
+def wired_alike(accelerator: str, measured: Callable[[str], bool]) -> list[str]:
+    """Whose collectives stand in: those of a device on the same fabric, else as `stand_ins`."""
+    mine = accelerators()[accelerator].fabric
+    for other in calibrated():
+        if other != accelerator and accelerators()[other].fabric == mine and measured(other):
+            return [other]
+    return stand_ins(accelerator, measured)
+
+
+def _by_ratio(accelerator: str) -> tuple[str, ...]:
+    """All others, the most similar ratio of arithmetic to memory bandwidth first."""
+    own = accelerators()[accelerator].peaks
+    return tuple(sorted((name for name in calibrated() if name != accelerator), key=lambda k: _distance(own, k)))
+
+
+def _distance(own: Peaks, accelerator: str) -> float:
+    other = accelerators()[accelerator].peaks
+    return abs(float(np.log(other.flops(0) / other.memory * own.memory / own.flops(0))))
 
 
 def option_of(name: str) -> str | None:
@@ -137,13 +159,14 @@ def option_of(name: str) -> str | None:
 
 def accelerator_of(name: str) -> str | None:
     """The accelerator whose constants a device's name suggests, or None."""
-    option = option_of(name)
-    if option in CHIPS:
-        return option
+    known = accelerators().get(option_of(name) or "")
+    if known is not None:
+        return known.calibration
     wanted = _plain(name)
-    for prefix in sorted(PREFIXES, key=len, reverse=True):
+    prefixes = {_plain(prefix): owner for owner, entry in accelerators().items() for prefix in entry.prefixes}
+    for prefix in sorted(prefixes, key=len, reverse=True):
         if wanted.startswith(prefix):
-            return PREFIXES[prefix]
+            return prefixes[prefix]
     return None
 
 
@@ -171,8 +194,7 @@ def read_peaks(directory: Path) -> dict[str, Peaks]:
 
 def nearest(peaks: Peaks) -> str:
     """The accelerator with the most similar ratio of arithmetic to memory bandwidth."""
-    own, known = peaks.flops(0) / peaks.memory, accelerators()
-    return min(CHIPS, key=lambda key: abs(np.log(known[key].flops(0) / known[key].memory / own)))
+    return min(calibrated(), key=lambda name: _distance(peaks, name))
 
 
 def device(name: str, folder: dict[str, Peaks]) -> Device:
@@ -187,13 +209,15 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
         raise DataError(f"gpu {name!r} is not known{suggestion(name, aliases())}; add its row to hardware_peaks.csv")
-    other = OTHER_PEAKS.get(_plain(name))
-    ours = accelerators().get(option or "") or (Peaks(*other) if other else None)
+    rates, chip = UNCONFIGURED.get(_plain(name), (None, None))
+    entry, relative = accelerators().get(option or ""), accelerators().get(accelerator or "")
+    ours = entry.peaks if entry else Peaks(*rates) if rates else None
     peaks = folder.get(name) or ours
-    relative = accelerators().get(accelerator or "")
-    for known in (ours, relative):
+    if peaks is None:
+        raise DataError(f"gpu {name!r} has no peaks of its own: add its row to hardware_peaks.csv")
+    for known in (ours, relative.peaks if relative else None):
         if known is not None:
             peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or known, known, strict=True)))
     accelerator = accelerator or nearest(peaks)
-    chip = OTHER_CHIPS.get(option or _plain(name), CHIPS[accelerator])
-    return Device(name, accelerator, option == accelerator, peaks, *chip)
+    owner = entry or accelerators()[accelerator]
+    return Device(name, accelerator, option == accelerator, peaks, *(chip or (owner.processors, owner.cache_bytes)))

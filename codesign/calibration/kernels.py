@@ -30,7 +30,8 @@ MLA_QUERY, MLA_VALUE, MLA_LATENT, MLA_ABSORBED = (
 class KernelTable(NamedTuple):
     """A class of measured kernels.
 
-    works turns rows into one or more launches, each a column set of `Work`; the prediction is their sum.
+    works turns rows into one or more launches, each a column set of `Work`; the prediction is their sum. scaling says
+    how a constant changes from chip to chip: exponents of peak and of memory bandwidth, each per processor.
     """
 
     name: str
@@ -43,6 +44,7 @@ class KernelTable(NamedTuple):
     operand: bool = False  # the model has operand_bytes
     chip: bool = True  # the model has a chip
     fixed: dict[str, float] = {}  # noqa: RUF012 (a constant of the class)
+    scaling: dict[str, tuple[float, float]] = {}  # noqa: RUF012
     latency: str = "latency_us"
 
 
@@ -165,6 +167,11 @@ ELEMENTWISE: dict[str, Range] = {
     "cached_share": (0.5, 0.02, 1.2), "row_s": (7e-8, 1e-10, 1e-5), "norm": (4, 1, 12),
 }  # fmt: skip
 
+SCALED_GEMM = {"cache_ratio": (1.0, -1.0)}  # caches are built to feed the arithmetic, not in step with the memory
+SCALED_CACHE = {"cache_ratio": (0.0, -1.0)}  # as many bytes a cycle from each processor's cache
+SCALED_PREFILL = SCALED_CACHE | {"row_cost": (1.0, 0.0), "block_cost": (1.0, 0.0)}
+"""A row or block costs a processor the same time outside its matrix units: more of faster ones' FLOPs."""
+
 COMMON = ("gpu", "framework", "latency_us")
 GQA = ("kv_cache_dtype", "batch_size", "q_len_tokens", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
 MLA = ("mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "q_len_tokens", "kv_len_tokens")
@@ -172,27 +179,29 @@ MOE = ("dtype", "distribution", "num_tokens", "hidden_size", "inter_size", "topk
        "moe_ep_size")  # fmt: skip
 
 TABLES = (
-    KernelTable("gemm", "gemm_*.csv", (*COMMON, "dtype", "m", "n", "k"), "dtype", Gemm, GEMM, gemm_works, True),
+    KernelTable("gemm", "gemm_*.csv", (*COMMON, "dtype", "m", "n", "k"), "dtype", Gemm, GEMM, gemm_works, True,
+                scaling=SCALED_GEMM),
     KernelTable(
         "attention_prefill", "attention_context_*.csv", (*COMMON, "attn_dtype", *GQA), "attn_dtype",
-        PrefillAttention, PREFILL, prefill_works,
+        PrefillAttention, PREFILL, prefill_works, scaling=SCALED_PREFILL,
     ),
     KernelTable(
         "attention_decode", "attention_generation_*.csv", (*COMMON, "attn_dtype", *GQA), "attn_dtype",
-        DecodeAttention, DECODE, decode_works,
+        DecodeAttention, DECODE, decode_works, scaling=SCALED_CACHE,
     ),
     KernelTable(
         "mla_prefill", "mla_context*.csv", (*COMMON, *MLA), "mla_dtype", PrefillAttention,
         {key: PREFILL[key] for key in PREFILL if not key.startswith("cost_")}, mla_prefill_works,
+        scaling=SCALED_PREFILL,
     ),
     KernelTable(
         "mla_decode", "mla_generation*.csv", (*COMMON, *MLA), "mla_dtype", DecodeAttention, DECODE, mla_decode_works,
-        fixed={"query_tile": 32.0},
+        fixed={"query_tile": 32.0}, scaling=SCALED_CACHE,
     ),
     KernelTable("moe_gemm", "moe_*.csv", (*COMMON, *MOE), "dtype", GroupedGemm, GROUPED, moe_works, True),
     KernelTable(
         "elementwise", "elementwise_*.csv", (*COMMON, "quant_dtype", "m", "k"), "quant_dtype", Elementwise,
-        ELEMENTWISE, elementwise_works,
+        ELEMENTWISE, elementwise_works, scaling=SCALED_CACHE,
     ),
 )  # fmt: skip
 
@@ -200,7 +209,9 @@ ROOFLINE: dict[str, Range] = {
     "t0_s": (5 * US, 0.3 * US, 150 * US), "compute_ratio": (0.6, 1e-3, 1.5), "memory_ratio": (0.7, 1e-3, 4),
 }  # fmt: skip
 ROOFLINES = tuple(
-    table._replace(name=f"{table.name}_roofline", model=Roofline, ranges=ROOFLINE, operand=False, chip=False, fixed={})
+    table._replace(
+        name=f"{table.name}_roofline", model=Roofline, ranges=ROOFLINE, operand=False, chip=False, fixed={}, scaling={}
+    )
     for table in TABLES
 )
 """The same tables read as three constants: for searches over very many designs."""

@@ -12,12 +12,17 @@ that is at work (clocks up), well above that of an empty one. The slope is too s
 Source: tables of [mlenergy2025] and of the operator measurements [aiconfigurator].
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
+
+from .constants import Node, inline, provenance_lines, significant
+from .gpus import device, option_of, read_peaks
+from .tables import matching, read
 
 PLATEAU = 0.75
 """Share of the dense peak that a large GEMM reaches ([aiconfigurator] bf16 on H100: 0.73 to 0.77)."""
@@ -29,13 +34,12 @@ LEAST_LATENCY_US = 50.0
 """Shorter kernels repeat faster than the power sensor resolves and measure the launch loop."""
 
 FORMATS = {"bfloat16": ("bf16", 2.0), "fp8": ("fp8", 1.0), "fp8_block": ("fp8", 1.0)}
-PEAKS = {"bf16": "dense_bf16_tflops", "fp8": "dense_fp8_tflops"}
-KERNELS = "power/gpu_kernel_power_b200.csv"
-SERVING = "power/mlenergy_llm_inference.csv"
+HEADER = "# @package cluster.accelerator\n"
+LEAST_ROWS = 10
 
 
 class Loads(NamedTuple):
-    """What boards did and drew: arrays of one length; format is a column of `PEAKS`."""
+    """What boards did and drew: arrays of one length."""
 
     number_format: np.ndarray
     flops_per_s: np.ndarray
@@ -44,7 +48,7 @@ class Loads(NamedTuple):
 
 
 def kernel_loads(frame: pd.DataFrame) -> Loads:
-    """Loads of single kernels that repeat (columns of `gpu_kernel_power_b200.csv`)."""
+    """Loads of single kernels that repeat (columns `KERNEL_COLUMNS`)."""
     frame = frame[frame.dtype.isin(FORMATS) & (frame.latency_us > LEAST_LATENCY_US)]
     formats = frame["dtype"].map(lambda name: FORMATS[name][0]).to_numpy()
     return Loads(
@@ -109,26 +113,84 @@ def fit_loads(loads: Loads, peaks: dict[str, float], limit_w: float) -> dict[str
     }
 
 
-def fit_power(directory: Path | str) -> dict[str, dict[str, Any]]:
-    """Fit every device that the power tables of a folder cover, kernels and serving runs together.
+KERNEL_COLUMNS = ("gpu", "dtype", "latency_us", "achieved_tflops", "achieved_tbytes_per_s", "power_w")
+SERVING_COLUMNS = (
+    "gpu", "architecture", "weight_precision", "total_params_billions", "output_tokens_per_s", "num_gpus",
+    "median_itl_ms", "avg_power_w_per_gpu",
+)  # fmt: skip
+READERS: tuple[tuple[str, tuple[str, ...], str, Callable[[pd.DataFrame], Loads]], ...] = (
+    ("gpu_kernel_power*.csv", KERNEL_COLUMNS, "aiconfigurator", kernel_loads),
+    ("mlenergy*.csv", SERVING_COLUMNS, "mlenergy2025", serving_loads),
+)
+
+
+def board_limits(directory: Path) -> dict[str, float]:
+    """Device -> power limit of its board, from the folder's `hardware_peaks.csv`."""
+    path = directory / "hardware_peaks.csv"
+    if not path.is_file():
+        return {}
+    rows = pd.read_csv(path)
+    return dict(zip(rows["gpu"].astype(str), rows["tdp_w"].astype(float), strict=True)) if "tdp_w" in rows else {}
+
+
+def fit_power(directory: Path | str, messages: list[str]) -> dict[str, dict[str, Any]]:
+    """Fit every device that the power tables below a folder cover, kernels and serving runs together.
 
     Args:
-        directory: holds `hardware_peaks.csv` and the tables `KERNELS` and `SERVING`; either table may be missing.
+        directory: holds `hardware_peaks.csv` (with `tdp_w`, the board's limit) and tables of `READERS` at any depth.
+        messages: what was set aside and why is added here.
 
     Returns:
-        Device name of the tables -> what `fit_loads` returns.
+        Device name of the tables -> what `fit_loads` returns, and `sources`, keys of references.bib.
+
+    Raises:
+        DataError: a table lacks columns.
     """
     directory = Path(directory)
-    peaks = pd.read_csv(directory / "hardware_peaks.csv").set_index("gpu")
-    found: dict[str, list[Loads]] = {}
-    for name, read in ((KERNELS, kernel_loads), (SERVING, serving_loads)):
-        if (directory / name).is_file():
-            for gpu, rows in pd.read_csv(directory / name).groupby("gpu"):
-                found.setdefault(str(gpu), []).append(read(rows))
+    limits, folder = board_limits(directory), read_peaks(directory)
+    found: dict[str, list[tuple[str, Loads]]] = {}
+    for pattern, columns, source, loads_of in READERS:
+        for path in matching(directory, pattern):
+            for gpu, rows in read(path, columns).groupby("gpu"):
+                found.setdefault(str(gpu), []).append((source, loads_of(rows)))
     fitted = {}
     for gpu, parts in found.items():
-        if gpu in peaks.index:
-            loads = Loads(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-            rates = {name: float(peaks.loc[gpu, column]) * 1e12 for name, column in PEAKS.items()}
-            fitted[gpu] = fit_loads(loads, rates, float(peaks.loc[gpu, "tdp_w"]))
+        loads = Loads(*(np.concatenate(columns) for columns in zip(*(part for _, part in parts), strict=True)))
+        if gpu not in limits or len(loads.power_w) < LEAST_ROWS:
+            why = "no tdp_w in hardware_peaks.csv" if gpu not in limits else f"fewer than {LEAST_ROWS} usable"
+            messages.append(f"board power: {len(loads.power_w)} rows of {gpu} set aside, {why}")
+            continue
+        peaks = device(gpu, folder).peaks
+        result = fit_loads(loads, {"bf16": peaks.bf16, "fp8": peaks.fp8}, limits[gpu])
+        fitted[gpu] = result | {"sources": [source for source, part in parts if len(part.power_w)]}
     return fitted
+
+
+def calibrate_power(
+    directory: Path, out: Path, messages: list[str], progress: Callable[[str], None]
+) -> tuple[dict[Path, str], list[Node]]:
+    """Content of `power/<accelerator>.yaml` for every device whose board was measured, and residuals.
+
+    A file stands in the `calibration/power` group: `+calibration/power=h100_sxm` puts its numbers into the accelerator.
+    """
+    texts, residuals = {}, []
+    for gpu, found in fit_power(directory, messages).items():
+        name = option_of(gpu)
+        if name is None:
+            messages.append(f"board power of {gpu}: no accelerator of that name")
+            continue
+        error, p90 = found["median_error"], found["p90_error"]
+        note = f"{found['rows']} rows, error of the power {100 * error:.0f} % median, {100 * p90:.0f} % 90th percentile"
+        origin = {"source": found["sources"][0], "at": "fit_power", "kind": "fitted", "note": note}
+        per_flop = {key: significant(value) for key, value in found["energy_j_per_flop"].items()}
+        lines = [
+            HEADER, f"# Board power of {name}, fitted by `codesign calibrate`.\n",
+            f"idle_w: {inline(significant(found['idle_w']))}\n", f"energy_j_per_flop: {inline(per_flop)}\n",
+            f"hbm: {inline({'energy_j_per_byte': significant(found['energy_j_per_byte'])})}\n",
+            *provenance_lines(dict.fromkeys(("idle_w", "energy_j_per_flop", "hbm.energy_j_per_byte"), origin)),
+        ]  # fmt: skip
+        texts[out / f"{name}.yaml"] = "".join(lines)
+        label = {"gpu": gpu, "framework": "", "class": "board power", "number_format": "/".join(per_flop)}
+        residuals.append({**label, "n": found["rows"], "median": error, "p90": p90})
+        progress(f"board power {gpu}: {note}")
+    return texts, residuals

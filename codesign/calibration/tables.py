@@ -12,6 +12,11 @@ from .gpus import FORMATS, Device, Peaks, device, read_peaks
 from .kernels import TABLES, Columns, KernelTable
 
 OPTIONAL = {"framework_version", "bytes_moved", "source", "repeats"}
+OTHERS = (  # fitted by other parts of a calibration, or describing the folder
+    "nccl_scaleup*.csv", "custom_allreduce*.csv", "nccl_scaleout*.csv", "gpu_kernel_power*.csv", "mlenergy*.csv",
+    "hardware_peaks.csv", "MANIFEST.csv", "korthikanti2022_recompute.csv", "megatron_sc21.csv",
+    "vtrain_single_node.csv", "mosaicml_llm_foundry.csv", "nemo_megatron_bridge.csv",
+)  # fmt: skip
 NOT_KERNELS = ("gemm_published.csv", "moe_all_to_all.csv")  # other tables whose name fits a pattern
 
 
@@ -36,6 +41,14 @@ class Group(NamedTuple):
 def matching(directory: Path, pattern: str) -> list[Path]:
     """Files of that name anywhere below the folder, sorted."""
     return [path for path in sorted(directory.rglob(pattern)) if path.name not in NOT_KERNELS]
+
+
+def unknown(directory: Path) -> list[str]:
+    """A line for every table below a folder that nothing is fitted on."""
+    patterns = (*(table.pattern for table in TABLES), *OTHERS)
+    known = {path for pattern in patterns for path in matching(directory, pattern)}
+    rest = (path for path in sorted(directory.rglob("*.csv")) if path not in known)
+    return [f"{path.relative_to(directory)}: nothing is fitted on this table" for path in rest]
 
 
 def read(path: Path, required: tuple[str, ...]) -> pd.DataFrame:

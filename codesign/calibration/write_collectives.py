@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from .collectives import (
     LINK_LATENCY_S,
+    RANGES,
     SMALL_BYTES,
     CollectiveGroup,
     fit_collective,
@@ -18,11 +18,12 @@ from .collectives import (
     scale_out_groups,
     scale_up_groups,
 )  # fmt: skip
-from .constants import SOURCE, significant
-from .gpus import CHIPS, RELATIVES
+from .constants import SOURCE, inline, provenance_lines, significant
+from .gpus import calibrated, wired_alike
 from .scores import score
 
 HEADER = "# @package cluster.network.scale_up.collectives\n"
+WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at
 ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 Node = dict[str, Any]
 Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
@@ -74,49 +75,39 @@ def _measured_send(group: CollectiveGroup | None, all_to_all: tuple[Node, Node])
     return node | {"bandwidth_ratio": significant(rate)}, origin | {"kind": "fitted", "note": note}
 
 
-def write(path: Path, title: str, operations: Operations) -> Path:
+def text(title: str, operations: Operations) -> str:
     """One file of the `collective` group."""
-    text = [HEADER, f"# {title}\n", "_target_: codesign.collectives.Collectives\n"]
+    lines = [HEADER, f"# {title}\n", "_target_: codesign.collectives.Collectives\n"]
     for name in ORDER:
-        text.append(f"{name}:\n")
-        for key, value in operations[name][0].items():
-            text.append(f"  {key}: {_inline(value)}\n")
-    text.append("provenance:\n")
-    text += [f"  {name}: {_inline(operations[name][1])}\n" for name in ORDER]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(text), encoding="utf-8")
-    return path
-
-
-def _inline(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
-    return text.removesuffix("\n").removesuffix("\n...")
+        lines.append(f"{name}:\n")
+        lines += [f"  {key}: {inline(value)}\n" for key, value in operations[name][0].items()]
+    return "".join([*lines, *provenance_lines({name: operations[name][1] for name in ORDER})])
 
 
 def calibrate_collectives(
     directory: Path, out: Path, messages: list[str], progress: Callable[[str], None]
-) -> tuple[list[Path], list[Node]]:
-    """Fit all collective tables below a folder and write `nccl_<accelerator>.yaml` and its custom variants."""
+) -> tuple[dict[Path, str], list[Node]]:
+    """Fit all collective tables below a folder: content of `nccl_<accelerator>.yaml` and its variants, residuals."""
     residuals: list[Node] = []
     library, origins = _fit(list(scale_up_groups(directory, messages)), residuals, progress)
     custom, custom_origins = _fit(
         list(scale_up_groups(directory, messages, "custom_allreduce*.csv")), residuals, progress
     )
-    written, sets = [], {}
-    for accelerator in CHIPS:
+    texts, sets = {}, {}
+    for accelerator in calibrated():
         operations = _complete(accelerator, library, origins)
         if operations:
             sets[accelerator] = operations
             title = f"NCCL inside one scale-up domain of {accelerator}, fitted by `codesign calibrate`."
-            written.append(write(out / f"nccl_{accelerator}.yaml", title, operations))
+            texts[out / f"nccl_{accelerator}.yaml"] = text(title, operations)
     for (accelerator, variant, operation), constants in sorted(custom.items()):
         if accelerator not in sets:
             continue
         origin = custom_origins[accelerator, variant, operation]
         operations = sets[accelerator] | {operation: (_node(operation, constants), origin)}
         title = f"NCCL on {accelerator} with the all-reduce {variant}, fitted by `codesign calibrate`."
-        written.append(write(out / "custom" / f"{variant.lower()}_{accelerator}.yaml", title, operations))
-    return [*written, *_scale_out(directory, out, messages, residuals, progress)], residuals
+        texts[out / "custom" / f"{variant.lower()}_{accelerator}.yaml"] = text(title, operations)
+    return texts | _scale_out(directory, out, messages, residuals, progress), residuals
 
 
 Fits = dict[tuple[str, str, str], dict[str, float]]
@@ -129,8 +120,11 @@ def _fit(
     fits, origins = Fits(), {}
     for group in sorted(groups, key=lambda g: -len(np.unique(g.members))):
         own = group.device.accelerator
-        shape = next((fits[r, group.variant, group.operation] for r in (*RELATIVES[own], "gb200")
-                      if (r, group.variant, group.operation) in fits), None)  # fmt: skip
+
+        def measured(other: str, what: tuple[str, str] = (group.variant, group.operation)) -> bool:
+            return (other, *what) in fits
+
+        shape = lent(fits, [*wired_alike(own, measured), *filter(measured, [WIDEST])][:1], group)
         if group.device.exact:
             key = (own, group.variant, group.operation)
             fits[key], origins[key] = fit_group(group, shape, residuals)
@@ -138,19 +132,35 @@ def _fit(
     return fits, origins
 
 
+def lent(fits: Fits, owners: list[str], group: CollectiveGroup) -> dict[str, float] | None:
+    """Constants that owners lend to a group, or None."""
+    return between([fits[owner, group.variant, group.operation] for owner in owners]) if owners else None
+
+
+def between(constants: list[dict[str, float]]) -> dict[str, float]:
+    """Logarithmic mean of the constants of relatives."""
+    return {name: float(np.exp(np.mean([np.log(each[name]) for each in constants]))) for name in RANGES}
+
+
 def _complete(accelerator: str, fits: Fits, origins: dict[tuple[str, str, str], Node]) -> Operations:
-    """All five operations of an accelerator; what was not measured comes from its nearest relative."""
+    """All five operations of an accelerator; what was not measured comes from the device wired most alike."""
     result: Operations = {}
     for operation in ORDER[:-1]:
-        for owner in (accelerator, *RELATIVES[accelerator]):
-            key = (owner, "nccl", operation)
-            if key in fits:
-                origin = origins[key]
-                if owner != accelerator:
-                    note = f"inherited from {owner} ({origin['note']}); not measured on this device"
-                    origin = origin | {"kind": "derived", "note": note}
-                result[operation] = (_node(operation, fits[key]), origin)
-                break
+
+        def measured(other: str, operation: str = operation) -> bool:
+            return (other, "nccl", operation) in fits
+
+        if measured(accelerator):
+            key = (accelerator, "nccl", operation)
+            result[operation] = (_node(operation, fits[key]), origins[key])
+            continue
+        owners = wired_alike(accelerator, measured)
+        if owners:
+            keys = [(owner, "nccl", operation) for owner in owners]
+            lenders = " and ".join(f"{key[0]} ({origins[key]['note']})" for key in keys)
+            note = f"inherited from {lenders}; not measured on this device"
+            origin = origins[keys[0]] | {"kind": "derived", "note": note}
+            result[operation] = (_node(operation, between([fits[key] for key in keys])), origin)
     if len(result) < len(ORDER) - 1:
         return {}
     return result | {"send": _send(*result["all_to_all"])}
@@ -158,12 +168,12 @@ def _complete(accelerator: str, fits: Fits, origins: dict[tuple[str, str, str], 
 
 def _scale_out(
     directory: Path, out: Path, messages: list[str], residuals: list[Node], progress: Callable[[str], None]
-) -> list[Path]:
+) -> dict[Path, str]:
     """The library between nodes, from groups with one device a node; sends as measured."""
     by_cluster: dict[tuple[str, str], dict[str, CollectiveGroup]] = defaultdict(dict)
     for group in scale_out_groups(directory, messages):
         by_cluster[group.device.accelerator, group.variant][group.operation] = group
-    written = []
+    texts = {}
     for (accelerator, cluster), groups in by_cluster.items():
         if not set(ORDER[:-1]) <= set(groups):
             messages.append(f"scale-out cluster {cluster}: not every operation measured with one device a node")
@@ -176,5 +186,5 @@ def _scale_out(
         operations["send"] = _measured_send(groups.get("send"), operations["all_to_all"])
         name = accelerator.removesuffix("_sxm")
         title = f"NCCL between nodes of {accelerator}, cluster {cluster}, fitted by `codesign calibrate`."
-        written.append(write(out / f"nccl_scaleout_{name}.yaml", title, operations))
-    return written
+        texts[out / f"nccl_scaleout_{name}.yaml"] = text(title, operations)
+    return texts

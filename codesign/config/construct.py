@@ -25,8 +25,9 @@ MENUS = (
 FACTORIES = {"codesign.workloads.from_config_json", "codesign.fabrics.topology_from_file"}
 """Functions that may be named beside the classes of the menus."""
 
-BESIDE = ("provenance", "aliases", "_target_")
-"""Keys that are no arguments: where the numbers come from, other names of a device, the class."""
+BESIDE = ("provenance", "aliases", "prefixes", "relatives", "silicon", "_target_")
+"""Keys that are no arguments: where the numbers come from; names, relatives and silicon of a device for calibration;
+the class."""
 
 HYDRA_ONLY = ("_args_", "_partial_", "_convert_", "_recursive_")
 UNITS = {

@@ -4,14 +4,29 @@ import sys
 from pathlib import Path
 
 from ..errors import DataError
+from .across_nodes import ACROSS
 from .end_to_end import INFERENCE, TRAINING
 from .measured import COLLECTIVES, KERNELS
 from .peer import CALCULON
 from .scores import Row, note
 from .tables import Suite as Suite
+from .unfitted import UNFITTED
 
-SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, TRAINING, INFERENCE, CALCULON)
+SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, UNFITTED, ACROSS, TRAINING, INFERENCE, CALCULON)
 INPUTS = {"hardware_peaks.csv", "MANIFEST.csv"}  # read by suites, or describing the folder
+
+REASONS = {  # beginning of a file's name -> why no suite scores it
+    "gpu_kernel_power": "board power is fitted by `codesign calibrate`, its residual stands beside the constants",
+    "mlenergy": "board power is fitted by `codesign calibrate`, its residual stands beside the constants",
+    "energy_per_bit": "single figures; they are sources of the configuration",
+    "system_power": "single figures; they are sources of the configuration",
+    "public_prices": "prices; they are sources of the configuration",
+    "korthikanti2022_memory": "read off a figure, without the run it belongs to",
+    "serving_": "served queues: concurrency and scheduling are not modelled",
+    "trtllm_max_throughput": "the engine chose the batch, which is not stated",
+    "mlperf_inference": "whole systems under load: batch and scheduling are not stated",
+    "mlperf_training": "the layout of the run is not stated",
+}
 
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
@@ -47,5 +62,6 @@ def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[
         raise DataError(f"{directory} holds no table that a suite understands ({', '.join(s.name for s in suites)})")
     for path in sorted(directory.rglob("*.csv")):
         if path not in known and path.name not in INPUTS:
-            messages.append(f"{path.relative_to(directory)}: no suite uses this table")
+            why = next((text for start, text in REASONS.items() if path.name.startswith(start)), "")
+            messages.append(f"{path.relative_to(directory)}: no suite uses this table{why and ', ' + why}")
     return result + [note(message) for message in dict.fromkeys(messages)]

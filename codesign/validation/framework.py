@@ -1,8 +1,8 @@
 """What training frameworks add to kernels: a few constants for each source of measured steps.
 
 kernel_slowdown multiplies arithmetic, launch_s is the host's time to issue one kernel, step_overhead_s is added to
-every step. They are fitted on one table and kept in `conf/calibration/training.yaml` with their residual; judged on
-another source, they say how well a framework's overhead carries over.
+every step. They are fitted on one table and kept in `conf/calibration/frameworks/training.yaml` with their residual;
+judged on another source, they say how well a framework's overhead carries over.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,8 @@ import numpy as np
 import yaml
 from scipy.optimize import minimize
 
+from ..calibration.constants import provenance_lines
+from ..calibration.publish import publish
 from ..config.groups import conf_dir
 from ..fields import replace
 from ..scenario import Cluster, Scenario
@@ -27,13 +29,22 @@ CONSTANTS = {  # which constants a source can tell: large models hide the host's
     "mosaicml_llm_foundry.csv": ("kernel_slowdown", "launch_s"),
     "nemo_megatron_bridge.csv": ("kernel_slowdown",),
 }
-HEADER = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
+SOURCES = {  # table -> references.bib
+    "korthikanti2022_recompute.csv": "korthikanti2022",
+    "megatron_sc21.csv": "narayanan2021",
+    "vtrain_single_node.csv": "bang2024vtrain",
+    "mosaicml_llm_foundry.csv": "mosaicml_llm_foundry",
+    "nemo_megatron_bridge.csv": "nvidia_megatron_bridge",
+}
+HEADER = "# @package frameworks\n"
+TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
 
 
-def stored() -> dict[str, dict[str, Any]]:
+def stored() -> dict[str, dict[str, float]]:
     """Constants per table, as last fitted."""
     path = conf_dir() / "calibration" / "frameworks" / "training.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    data = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {f"{stem}.csv": constants for stem, constants in data.items() if stem != "provenance"}
 
 
 def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
@@ -51,8 +62,10 @@ def judged(frame: Any) -> Any:
     return frame[frame["scheme"].str.contains("PTD")] if "scheme" in frame else frame
 
 
-def fit_table(path: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> dict[str, Any]:
-    """Fit a table's constants: least mean absolute log error, by Nelder-Mead in the constants' own scales."""
+def fit_table(
+    path: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """A table's constants and their origin: least mean absolute log error, by Nelder-Mead in their own scales."""
     names = CONSTANTS[path.name]
     sample = Sample(path, clusters)
 
@@ -64,8 +77,9 @@ def fit_table(path: Path, clusters: Callable[[str], Cluster], progress: Callable
     start = np.array([1.05 if name == "kernel_slowdown" else 1.0 for name in names])
     found = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 40 * len(names), "xatol": 1e-3})
     constants = {n: float(f"{abs(x) * SCALES[n]:.4g}") for n, x in zip(names, found.x, strict=True)}
-    error = np.abs(sample.ratios(constants) - 1)
-    return constants | {"kind": "fitted", "rows": sample.count, "median_error": float(f"{np.median(error):.4g}")}
+    error = float(np.median(np.abs(sample.ratios(constants) - 1)))
+    note = f"{sample.count} rows, median residual {100 * error:.1f} %"
+    return constants, {"source": SOURCES[path.name], "at": path.stem, "kind": "fitted", "note": note}
 
 
 class Sample:
@@ -86,13 +100,12 @@ def calibrate_training(
     directory: Path, out: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None] = lambda text: None
 ) -> list[Path]:
     """Fit every training table below a folder and write `frameworks/training.yaml` under `out`; the file, if any."""
-    found = {}
+    found: dict[str, Any] = {}
+    origins: dict[str, Any] = {}
     for path in sorted(directory.rglob("*.csv")):
         if path.name in TABLES and path.name in CONSTANTS:
-            found[path.name] = fit_table(path, clusters, progress)
+            found[path.stem], origins[path.stem] = fit_table(path, clusters, progress)
     if not found:
         return []
-    target = out / "frameworks" / "training.yaml"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(HEADER + yaml.safe_dump(found, sort_keys=True), encoding="utf-8")
-    return [target]
+    content = HEADER + TITLE + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))
+    return publish({out / "frameworks" / "training.yaml": content})

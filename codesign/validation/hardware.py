@@ -1,15 +1,18 @@
 """Which configuration a measured device has, and the cluster it stood in."""
 
 import functools
+from dataclasses import replace
 
 import equinox as eqx
 
-from ..calibration.gpus import RELATIVES, accelerator_of
+from ..calibration.constants import REFERENCE, build
+from ..calibration.gpus import accelerator_of
 from ..config import scenario_from_config
 from ..config.groups import aliases
 from ..errors import ConfigError, suggestion
 from ..hardware import AbstractKernel
 from ..scenario import Cluster
+from .measured import left_out
 
 
 def _plain(name: str) -> str:
@@ -43,29 +46,23 @@ def measured_cluster(device: str) -> Cluster:
     return scenario_from_config(f"accelerator={option}", f"scale_out={network}").cluster
 
 
-def nearest_measured(option: str) -> str | None:
-    """The nearest other accelerator with kernel constants of its own, or None."""
-    return next(iter(RELATIVES.get(accelerator_of(option) or option, ())), None)
-
-
 @functools.cache
 def left_out_cluster(device: str) -> Cluster:
-    """The cluster of a device whose kernels take the constants of the nearest other accelerator, on its own chip.
+    """The cluster of a device whose kernels take what relatives would have lent it; its collectives stay its own.
 
     Raises:
-        ConfigError: nothing of that name, or no other accelerator was measured.
+        ConfigError: nothing of that name, or no relative was measured.
     """
-    option, own = accelerator_option(device), measured_cluster(device)
-    relative = nearest_measured(option)
-    if relative is None:
+    own, owner = measured_cluster(device), accelerator_of(device) or accelerator_option(device)
+    kernels: dict[str, dict[str, AbstractKernel]] = {}
+    for kind, formats in own.accelerator.kernels.items():
+        entries = {name: left_out(owner, REFERENCE, kind, name) for name in formats}
+        lent = {name: _on_chip(build(entry), own, kind, name) for name, entry in entries.items() if entry}
+        if lent:
+            kernels[kind] = lent
+    if not kernels:
         raise ConfigError(f"gpu {device!r} has no measured relative")
-    network = "infiniband_hdr" if option.startswith("a100") else "infiniband_ndr"
-    borrowed = scenario_from_config(f"accelerator={option}", f"calibration={relative}", f"scale_out={network}").cluster
-    kernels = {
-        kind: {name: _on_chip(kernel, own, kind, name) for name, kernel in formats.items()}
-        for kind, formats in borrowed.accelerator.kernels.items()
-    }
-    return eqx.tree_at(lambda c: c.accelerator.kernels, own, kernels, is_leaf=lambda node: isinstance(node, dict))
+    return replace(own, accelerator=replace(own.accelerator, kernels=kernels))
 
 
 def _on_chip(kernel: AbstractKernel, own: Cluster, kind: str, number_format: str) -> AbstractKernel:

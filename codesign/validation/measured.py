@@ -1,5 +1,7 @@
-"""Measured kernels and collectives against fitted constants: a device's own, and those of its nearest relative.
+"""Measured kernels and collectives against fitted constants: a device's own, and those of its relatives.
 
+`GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). One thing of it
+stays: collectives of devices measured at few group sizes follow, beyond those, the shape of a relative's curve.
 A device without constants of its own takes those of its nearest relative on its own chip and peaks; a framework or
 number format without constants takes the reference framework's or the related format's. Every such step is named.
 """
@@ -17,11 +19,12 @@ import numpy as np
 from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
-from ..calibration.constants import REFERENCE, build, is_fitted, load, place
+from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
 from ..calibration.fit import BUCKETS, NOISY_S, WORK
-from ..calibration.gpus import RELATIVES, Device
+from ..calibration.gpus import Device, stand_ins, wired_alike
 from ..calibration.kernels import TABLES
 from ..calibration.tables import Group, kernel_groups
+from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip, Work
 from .scores import Errors, Row, rows
@@ -90,12 +93,14 @@ def kernel_seconds(kernel: AbstractKernel, group: Group) -> np.ndarray:
     return np.concatenate(result)
 
 
-def nearest_measured(group: Group) -> str | None:
-    """The nearest other accelerator whose own constants were fitted for this framework, class and number format."""
-    for other in RELATIVES[group.device.accelerator]:
-        if is_fitted(constants(other, group.framework), group.table.name, group.number_format):
-            return other
-    return None
+def left_out(accelerator: str, framework: str, kind: str, number_format: str) -> dict[str, Any]:
+    """What a device's entry would be, had it not been measured; empty where no relative was."""
+
+    def measured(other: str) -> bool:
+        return other != accelerator and is_fitted(constants(other, framework), kind, number_format)
+
+    entries = [constants(other, framework)[kind][number_format] for other in stand_ins(accelerator, measured)]
+    return inherited(kind, entries, accelerator, number_format)
 
 
 def kernel_stratum(group: Group) -> str:
@@ -104,7 +109,7 @@ def kernel_stratum(group: Group) -> str:
 
 
 def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Predicted and measured seconds above 10 us, with own and with a relative's constants."""
+    """Predicted and measured seconds above 10 us, with own and with relatives' constants."""
     for group in kernel_groups(directory, messages):
         slow = group.measured_s > NOISY_S
         stratum, label = kernel_stratum(group), f"{group.device.name} {group.framework}"
@@ -116,9 +121,8 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
             messages.append(f"{group.label}: inherited from {group.device.accelerator}")
         kernel = on_device(node, group.device, group.peak_flops_per_s)
         yield Errors(stratum, label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
-        other = nearest_measured(group)
-        if other is not None:
-            node = constants(other, group.framework)[group.table.name][group.number_format]
+        node = left_out(group.device.accelerator, group.framework, group.table.name, group.number_format)
+        if node:
             kernel = on_device(node, group.device, group.peak_flops_per_s)
             yield Errors(f"{stratum}, GPU left out", label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
 
@@ -156,7 +160,7 @@ def collective_prediction(data: dict[str, Any], group: CollectiveGroup) -> np.nd
 
 
 def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Predicted and measured seconds from and below 1 MiB, with own and with a relative's constants."""
+    """Predicted and measured seconds from and below 1 MiB, with own and with relatives' constants."""
     sources: tuple[tuple[str, Callable[..., Iterator[CollectiveGroup]], tuple[str, ...]], ...] = (
         ("collectives", scale_up_groups, ()),
         ("custom all-reduce", scale_up_groups, ("custom_allreduce*.csv",)),
@@ -167,21 +171,27 @@ def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
             own = group.device.accelerator
             data = collective_set(collective_file(group, own))
             label = f"{group.device.name} {group.operation}" + ("" if name == "collectives" else f" {group.variant}")
-            relative = next(
-                (r for r in RELATIVES[own] if _measured(collective_set(collective_file(group, r)), group)), None
+            lenders = wired_alike(
+                own, lambda r, g=group, own=own: r != own and _measured(collective_set(collective_file(g, r)), g)
             )
-            if group.operation not in data and relative:
-                messages.append(f"{label}: no constants, inherited from {relative}")
-                data = collective_set(collective_file(group, relative))
+            lent = _lent(group, lenders)
+            if group.operation not in data and lenders:
+                messages.append(f"{label}: no constants, inherited from {' and '.join(lenders)}")
+                data = lent
             elif group.operation not in data:
                 messages.append(f"{label}: {len(group.nbytes)} rows set aside, no constants")
                 continue
             elif not group.device.exact:
                 messages.append(f"{label}: inherited from {own}")
             yield from _by_size(name, label, group, collective_prediction(data, group))
-            if relative and name == "collectives":
-                left_out = collective_prediction(collective_set(collective_file(group, relative)), group)
-                yield from _by_size(name, label, group, left_out, ", GPU left out")
+            if lenders and name == "collectives":
+                yield from _by_size(name, label, group, collective_prediction(lent, group), ", GPU left out")
+
+
+def _lent(group: CollectiveGroup, lenders: list[str]) -> dict[str, Any]:
+    """The entry that relatives lend to a group."""
+    entries = [collective_set(collective_file(group, lender))[group.operation] for lender in lenders]
+    return {group.operation: entries[0] | between(entries)} if entries else {}
 
 
 def _measured(data: dict[str, Any], group: CollectiveGroup) -> bool:
