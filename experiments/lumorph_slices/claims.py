@@ -1,0 +1,144 @@
+"""Slices of a shared rack of 64: who is refused on circuits, tori, cubes and servers, and what a formula says of it."""
+
+import functools
+from collections.abc import Callable
+
+import pandas as pd
+
+from codesign.collectives.circuit_schedule import factorisations
+from codesign.reproduce import Claim
+from codesign.slices import (
+    MIXES,
+    AbstractAllocator,
+    CircuitRack,
+    FixedServers,
+    Mix,
+    Outcome,
+    SharedRack,
+    SubCubes,
+    TorusCuboids,
+    simulate,
+)
+
+NAME, LOAD, ARRIVALS = "lumorph_slices", 0.8, 30_000
+RACKS: dict[str, Callable[[], AbstractAllocator]] = {
+    "LUMORPH, 8 fibers a server": CircuitRack,
+    "torus 4x4x4, cuboids": TorusCuboids,
+    "SiPAC(2,6)": lambda: SubCubes(2, 6),
+    "SiPAC(4,3)": lambda: SubCubes(4, 3),
+    "fixed 8-GPU servers": FixedServers,
+}
+NOTES = {  # acceptance by accelerators, utilisation; in the order of MIXES
+    "LUMORPH, 8 fibers a server": ((0.786, 0.618), (0.768, 0.600), (0.825, 0.652)),
+    "torus 4x4x4, cuboids": ((0.655, 0.515), (0.700, 0.549), (0.703, 0.555)),
+    "SiPAC(2,6)": ((0.630, 0.497), (0.649, 0.506), (0.635, 0.505)),
+    "SiPAC(4,3)": ((0.533, 0.421), (0.496, 0.383), (0.476, 0.374)),
+    "fixed 8-GPU servers": ((0.678, 0.536), (0.737, 0.578), (0.681, 0.538)),
+}
+ANALYTICAL = ((0.780, 0.624), (0.758, 0.606), (0.821, 0.657))
+EFFECTIVE = {"torus 4x4x4, cuboids": 0.88, "SiPAC(2,6)": 0.91, "SiPAC(4,3)": 0.91, "fixed 8-GPU servers": 0.97}
+LUMORPH = "LUMORPH, 8 fibers a server"
+
+
+@functools.cache
+def outcome(system: str, mix: str) -> Outcome:
+    """Simulated, with the same tenants for every system."""
+    return simulate(RACKS[system](), MIXES[mix], LOAD, ARRIVALS)
+
+
+def analytical(mix: Mix, system: str = LUMORPH) -> tuple[float, float]:
+    """Kaufman-Roberts with sizes rounded up to the system's volumes and its effective capacity."""
+    volumes = tuple(RACKS[system]().volume(size) for size in mix.sizes)
+    rack = SharedRack(64.0, LOAD, EFFECTIVE.get(system, 1.0), mix.sizes, volumes, mix.weights)
+    return float(rack.acceptance()), float(rack.utilisation())
+
+
+def points(text: str, paper: float | None, model: float, bar: float | None, standing: str) -> Claim:
+    """A claim whose error is a difference of shares."""
+    return Claim(NAME, text, paper, model, bar, standing, error=None if paper is None else abs(model - paper))
+
+
+def claims() -> list[Claim]:
+    """Bars first, then every row of the notes, then what the document says of slices."""
+    result = []
+    for place, (name, mix) in enumerate(MIXES.items()):
+        formula, standing = analytical(mix), "fitted 5 on 1" if mix.weights else "derived"
+        text = f"Kaufman-Roberts, {name}: acceptance of the notes (error: difference)"
+        result.append(points(text, ANALYTICAL[place][0], formula[0], 0.001, standing))
+        text = f"Kaufman-Roberts, {name}: utilisation of the notes (error: difference)"
+        result.append(points(text, ANALYTICAL[place][1], formula[1], 0.001, standing))
+        found = outcome(LUMORPH, name)
+        text = f"simulation of LUMORPH against Kaufman-Roberts, {name}: acceptance (error: difference)"
+        result.append(points(text, formula[0], found.acceptance, 0.015, "derived"))
+        text = f"simulation of LUMORPH against Kaufman-Roberts, {name}: utilisation (error: difference)"
+        result.append(points(text, formula[1], found.utilisation, 0.015, "derived"))
+        for system in list(RACKS)[1:]:
+            gain = found.acceptance - outcome(system, name).acceptance
+            text = f"LUMORPH at or above {system}, {name}: gain in acceptance"
+            result.append(Claim(NAME, text, None, gain, 0.0, "derived", error=max(0.0, -gain)))
+    for place, name in enumerate(MIXES):
+        for system, rows in NOTES.items():
+            found = outcome(system, name)
+            text = f"notes, {system}, {name}: acceptance (error: difference; where to place is not printed)"
+            result.append(points(text, rows[place][0], found.acceptance, None, "derived"))
+            text = f"notes, {system}, {name}: utilisation (error: difference)"
+            result.append(points(text, rows[place][1], found.utilisation, None, "derived"))
+        for system in EFFECTIVE:
+            text = (
+                f"formula with the notes' effective capacity against simulation, {system}, {name} (error: difference)"
+            )
+            result.append(
+                points(text, outcome(system, name).acceptance, analytical(MIXES[name], system)[0], None, "derived")
+            )
+    return result + document()
+
+
+def document() -> list[Claim]:
+    """LUM-03 and what only circuits can place."""
+    result = []
+    circuits, servers = CircuitRack(2, 4), FixedServers(2, 4)
+    circuits.taken = servers.taken = 0b0011_0011
+    text = "LUM-14: largest slice when two accelerators of each of two servers are free; without circuits"
+    fixed = servers.largest()
+    result.append(Claim(NAME, f"{text} {fixed}", 4.0, float(circuits.largest()), 0.0, "derived"))
+    shapes = sum(1 for _ in factorisations(6))
+    text = f"LUM-15: a slice of six is placed (and may be wired {shapes} ways), GPUs"
+    handle = CircuitRack().find(6)
+    result.append(Claim(NAME, text, 6.0, float(handle.mask.bit_count()) if handle else 0.0, 0.0, "derived"))
+    wafer = CircuitRack(2, 32)
+    handle = wafer.allocate(32)
+    alone = float(handle is not None and not handle.fibers) * 32
+    result.append(Claim(NAME, "LUM-03: largest slice on one wafer without a fiber", 32.0, alone, 0.0, "published"))
+    return result
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Everything the simulation saw."""
+    rows = [
+        {"system": system, "mix": mix, **vars(outcome(system, mix))} for mix in MIXES for system in RACKS
+    ]  # fmt: skip
+    names = {"requests": "requests granted", "fragmented": "refused with enough free", "stranded": "1 - largest / free"}
+    return {"Simulated slices": pd.DataFrame(rows).rename(columns=names)}
+
+
+def figures() -> dict:
+    """Acceptance over load on the uniform mix: formula and simulation."""
+    import jax
+    import jax.numpy as jnp
+    from matplotlib.figure import Figure
+
+    loads, mix = (0.4, 0.6, 0.8, 1.0, 1.2), MIXES["uniform 1-16"]
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.add_subplot()
+    fine = jnp.linspace(0.3, 1.3, 41)
+    for colour, system in enumerate(RACKS):
+        volumes = tuple(RACKS[system]().volume(size) for size in mix.sizes)
+        ratio = EFFECTIVE.get(system, 1.0)
+        curve = jax.vmap(lambda x, v=volumes, r=ratio: SharedRack(64.0, x, r, mix.sizes, v).acceptance())(fine)
+        seen = [simulate(RACKS[system](), mix, load, 8_000).acceptance for load in loads]
+        axes.plot(fine, curve, color=f"C{colour}", label=system)
+        axes.plot(loads, seen, "o", color=f"C{colour}")
+    axes.set(xlabel="offered accelerators / capacity", ylabel="share of accelerators granted")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, title="line: formula, dots: simulation", title_fontsize=8)
+    return {"Acceptance over load": figure}
