@@ -147,7 +147,7 @@ def test_interior_point_against_a_simplex(variables, rows, count):
     rng = np.random.default_rng(variables)
     lanes = rng.normal(size=(12, count, rows, 1 + variables)) * 0.5
     lanes[:, :, 1:, 0] -= 1.0
-    solved = interior.solve(lanes, np.full(12, 0.1), 1e-8)
+    solved = interior.solve(lanes, np.full(12, 0.1), np.full(12, 1e-8))
     for lane, found in zip(lanes.reshape(12, -1, 1 + variables), solved.lower, strict=True):
         is_goal = np.arange(len(lane)) % rows == 0
         G = np.concatenate([lane[:, 1:], -(~is_goal[:, None]).astype(float), -is_goal[:, None].astype(float)], axis=1)
@@ -165,7 +165,7 @@ def test_multipliers_only_raise_the_bound_and_never_too_far():
     tangents[:, 1:, 0] -= 0.5
     start = np.concatenate([np.ones((40, 1)), rng.uniform(size=(40, 3))], axis=1)
     low, raised = dual_value(tangents, start), dual_ascent(tangents, start)
-    exact = interior.solve(tangents[:, None], np.ones(40), 1e-9)
+    exact = interior.solve(tangents[:, None], np.ones(40), np.full(40, 1e-9))
     assert (raised >= low - 1e-12).all()
     feasible = exact.violation < 1e-7
     assert feasible.any()

@@ -17,6 +17,10 @@ import numpy as np
 from .base import Progress, Report, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
 
+NEVER_SOLVED = 0.2
+"""Head start, in the log of the goal, of plans never solved over the bounds of those that were: all need a solution,
+and the sooner the incumbent is good the fewer."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -133,45 +137,59 @@ class Closing:
 
     def _bound(self, plan: np.ndarray) -> None:
         """One tangent at the base, and for what is left one where the nearest reference has its optimum."""
-        ledger, references = self.ledger, self.references
+        ledger = self.ledger
         if len(plan) == 0:
             return
         exact, affine = self._at(plan, self.base)
-        nearest = references.nearest(affine)
-        ledger.bound_by(plan, affine, references.multipliers[nearest])
+        nearest = self.references.nearest(affine)
+        ledger.bound_by(plan, affine, self.references.multipliers[nearest])
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
         if len(left) == 0:
             return
-        plan, chosen = plan[left], nearest[left]
-        there, closer = ledger.evaluate(plan, references.u[chosen], REFERENCE_SHARPNESS)
-        multipliers = references.multipliers[chosen]
-        self.guess[plan] = there[:, 0] + (multipliers[:, 1:] * there[:, 1:]).sum(axis=1)
-        ledger.bound_by(plan, closer, multipliers)
+        self._transfer(plan[left], nearest[left])
+        still = left[ledger.lower[plan[left]] < ledger.cut]
+        ledger.keep(plan[still], exact[still], affine[still])
+
+    def _transfer(self, plan: np.ndarray, nearest: np.ndarray) -> None:
+        """A tangent of each plan where its reference has its optimum, and a guess at the plan's own optimum."""
+        ledger, multipliers = self.ledger, self.references.multipliers[nearest]
+        exact, affine = ledger.evaluate(plan, self.references.u[nearest], REFERENCE_SHARPNESS)
+        self.guess[plan] = exact[:, 0] + (multipliers[:, 1:] * exact[:, 1:]).sum(axis=1)
+        ledger.bound_by(plan, affine, multipliers)
         still = np.flatnonzero(ledger.lower[plan] < ledger.cut)
-        ledger.keep(plan[still], exact[left[still]], affine[left[still]])
-        ledger.keep(plan[still], there[still], closer[still])
+        ledger.keep(plan[still], exact[still], affine[still])
 
     def bound_all(self) -> None:
-        """Bound every plan that is not closed yet."""
-        ledger = self.ledger
+        """Bound every plan that is not closed yet; once more from all plans solved by then where many are left."""
+        ledger, effort = self.ledger, self.effort
         left = ledger.open()
         left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
-        for first in range(0, len(left), self.effort.chunk):
+        for first in range(0, len(left), effort.chunk):
             if self._late():
                 return
-            self._bound(left[first : first + self.effort.chunk])
-            self._note("bound", min(first + self.effort.chunk, len(left)), len(left))
-        self._promising(left, 2 * self.effort.references)
-        self._note("bound", len(left), len(left))
+            self._bound(left[first : first + effort.chunk])
+            self._note("bound", min(first + effort.chunk, len(left)), len(left))
+        self._promising(left, 2 * effort.references)
+        left = np.array([p for p in ledger.open().tolist() if p not in ledger.weights], dtype=int)
+        if len(left) > 4 * effort.batch:
+            self.references = References(ledger, np.array(list(ledger.solution)), self.base)
+            _, affine = self._at(left, self.base)
+            nearest = self.references.nearest(affine)
+            for first in range(0, len(left), effort.chunk):
+                part = slice(first, first + effort.chunk)
+                self._transfer(left[part], nearest[part])
+        self._note("bound", ledger.count, ledger.count)
 
     def close(self) -> None:
-        """Refine the plans with the least bounds until none is open."""
+        """Refine open plans until none is left: first those never solved, the most promising first; then by bound."""
         ledger = self.ledger
         while not self._late():
             left = ledger.open()
             if len(left) == 0:
                 return
-            ledger.refine(left[: self.effort.batch])
+            solved = np.array([p in ledger.weights for p in left.tolist()])
+            order = np.argsort(np.where(solved, ledger.lower[left], self.guess[left] - NEVER_SOLVED), kind="stable")
+            ledger.refine(left[order[: self.effort.batch]])
             self._note("close", ledger.count - len(left), ledger.count)
 
     def run(self) -> Outcome:

@@ -8,13 +8,15 @@ Any non-negative multipliers give a lower bound on the goal of every feasible de
 solved: the weighted sum of tangents, minimised over the cube.
 """
 
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float
 
 ELASTIC = 64.0
 """Price of a unit of log-violation. Larger than any sum of multipliers met so far: elasticities are mostly below 1."""
+SMALLEST_PART = 96  # programmes that are worth a thread
 EMPTY = -1e3  # intercept of a tangent that says nothing
 
 
@@ -90,8 +92,9 @@ def _newton(G: np.ndarray, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -
 def solve(
     affine: Float[np.ndarray, "lanes tangents rows coefficients"],
     spread: Float[np.ndarray, " lanes"],
-    tolerance: float,
-    iterations: int = 40,
+    tolerance: Float[np.ndarray, " lanes"],
+    enough: float = np.inf,
+    threads: int = 2,
 ) -> Solved:
     """Solve the programme of every lane by Mehrotra's predictor and corrector.
 
@@ -99,7 +102,27 @@ def solve(
         affine: tangents, the goal's in row 0; an intercept of `EMPTY` says nothing and pads.
         spread: duality gap at which the central point of a lane is taken; large keeps it far from the edges.
         tolerance: duality gap at which a lane is done.
+        enough: bound at which a lane is done as well.
+        threads: parts of the batch solved side by side.
     """
+    parts = min(threads, -(-len(affine) // SMALLEST_PART))
+    if parts < 2:
+        return _solve(affine, spread, tolerance, enough)
+    pieces = zip(*(np.array_split(part, parts) for part in (affine, spread, tolerance)), strict=True)
+    with ThreadPoolExecutor(parts) as pool:
+        solved = list(pool.map(lambda piece: _solve(*piece, enough), pieces))
+    return Solved(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(Solved)))
+
+
+def _bound(affine: np.ndarray, v: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """`lower_bound` of flat tangents and multipliers that are not normalised yet."""
+    total = np.matmul(v[:, None], affine)[:, 0] / np.maximum(v[:, goal].sum(axis=1), 1e-12)[:, None]
+    return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
+
+
+def _solve(
+    affine: np.ndarray, spread: np.ndarray, tolerance: np.ndarray, enough: float, iterations: int = 40
+) -> Solved:
     lanes, count, rows, width = affine.shape
     n, tangents = width - 1, count * rows
     cost = np.concatenate([np.zeros(n), [ELASTIC, 1.0]])
@@ -107,18 +130,20 @@ def solve(
     w = h - np.matmul(G, z[..., None])[..., 0]
     v = 0.1 / w
     central, final_z, final_v = z.copy(), z.copy(), v.copy()
-    active = np.arange(lanes)
-    for _ in range(iterations):
+    active, flat, goal = np.arange(lanes), affine.reshape(lanes, tangents, width), np.arange(tangents) % rows == 0
+    for step in range(iterations):
         gap = (w * v).sum(axis=1)
         outside = gap > spread[active]
         central[active[outside]] = z[outside]
         residual = cost + np.matmul(v[:, None, :], G)[:, 0]
         final_z[active], final_v[active] = z, v
-        going = (gap > tolerance) | (np.abs(residual).max(axis=1) > tolerance)
+        going = (gap > tolerance[active]) | (np.abs(residual).max(axis=1) > tolerance[active])
+        if step > 2 and enough < np.inf:
+            going &= _bound(flat, v[:, :tangents], goal) < enough
         if not going.any():
             break
         if going.sum() < 0.8 * len(active):
-            active, G, h = active[going], G[going], h[going]
+            active, G, h, flat = active[going], G[going], h[going], flat[going]
             z, w, v, residual = z[going], w[going], v[going], residual[going]
         dz, dw, dv = _newton(G, w, v, residual)
         z, v = z + _longest(w, dw) * dz, v + _longest(v, dv) * dv

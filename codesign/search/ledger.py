@@ -126,7 +126,7 @@ class Ledger:
         affine = self.gathered(plan)
         known = np.array([self.soft[p] for p in plan.tolist()])
         gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
-        solved = interior.solve(affine, 0.3 * gap, tolerance=max(1e-8, 0.05 * self.gap))
+        solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02), self.cut)
         self.lower[plan] = np.maximum(self.lower[plan], solved.lower)
         self._rule_out(plan, affine, solved.violation)
         for lane, p in enumerate(plan.tolist()):
@@ -147,7 +147,7 @@ class Ledger:
             return
         alone = affine[suspect].copy()
         alone[:, :, 0] = 0.0
-        solved = interior.solve(alone, np.ones(len(suspect)), tolerance=1e-7)
+        solved = interior.solve(alone, np.ones(len(suspect)), np.full(len(suspect), 1e-7))
         self.lower[plan[suspect[solved.lower > 1e-6]]] = np.inf
 
     def gathered(self, plan: np.ndarray) -> np.ndarray:

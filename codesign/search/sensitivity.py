@@ -67,7 +67,7 @@ def optima(
             affine[lane, : len(pool)] = pool
             affine[lane, : len(pool), :, 0] -= moves[at]
         spread = np.clip(0.3 * (upper[active] - lower[active]), 1e-9, 1.0)
-        solved = interior.solve(affine, np.nan_to_num(spread, nan=1.0), 0.1 * tolerance)
+        solved = interior.solve(affine, np.nan_to_num(spread, nan=1.0), np.full(len(active), 0.1 * tolerance))
         lower[active] = np.maximum(lower[active], solved.lower)
         points = np.concatenate([solved.edge, solved.central])
         asked = np.concatenate([plans[active]] * 2)
