@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .allocators import AbstractAllocator
+from .allocators import AbstractAllocator, Handle
 from .demand import Mix
 
 
@@ -48,7 +48,7 @@ def simulate(
     now = begun = in_use = integral = 0.0
     asked = granted = accepted = fragmented = 0
     stranded: list[float] = []
-    leaving: list[tuple[float, int, int, object]] = []
+    leaving: list[tuple[float, int, int, Handle]] = []
 
     def until(moment: float) -> None:
         nonlocal now, in_use, integral
@@ -56,7 +56,7 @@ def simulate(
             end, _, size, handle = heapq.heappop(leaving)
             integral += in_use * (end - now)
             now, in_use = end, in_use - size
-            rack.release(handle)  # type: ignore[arg-type]
+            rack.release(handle)
         integral += in_use * (moment - now)
         now = moment
 
