@@ -1,12 +1,16 @@
 """Closed form of two networks that share a card: limits, orderings, and the package's own packet simulations."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracts.probing import all_finite, midpoint_excess
 
+from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
+from codesign.fabrics import Beside, Contended, Group, SwitchDomain
 from codesign.fabrics.interference import (
     CoupledNode,
     RealLifeFatTree,
@@ -19,7 +23,10 @@ from codesign.fabrics.interference import (
     throughput,
     wait_s,
 )
+from codesign.fields import replace
+from codesign.scenario import Scenario
 from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
+from codesign.traffic import sent_per_step
 
 GB = 1e9
 
@@ -138,9 +145,9 @@ class TestSimulation:
         assert events.intra_latency_s == pytest.approx(queues.intra_latency_s, rel=1e-9)
         assert events.flow_completion_s == pytest.approx(queues.flow_completion_s, rel=1e-9)
 
-    @pytest.mark.parametrize(("share", "buffers"), [(0.0, 2), (0.0, 8), (0.2, 8)])
-    def test_saturated_throughput(self, share, buffers):
-        found = simulate_events(network(nodes=4, buffer_messages=buffers), 1.0, share, 20e-6, 10e-6)
+    @pytest.mark.parametrize(("nodes", "share", "buffers"), [(2, 0.0, 2), (2, 0.0, 8), (8, 0.2, 8)])
+    def test_saturated_throughput(self, nodes, share, buffers):
+        found = simulate_events(network(nodes=nodes, buffer_messages=buffers), 1.0, share, 40e-6, 15e-6)
         carried = float(saturation_load(node(buffer_messages=buffers), jnp.asarray(share)))
         assert found.carried_load == pytest.approx(carried, rel=0.05)
 
@@ -161,3 +168,71 @@ class TestSimulation:
     def test_bad_traffic_is_refused(self):
         with pytest.raises(ConfigError, match="no such traffic"):
             simulate_queues(network(), 0.5, 1.5, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return scenario_from_config("experiment=intranode_codesign")
+
+
+class TestPlanTraffic:
+    """A plan's flows on levels that share a queue."""
+
+    UP = "cluster.network.scale_up.fabric"
+    OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"
+
+    def links(self, scenario: Scenario, **changes) -> dict[str, float]:
+        """Flow -> seconds per byte inside the node, with everything the plan has beside it."""
+        scenario = replace(scenario, changes)
+        cluster, layout, workload = scenario.cluster, scenario.layout, scenario.workload
+        seen = cluster.beside(workload.lower(layout), layout, workload.repeats(layout))
+        fabric = cluster.network["scale_up"].fabric
+        group = layout.group("tp")
+        return {
+            phase: float(fabric.link(dataclasses.replace(group, beside=seen[phase, "tp"][0])).beta_s_per_byte)
+            for phase in ("forward", "backward", "recompute")
+        }
+
+    def test_bytes_by_hand(self, scenario):
+        """Llama 2 13B, tp 8, 4 sequences of 2048: gathers and scatters of 4 x 2048 x 5120 bf16 inside a node."""
+        cluster, layout, workload = scenario.cluster, scenario.layout, scenario.workload
+        levels = [cluster.network[name] for name in cluster.levels]
+        inside, beyond = sent_per_step(workload.lower(layout), levels, layout, workload.repeats(layout))
+        exchange = 7 / 8 * 4 * 2048 * 5120 * 2
+        assert float(inside) == pytest.approx(40 * 10 * exchange)
+        weights = 13.0e9 / 8
+        assert float(beyond) == pytest.approx(31 / 32 * weights * (4 + 2), rel=0.02)
+
+    def test_who_meets_whom(self, scenario):
+        """Gradients meet the backward pass, gathered parameters the forward pass, nothing meets recomputation."""
+        link = self.links(scenario)
+        assert link["recompute"] == pytest.approx(1 / 450e9)
+        assert link["forward"] > link["recompute"]
+        assert link["backward"] > link["recompute"]
+
+    def test_more_micro_batches_meet_the_exchange_less(self, scenario):
+        few, many = self.links(scenario), self.links(scenario, **{"workload.global_batch": 1024.0})
+        assert many["backward"] - 1 / 450e9 == pytest.approx((few["backward"] - 1 / 450e9) / 8, rel=1e-6)
+
+    def test_a_full_card_decides_however_fast_the_inside(self, scenario):
+        slow, fast = (self.links(scenario, **{f"{self.UP}.inner.bandwidth_bytes_per_s": r}) for r in (450e9, 4e12))
+        assert slow["forward"] == pytest.approx(fast["forward"])
+        doubled = self.links(scenario, **{self.OUT: 100e9, f"{self.UP}.inner.bandwidth_bytes_per_s": 4e12})
+        assert doubled["forward"] == pytest.approx(fast["forward"] / 2)
+
+    def test_virtual_channels_leave_only_the_shared_link(self, scenario):
+        link = self.links(scenario, **{f"{self.UP}.one_queue_ratio": 0.0})
+        assert 1 / 450e9 < link["forward"] < 1.5 / 450e9
+
+    def test_nothing_overlaps_nothing_meets(self, scenario):
+        link = self.links(scenario, **{"plan.dp_overlap": 0.0})
+        assert link["forward"] == pytest.approx(1 / 450e9)
+
+    @pytest.mark.parametrize("share", [0.05, 0.2])
+    def test_a_shared_link_carries_what_the_node_carries(self, share):
+        """The fluid of `Contended` is the saturated node of the closed form, which the simulations confirm."""
+        inside, _ = throughput(node(buffer_messages=1e9), jnp.asarray(1.0), jnp.asarray(share))
+        ratio, card = share / (1 - share), 50 * GB * 4096 / 4160 / 8
+        beside = Beside(jnp.asarray(ratio), jnp.asarray(ratio / card), jnp.asarray(1.0))
+        link = Contended(SwitchDomain(8.0, 64 * GB, 1e-6)).link(Group(8.0, beside=beside))
+        assert float(8 / link.beta_s_per_byte) == pytest.approx(float(inside), rel=1e-6)

@@ -8,6 +8,7 @@ first flit is one hop ahead of the tail. Up-and-down routes have no cycles, so n
 
 import heapq
 from collections import deque
+from typing import no_type_check
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def simulate_events(
     return measured(network, messages, run.done, (warm_up_s, 0.95 * duration_s), events=run.events)
 
 
-class _Links:
+class Links:
     """Numbers of the links by kind, with the time of one unit and the room in front of each."""
 
     def __init__(self, network: NodeNetwork) -> None:
@@ -71,11 +72,12 @@ class _Links:
         return (source, *up, *(() if leaf == other else middle), *down, first["port_down"] + there, delivery)
 
 
+@no_type_check  # a checker at run time would cost more than the simulation: millions of small calls
 class _Run:
     """State of one simulation. A queue holds (message, place on its route of the link after this one)."""
 
     def __init__(self, network: NodeNetwork, messages: Messages) -> None:
-        links = _Links(network)
+        links = Links(network)
         self.service, self.room, self.first = links.service, links.room, links.first
         pairs = zip(messages.source.tolist(), messages.target.tolist(), strict=True)
         self.route = [links.route(source, target) for source, target in pairs]
