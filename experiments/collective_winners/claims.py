@@ -1,0 +1,255 @@
+"""Which collective wins where: rings and sums on electrical switches, circuits on a photonic rack, in time and joules.
+
+Nobody has published this, so there is no paper column: every row is what the model says. Break-even points come from
+gradients: times are linear in the reconfiguration time and in the latency of a trip, so that Newton's step is exact.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from codesign.collectives import NetworkLevel
+from codesign.config import scenario_from_config
+from codesign.fabrics import Group
+from codesign.fields import replace
+from codesign.reproduce import Claim
+from codesign.workloads import CommOp
+
+NAME = "collective_winners"
+CANDIDATES = {  # name: (fabric, collectives, colour)
+    "ring": ("scin", "scin_ring", "#999999"),
+    "NVLS": ("scin", "nvls", "#009e73"),
+    "SCIN": ("scin", "scin", "#0072b2"),
+    "SCIN+INQ": ("scin", "scin_inq", "#56b4e9"),
+    "LUMORPH-2": ("lightpath", "lumorph_2", "#f0e442"),
+    "LUMORPH-4": ("lightpath", "lumorph", "#e69f00"),
+    "SiPAC-4": ("lightpath", "sipac", "#d55e00"),
+}
+NAMES = tuple(CANDIDATES)
+ELECTRICAL = ("ring", "NVLS", "SCIN", "SCIN+INQ")
+FIELDS = {  # who is compared
+    "all": NAMES,
+    "exact sums": tuple(name for name in NAMES if name != "SCIN+INQ"),
+    "without SCIN": tuple(name for name in NAMES if name not in ("SCIN", "SCIN+INQ")),
+    "ring and LUMORPH": ("ring", "LUMORPH-2", "LUMORPH-4"),
+}
+PANELS = (("seconds", "all"), ("seconds", "without SCIN"), ("seconds", "ring and LUMORPH"), ("joules", "all"))
+DELAYS = (0.1e-6, 1e-6, 3.7e-6, 25e-6)
+SIZES = np.logspace(3, 9.5, 53)
+MEMBERS = np.array([2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256])
+JOBS = {  # on H200; everything in one domain
+    "Llama-3.1-405B training": (
+        "model=llama31_405b", "workload=training", "plan.tp=8", "plan.pp=8", "plan.sequence_parallel=0", "plan.zero=1",
+        "plan.micro_batch=1", "cluster.device_count=256",
+    ),
+    "DeepSeek-V3 training": (
+        "model=deepseek_v3", "workload=training", "plan.tp=4", "plan.pp=8", "plan.ep=8", "plan.sequence_parallel=0",
+        "plan.zero=1", "plan.micro_batch=1", "cluster.device_count=256",
+    ),
+    "Llama-3.1-405B decode": (
+        "model=llama31_405b", "workload=serving", "plan=serving_node", "plan.tp=16", "plan.micro_batch=64",
+        "cluster.device_count=16",
+    ),
+    "DeepSeek-V3 decode": (
+        "model=deepseek_v3", "workload=serving", "plan=serving_node", "plan.tp=8", "plan.ep=8", "plan.micro_batch=64",
+        "cluster.device_count=64",
+    ),
+}  # fmt: skip
+
+
+class Point(NamedTuple):
+    """Of one member: seconds, joules with the fabric's standing power for that time, joules of the bytes alone."""
+
+    seconds: jax.Array
+    joules: jax.Array
+    byte_joules: jax.Array
+
+
+@functools.cache
+def level(name: str) -> NetworkLevel:
+    """A candidate's scale-up network, as wide as the question asks."""
+    fabric, collective, _ = CANDIDATES[name]
+    made = scenario_from_config(f"fabric={fabric}", f"collective={collective}").cluster.network["scale_up"]
+    return replace(made, {"fabric.endpoints": MEMBERS.max()})
+
+
+def priced(name: str, operation: str, nbytes: object, members: object, **changes: object) -> Point:
+    """An operation by a candidate; `changes` are numbers of its fabric."""
+    network = level(name)
+    if "latency_s" in changes or name not in ELECTRICAL:  # a switch has no reconfiguration time
+        network = replace(network, {f"fabric.{field}": value for field, value in changes.items()})
+    group = Group(jnp.asarray(members, dtype=float))
+    cost = getattr(network.collectives, operation).cost(jnp.asarray(nbytes), group, network.fabric.link(group))
+    return Point(cost.time_s, cost.energy_j + cost.time_s * network.fabric.static_power_w(), cost.energy_j)
+
+
+@functools.cache
+def grid(delay: float) -> dict[str, Point]:
+    """All-reduces of all candidates, [members, sizes]."""
+    sizes, members = np.meshgrid(SIZES, MEMBERS)
+    return {name: priced(name, "all_reduce", sizes, members, reconfiguration_s=delay) for name in NAMES}
+
+
+def winners(delay: float, quantity: str, field: str) -> np.ndarray:
+    """Index into NAMES of the least, [members, sizes]."""
+    names = FIELDS[field]
+    values = np.stack([np.asarray(getattr(grid(delay)[name], quantity)) for name in names])
+    return np.array([NAMES.index(name) for name in names])[values.argmin(axis=0)]
+
+
+def root(difference: Callable[[jax.Array], jax.Array], start: float) -> float:
+    """Where a function that is (piecewise) linear crosses zero: Newton's steps from its gradient."""
+    x = jnp.asarray(start)
+    for _ in range(3):
+        value, slope = jax.value_and_grad(difference)(x)
+        x = x - value / slope
+    np.testing.assert_allclose(difference(x), 0.0, atol=1e-9)
+    return float(x)
+
+
+def longest_delay(name: str, rival: str, nbytes: float, members: float) -> float:
+    """Reconfiguration time up to which circuits beat a rival; negative where they never do."""
+    other = priced(rival, "all_reduce", nbytes, members).seconds
+
+    def behind(delay: jax.Array) -> jax.Array:
+        return priced(name, "all_reduce", nbytes, members, reconfiguration_s=delay).seconds - other
+
+    return root(behind, 3.7e-6)
+
+
+def longest_trip(name: str, rival: str, nbytes: float, members: float) -> float:
+    """Trip through the switch up to which sums in it beat a rival; negative where they never do."""
+    other = priced(rival, "all_reduce", nbytes, members).seconds
+
+    def behind(trip: jax.Array) -> jax.Array:
+        return priced(name, "all_reduce", nbytes, members, latency_s=trip).seconds - other
+
+    return root(behind, 0.5e-6)
+
+
+@functools.cache
+def communication(job: str) -> pd.DataFrame:
+    """What a job's busiest device communicates: a training step with all its micro-batches, or one decode step."""
+    made = scenario_from_config("accelerator=h200", "fabric=lightpath", "collective=lumorph", *JOBS[job])
+    layout, rows = made.layout, []
+    repeats = {"decode": 1.0} if "decode" in job else made.workload.repeats(layout)
+    for op in made.workload.lower(layout):
+        if not isinstance(op, CommOp) or op.phase == "prefill":
+            continue
+        size = float(layout.group(op.axis).size)
+        row = {"name": op.name, "operation": op.operation, "members": size, "bytes": float(op.nbytes)}
+        rows.append(row | {"count": float(op.count * repeats[op.phase])})
+    table = pd.DataFrame(rows)
+    return table[(table["members"] > 1) & (table["bytes"] > 0) & (table["count"] > 0)].reset_index(drop=True)
+
+
+@functools.cache
+def jobs() -> pd.DataFrame:
+    """Seconds and joules that each candidate communicates, nothing hidden."""
+    rows = []
+    for job in JOBS:
+        table = communication(job)
+        for name in NAMES:
+            total = np.zeros(len(Point._fields))
+            for operation, part in table.groupby("operation"):
+                point = priced(name, str(operation), part["bytes"].to_numpy(), part["members"].to_numpy())
+                count = part["count"].to_numpy()
+                total += [float(np.sum(np.asarray(values) * count)) for values in point]
+            rows.append({"job": job, "collective": name} | dict(zip(Point._fields, total, strict=True)))
+    return pd.DataFrame(rows)
+
+
+def typical(job: str) -> tuple[float, float]:
+    """Bytes and members of the all-reduce on which a job spends most."""
+    table = communication(job)
+    table = table[table["operation"] == "all_reduce"].assign(moved=lambda part: part["bytes"] * part["count"])
+    largest = table.sort_values("moved").to_dict(orient="records")[-1]
+    return float(largest["bytes"]), float(largest["members"])
+
+
+def claims() -> list[Claim]:
+    """Who wins which share of the map, each job, and the break-even points."""
+    result = []
+
+    def tell(text: str, value: float) -> None:
+        result.append(Claim(NAME, text, None, value, None, "model"))
+
+    for delay in DELAYS:
+        for quantity, field in [(q, "all") for q in Point._fields] + [("seconds", f) for f in list(FIELDS)[1:]]:
+            found = winners(delay, quantity, field)
+            for index in np.unique(found):
+                share = float(np.mean(found == index))
+                tell(f"map, {delay * 1e6:g} us, {quantity}, {field}: share won by {NAMES[index]}", share)
+    table = jobs()
+    for job, part in table.groupby("job", sort=False):
+        for quantity in Point._fields:
+            best = part.sort_values(quantity).to_dict(orient="records")[0]
+            tell(f"{job}, communication: least {quantity}, by {best['collective']}", float(best[quantity]))
+    for job in JOBS:
+        nbytes, members = typical(job)
+        where = f"{job}, all-reduce of {nbytes / 2**20:.4g} MiB, {members:.0f} members"
+        for rival in ("ring", "NVLS", "SCIN"):
+            value = longest_delay("LUMORPH-4", rival, nbytes, members) * 1e6
+            tell(f"{where}: LUMORPH-4 beats {rival} up to a reconfiguration of, us", value)
+        for rival in ("LUMORPH-4", "SiPAC-4"):
+            tell(f"{where}: SCIN beats {rival} up to a trip of, us", longest_trip("SCIN", rival, nbytes, members) * 1e6)
+    return result
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The jobs, and break-even points over sizes and members."""
+    rows = []
+    for members in (8.0, 64.0, 256.0):
+        for nbytes in (4096.0, 2.0**16, 2.0**20, 2.0**24, 2.0**28):
+            row = {"members": int(members), "bytes": int(nbytes)}
+            for rival in ("ring", "NVLS", "SCIN"):
+                row[f"LUMORPH-4 beats {rival}: delay us"] = longest_delay("LUMORPH-4", rival, nbytes, members) * 1e6
+            for rival in ("LUMORPH-4", "SiPAC-4"):
+                row[f"SCIN beats {rival}: trip us"] = longest_trip("SCIN", rival, nbytes, members) * 1e6
+            rows.append(row)
+    return {"Communication of the jobs": jobs(), "Break-even points": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """The map in time and joules over the reconfiguration time; the jobs."""
+    figure = Figure(figsize=(11.5, 9.6), layout="constrained")
+    panels = figure.subplots(len(PANELS), len(DELAYS), sharex=True, sharey=True)
+    colours = ListedColormap([CANDIDATES[name][2] for name in NAMES])
+    for row, (quantity, field) in zip(panels, PANELS, strict=True):
+        for axes, delay in zip(row, DELAYS, strict=True):
+            found = winners(delay, quantity, field)
+            axes.pcolormesh(SIZES, MEMBERS, found, cmap=colours, vmin=-0.5, vmax=len(NAMES) - 0.5, shading="nearest")
+            axes.set_xscale("log")
+            axes.set_yscale("log", base=2)
+            axes.set_title(f"{quantity}, {field}, {delay * 1e6:g} us", fontsize=9)
+    for axes in panels[-1]:
+        axes.set_xlabel("message (bytes)")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("members")
+    handles = [panels[0, 0].scatter([], [], marker="s", s=60, color=CANDIDATES[name][2], label=name) for name in NAMES]
+    figure.legend(handles=handles, loc="outside lower center", ncols=8, fontsize=8)
+    return {"Fastest and thriftiest all-reduce": figure, "Communication of the jobs": _jobs_figure()}
+
+
+def _jobs_figure() -> Figure:
+    figure = Figure(figsize=(11.0, 3.2), layout="constrained")
+    for axes, (job, part) in zip(figure.subplots(1, len(JOBS)), jobs().groupby("job", sort=False), strict=True):
+        for row in part.to_dict(orient="records"):
+            axes.plot(
+                row["seconds"], row["joules"], "o", color=CANDIDATES[row["collective"]][2], label=row["collective"]
+            )
+        axes.set_xlim(0, 1.1 * part["seconds"].max())
+        axes.set_ylim(0, None)
+        axes.set_title(str(job), fontsize=9)
+        axes.set_xlabel("seconds a step")
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("joules a device")
+    figure.axes[-1].legend(fontsize=7)
+    return figure
