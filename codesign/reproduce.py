@@ -7,6 +7,7 @@ its README says what is asked, what was expected and what was seen. Standing is 
 (calibration), `not determined: <reason>`.
 """
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -61,8 +62,9 @@ def available() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(experiments_folder().glob("*/claims.py"))}
 
 
+@functools.cache
 def load(folder: Path) -> ModuleType:
-    """The `claims.py` of an experiment."""
+    """The `claims.py` of an experiment, run once a process: experiments may build on each other."""
     specification = importlib.util.spec_from_file_location(f"codesign_experiment_{folder.name}", folder / "claims.py")
     assert specification is not None
     assert specification.loader is not None

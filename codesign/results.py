@@ -3,7 +3,7 @@
 JAX arrays end here; reports are made from these frames alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
+from .collectives import stages
 from .compiling import quick_jit
 from .errors import CodesignError
+from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
 from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
 from .objective import TOLERANCE
@@ -21,6 +23,7 @@ from .scenario import Cluster, Scenario
 from .search import Problem, Trace
 from .search.grid import non_dominated
 from .space import PLAN_FIELDS
+from .topology import limit, link_columns
 from .workloads import CommOp, ComputeOp
 
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
@@ -189,12 +192,14 @@ def origin(path: str, provenance: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass
 class Results:
-    """The frames of one run."""
+    """The frames of one run; `cables` says which cable limits the best design's groups on each routed topology."""
 
     designs: pd.DataFrame
     pareto: pd.DataFrame
     ops: pd.DataFrame
     elasticities: pd.DataFrame
+    links: pd.DataFrame = field(default_factory=pd.DataFrame)
+    cables: dict[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> pd.Series:
@@ -206,4 +211,52 @@ def collect(problem: Problem, trace: Trace, seed: int, provenance: dict[str, dic
     """Price what a search kept."""
     frame = designs(problem, trace, seed)
     best = placed(problem, frame.iloc[0])
-    return Results(frame, pareto(frame), ops(best), elasticities(best, provenance))
+    table = ops(best)
+    links, cables = busy_links(best, table)
+    return Results(frame, pareto(frame), table, elasticities(best, provenance), links, cables)
+
+
+def busy_links(scenario: Scenario, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Every link of every routed topology under the design's groups, and which cable limits each.
+
+    Args:
+        scenario: one design.
+        table: its operations, as `ops` lists them.
+
+    Returns:
+        (one row per level, axis and link, as `topology.link_columns`; "level: axis" -> a sentence), the axes with
+        most communication first; both empty where no level is a routed topology.
+    """
+    cluster, frames, cables = scenario.cluster, [], {}
+    routed = {name: _routed(cluster.network[name].fabric) for name in cluster.levels}
+    if not any(routed.values()):
+        return pd.DataFrame(), {}
+    for axis in _axes_by_time(table):
+        parts = stages([cluster.network[name] for name in cluster.levels], scenario.layout.group(axis))
+        for name, part in zip(cluster.levels, parts, strict=True):
+            fabric = routed[name]
+            if fabric is None or float(part.group.size) <= 1:
+                continue
+            topology, load = fabric.group_load(float(part.group.size), float(part.group.stride))
+            frames.append(pd.DataFrame({"level": name, "axis": axis} | link_columns(topology, load)))
+            text = f"{float(part.group.size):g} devices, {float(part.group.stride):g} apart: {limit(topology, load)}"
+            cables[f"{name}: {axis}"] = text
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(), cables
+
+
+def _routed(fabric: AbstractFabric) -> RoutedTopology | None:
+    """The routed topology that a fabric is or wraps."""
+    while not isinstance(fabric, RoutedTopology):
+        inner = getattr(fabric, "inner", None)
+        if inner is None:
+            return None
+        fabric = inner
+    return fabric
+
+
+def _axes_by_time(table: pd.DataFrame) -> list[str]:
+    """Mesh axes that communicate, the one with most seconds first."""
+    if "axis" not in table:
+        return []
+    seconds = (table["total_s"] * table["repeats"]).groupby(table["axis"]).sum()
+    return [str(axis) for axis in seconds.sort_values(ascending=False, kind="stable").index]

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from . import figures, proof, series, tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
+from .topology import topology_load
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def _asked(run: RunFolder, title: str) -> bool:
     """Whether a section belongs to this kind of run at all."""
     if title == "Proof":
         return bool(run.summary.get("certificate"))
+    if title == "Topology":
+        return not run.links.empty
     return bool(title) or run.is_serving
 
 
@@ -156,6 +159,12 @@ def _ops(run: RunFolder) -> Section:
     return Section("Operations", text, table=tables.top_ops(run))
 
 
+def _topology(run: RunFolder) -> Section:
+    sentences = [f"{group}: {text}." for group, text in (run.summary.get("cables") or {}).items()]
+    text = "Which cable limits the best design's groups, all groups of a kind at once. " + " ".join(sentences)
+    return Section("Topology", text, _picture(run, topology_load, "Topology with its links coloured by load"))
+
+
 def _memory(run: RunFolder) -> Section:
     text = "Bytes per accelerator by class, as shares of what is used; the black mark is the usable capacity."
     return Section("Memory", text, _picture(run, figures.memory_by_tier, "Memory of the best designs by class"))
@@ -203,6 +212,7 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Proof", _proof),
     ("Where the time goes", _time),
     ("Time against cost", _front),
+    ("Topology", _topology),
     ("Memory", _memory),
     ("", _cache),
     ("Price and power", _money),

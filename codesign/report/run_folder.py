@@ -23,7 +23,8 @@ class MissingPart(Exception):
 class RunFolder:
     """What one search left behind. Optional parts are empty where the folder lacks them.
 
-    designs: one row per kept design, best first. ops and elasticities belong to the best design.
+    designs: one row per kept design, best first. ops, elasticities and links (of routed
+        topologies) belong to the best design.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class RunFolder:
     pareto: pd.DataFrame = field(default_factory=pd.DataFrame)
     ops: pd.DataFrame = field(default_factory=pd.DataFrame)
     elasticities: pd.DataFrame = field(default_factory=pd.DataFrame)
+    links: pd.DataFrame = field(default_factory=pd.DataFrame)
     summary: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ def read_run(path: Path | str) -> RunFolder:
         pareto=_optional_frame(path / "pareto.parquet"),
         ops=_optional_frame(path / "ops.parquet"),
         elasticities=_optional_frame(path / "elasticities.parquet"),
+        links=_optional_frame(path / "links.parquet"),
         summary=_optional(path / "summary.json", _json),
         versions=_optional(path / "versions.json", _json),
         overrides=_overrides(path / "overrides.txt"),

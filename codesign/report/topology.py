@@ -1,4 +1,4 @@
-"""A topology as a frame of its links, and drawn with every link coloured by its load."""
+"""A topology drawn with every link coloured by its load."""
 
 import numpy as np
 import pandas as pd
@@ -6,8 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from ..topology import Topology, best_rates, equal_rate
+from ..topology import Topology, link_columns
 from .figures import INK, SOFT, canvas
+from .run_folder import RunFolder
 
 NAMED = 40  # nodes up to which a drawing says their names
 NAMED_IN_LAYER = 4
@@ -15,69 +16,8 @@ COLOURS = "plasma_r"
 
 
 def links_frame(topology: Topology, load: np.ndarray) -> pd.DataFrame:
-    """One row per directed link: its ends, where they are drawn, its rate, load and dual price.
-
-    `used` is the share of its rate that carries payload when the group runs as fast as the topology lets it, `price`
-    the elasticity of the group's rate to this link's rate.
-
-    Args:
-        topology: the graph with its rates.
-        load: [E] bytes over each link per byte that a member sends.
-    """
-    x, y = positions(topology)
-    rate = equal_rate(load, topology.bandwidth_bytes_per_s)
-    busy = load * rate / topology.bandwidth_bytes_per_s if np.isfinite(rate) else np.zeros(len(load))
-    price = np.zeros(len(load))
-    if np.isfinite(rate):
-        price = best_rates(load[:, None], topology.bandwidth_bytes_per_s).price * topology.bandwidth_bytes_per_s / rate
-    nodes = np.array(topology.nodes)
-    return pd.DataFrame(
-        {
-            "source": nodes[topology.source],
-            "target": nodes[topology.target],
-            "kind": np.array(topology.kinds)[topology.kind],
-            "bandwidth_bytes_per_s": topology.bandwidth_bytes_per_s,
-            "load": load,
-            "used": busy,
-            "price": price,
-            "x0": x[topology.source],
-            "y0": y[topology.source],
-            "x1": x[topology.target],
-            "y1": y[topology.target],
-        }
-    )
-
-
-def positions(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of every node: endpoints in their order, each switch above the middle of what hangs below it."""
-    x, y = np.zeros(len(topology.nodes)), topology.layer.astype(float)
-    x[topology.endpoints] = np.arange(topology.size)
-    ends = np.zeros(len(topology.nodes), bool)
-    ends[topology.endpoints] = True
-    if ends.all():
-        return _rows(topology, x, y)
-    for layer in sorted({float(value) for value in y[~ends]}, key=abs):
-        for node in np.flatnonzero((y == layer) & ~ends):
-            below = topology.target[(topology.source == node) & (np.abs(y[topology.target]) < abs(layer))]
-            x[node] = x[below].mean() if len(below) else topology.size / 2
-        here = np.flatnonzero((y == layer) & ~ends)
-        order = here[np.argsort(x[here], kind="stable")]
-        if len(np.unique(x[here].round(6))) < len(here):  # switches above the same things stand side by side
-            x[order] = (np.arange(len(here)) + 0.5) * topology.size / len(here) - 0.5
-    return x, y
-
-
-def _rows(topology: Topology, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Endpoints alone: a ring where all lie in one layer, else row by row."""
-    if len(np.unique(y)) == 1:
-        angle = 2 * np.pi * x / topology.size
-        return np.sin(angle), np.cos(angle)
-    rows = {value: i for i, value in enumerate(np.unique(y))}
-    x = x.copy()
-    for value, row in rows.items():
-        here = topology.endpoints[y[topology.endpoints] == value]
-        x[here] = np.arange(len(here))[:: 1 if row % 2 == 0 else -1]
-    return x, np.array([float(rows[value]) for value in y])
+    """One row per directed link; see `topology.link_columns`."""
+    return pd.DataFrame(link_columns(topology, load))
 
 
 def draw_links(axes: Axes, links: pd.DataFrame, title: str) -> LineCollection:
@@ -127,3 +67,14 @@ def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6) -> F
         bar.set_label("share of the link's rate in use", fontsize=7)
         bar.ax.tick_params(labelsize=7)
     return figure
+
+
+def topology_load(run: RunFolder) -> Figure:
+    """The routed topologies of the best design, at most three of its groups.
+
+    Raises:
+        MissingPart: the design has none.
+    """
+    links = run.require("links", "level", "axis", "used")
+    groups = list(links.groupby(["level", "axis"], sort=False))[:3]
+    return topology_figure({f"{level}, {axis}": part for (level, axis), part in groups})

@@ -35,8 +35,9 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
             "ddr": float(scenario.cluster.host.memory.usable_bytes()),
         }
-        show_evaluation(console(), _title(scenario), numbers, ops(scenario), capacity, top)
-        for group, text in busy_links(scenario)[1].items():
+        table = ops(scenario)
+        show_evaluation(console(), _title(scenario), numbers, table, capacity, top)
+        for group, text in busy_links(scenario, table)[1].items():
             console().print(f"which cable limits {group}: {text}", highlight=False)
         for remark in scenario.cluster.accelerator.hbm.remarks():
             console().print(f"note: {remark}")

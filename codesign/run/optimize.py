@@ -96,7 +96,7 @@ def write_inputs(study: Study, folder: Path) -> None:
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
     """The frames, and how the search went."""
-    for name in ("pareto", "ops", "elasticities", "designs"):  # designs last: with it the folder is a run
+    for name in ("pareto", "ops", "elasticities", "links", "designs"):  # designs last: with it the folder is a run
         write_frame(folder / f"{name}.parquet", getattr(results, name))
     objective = study.objective
     summary = {
@@ -104,6 +104,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
         "limits": dict(objective.limits), "floors": dict(objective.floors), "certificate": trace.certificate,
+        "cables": results.cables,
     }  # fmt: skip
     write_text(folder / "summary.json", json.dumps(summary, indent=2, default=float))
 
@@ -153,6 +154,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
     out.print(designs_table(results.designs, f"{study.name}: best designs by {study.objective.goal}"))
     out.print(f"{count}; {trace.claim}")
+    for group, text in results.cables.items():
+        out.print(f"which cable limits {group}: {text}", highlight=False)
 
 
 def refuse_infeasible(study: Study, results: Results) -> None:
@@ -169,10 +172,7 @@ def refuse_infeasible(study: Study, results: Results) -> None:
     if worst.startswith("usage.") and worst.count(".") > 1:  # a fabric's, not a memory's
         level, _, limit = worst.removeprefix("usage.").partition(".")
         place = "cluster.accelerator.hbm" if level == "hbm" else f"cluster.network.{level}.fabric"
-        raise ConfigError(
-            f"no design can be built: the nearest uses {used[worst]:.0%} of the {limit} limit"
-            f" of {place}"
-        )
+        raise ConfigError(f"no design can be built: the nearest uses {used[worst]:.0%} of the {limit} limit of {place}")
     if worst.startswith("usage."):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))

@@ -7,6 +7,7 @@ from .graph import Topology as Topology
 from .graph import from_networkx as from_networkx
 from .grid import Torus as Torus
 from .pcie import PcieBoxes as PcieBoxes
+from .places import link_columns as link_columns
 from .programme import Solution as Solution
 from .programme import best_rates as best_rates
 from .programme import crossings as crossings

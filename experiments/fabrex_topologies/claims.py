@@ -1,5 +1,7 @@
 """Bus bandwidth of 16 accelerators on five PCIe topologies, from their graphs and one rate of a cable."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -27,6 +29,7 @@ EVERYONE = Group(16.0)
 FITTED = "fitted 1 on 15, graph inferred"
 
 
+@functools.cache
 def fabric(name: str) -> RoutedTopology:
     """The topology as `fabric=fabrex_<name>` builds it."""
     node = plain(compose([f"fabric=fabrex_{name.replace('-', '_')}"]))["cluster"]["network"]["scale_up"]["fabric"]

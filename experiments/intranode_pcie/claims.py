@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -57,12 +58,12 @@ def fitted(model, names: dict[str, float], predict: Callable, sizes: np.ndarray,
 
 def latency_us(model, sizes: np.ndarray) -> np.ndarray:
     """Of messages of these sizes."""
-    return 1e6 * np.asarray(model.time_s(sizes))
+    return 1e6 * np.asarray(model.time_s(jnp.asarray(sizes)))
 
 
 def throughput(model: Windowed, sizes: np.ndarray) -> np.ndarray:
     """GB/s."""
-    return 1e-9 * np.asarray(model.bytes_per_s(sizes))
+    return 1e-9 * np.asarray(model.bytes_per_s(jnp.asarray(sizes)))
 
 
 def fit_path(test: str, rows: slice = slice(None)) -> ThreeStagePath:

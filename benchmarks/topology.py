@@ -1,0 +1,81 @@
+"""Building and routing a graph of 1,024 endpoints, and pricing 10^5 vectors of link rates in one call.
+
+    python benchmarks/topology.py            table (`--json` for machines)
+
+Times are CPU seconds of one process on one core. Bars: 2 s to build, check and route; one vmapped call for all vectors.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
+
+import jax
+import numpy as np
+
+from codesign.config import build, compose
+from codesign.config.study import plain
+from codesign.fabrics import Group
+from codesign.fields import replace
+from codesign.topology import Dragonfly, FatTree, RailCluster, Torus, all_flows, load, route
+
+VECTORS = 100_000
+SHAPES = (RailCluster(128, 8, 32, 32), FatTree(64, 16, 16), Torus((32, 32)), Dragonfly(16, 16, 4, 4))
+
+
+def routed() -> list[dict]:
+    """CPU seconds to build a graph, to route it, and to load it with the rings of everyone."""
+    rows = []
+    for shape in SHAPES:
+        start = time.process_time()
+        topology = shape.build()
+        built = time.process_time()
+        routes = route(topology)
+        done = time.process_time()
+        load(routes, all_flows(topology, topology.size, 1))
+        loaded = time.process_time()
+        row = {"graph": topology.name, "endpoints": topology.size, "links": len(topology.source)}
+        row |= {"build_s": built - start, "route_s": done - built, "load_s": loaded - done, "bar_s": 2.0}
+        rows.append(row | {"ok": done - start < 2.0})
+    return rows
+
+
+def vectors() -> dict:
+    """All rates of all kinds of link at once, bus bandwidth and its slopes."""
+    node = plain(compose(["fabric=fabrex_2s_2rp_split_flat"]))["cluster"]["network"]["scale_up"]["fabric"]
+    fabric = build({"fabric": node}).objects["fabric"]
+    paths = [f"links.{kind}.transfers_per_s" for kind in ("port", "uplink", "root", "cascade")]
+    rates = np.random.default_rng(0).uniform(8e9, 64e9, (VECTORS, len(paths)))
+
+    def beta(values):
+        return replace(fabric, dict(zip(paths, values, strict=True))).link(Group(16.0)).beta_s_per_byte
+
+    row = {"vectors": VECTORS}
+    for name, function in (("value_s", beta), ("value_and_slopes_s", jax.value_and_grad(beta))):
+        together = jax.jit(jax.vmap(function))
+        jax.block_until_ready(together(rates))
+        start = time.process_time()
+        jax.block_until_ready(together(rates))
+        row[name] = time.process_time() - start
+    return row
+
+
+def main() -> None:
+    found = {"graphs": routed(), "one call": vectors()}
+    if "--json" in sys.argv:
+        print(json.dumps(found, indent=2))
+        return
+    for row in [*found["graphs"], found["one call"]]:
+        print(
+            "  ".join(
+                f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A design on a routed topology: which cable limits it, as frame, sentence and picture; and the FabreX outcomes."""
+
+import dataclasses
+import json
+
+import pandas as pd
+import pytest
+from builders import rings, training
+from example_run import write_run
+
+from codesign.collectives import NetworkLevel
+from codesign.fabrics import Contended, RoutedTopology
+from codesign.hardware import Channel, Packets
+from codesign.report import build_report
+from codesign.report.topology import links_frame, topology_figure
+from codesign.reproduce import available, experiments_folder, load
+from codesign.results import busy_links
+from codesign.topology import Crossbar, RailCluster, Torus, all_flows, link_columns, route
+from codesign.topology import load as load_of
+from codesign.workloads import Plan
+
+OPS = pd.DataFrame({"axis": ["tp", "data", None], "total_s": [1.0, 3.0, 9.0], "repeats": [2.0, 1.0, 1.0]})
+
+
+def scenario():
+    """16 nodes of 8: NVLink inside, a rail-optimised graph with a narrow core beyond, tenants on top."""
+    links = {"nvlink": Channel(450e9), "rail": Packets(400e9), "spine": Packets(400e9)}
+    rails = RoutedTopology(RailCluster(16, 8, 8, spines=4, blocking=4.0), links)
+    made = training(128.0, Plan(tp=8.0, pp=1.0))
+    network = {
+        "scale_up": NetworkLevel(RoutedTopology(Crossbar(8), {"port": Channel(450e9)}), rings()),
+        "scale_out": NetworkLevel(Contended(rails, 1e9), rings()),
+    }
+    return dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, network=network))
+
+
+def test_links_of_every_group_on_every_routed_level():
+    links, cables = busy_links(scenario(), OPS)
+    assert list(cables) == ["scale_out: data", "scale_up: tp"]  # the axis with most seconds first
+    assert set(links["level"]) == {"scale_up", "scale_out"}
+    full = links[links["used"] > 0.999]
+    assert set(full[full["level"] == "scale_out"]["kind"]) == {"spine"}
+    assert "twice the spine gives" in cables["scale_out: data"]
+    assert links[links["level"] == "scale_out"]["price"].sum() == pytest.approx(1.0)
+    nothing, silent = busy_links(training(), OPS)
+    assert nothing.empty
+    assert silent == {}
+
+
+def test_the_report_draws_the_topology(tmp_path):
+    folder = write_run(tmp_path / "run")
+    links, cables = busy_links(scenario(), OPS)
+    links.to_parquet(folder / "links.parquet")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    (folder / "summary.json").write_text(json.dumps(summary | {"cables": cables}), encoding="utf-8")
+    text = build_report(folder).read_text(encoding="utf-8")
+    assert "<h2>Topology</h2>" in text
+    assert "scale_out: data: 16 devices, 8 apart" in text
+    assert (folder / "figures" / "topology_load.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("shape", [Torus((4, 5)), Crossbar(6)])
+def test_nodes_are_drawn_apart(shape):
+    topology = shape.build()
+    columns = link_columns(topology, load_of(route(topology), all_flows(topology, topology.size, 1)))
+    places = set(zip(columns["x0"].round(9), columns["y0"].round(9), strict=True))
+    assert len(places) == len(topology.nodes)
+    assert columns["used"].max() == pytest.approx(1.0)
+    frame = links_frame(topology, load_of(route(topology), all_flows(topology, topology.size, 1)))
+    assert len(topology_figure({"one": frame, "other": frame}).axes) == 3  # two graphs and a scale
+
+
+EXPERIMENTS = ("fabrex_topologies", "fabrex_rings", "fabrex_neox", "intranode_pcie")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_bars_of_the_documents_are_met(name):
+    rows = [claim.row() for claim in load(available()[name]).claims()]
+    assert [row["claim"] for row in rows if row["ok"] is False] == []
+    assert sum(row["ok"] is True for row in rows) >= 4
+
+
+def test_tensor_parallelism_over_both_boxes_misses_only_with_the_graphs_own_rates():
+    rows = [claim.row() for claim in load(experiments_folder() / "fabrex_405b").claims()]
+    missed = [row for row in rows if row["ok"] is False]
+    assert [row["claim"] for row in missed] == ["16 accelerators with the graphs' own rates: largest error"]
+    assert missed[0]["error"] < 0.065
