@@ -9,6 +9,7 @@ energy); `default` is the default experiment with fitted kernels.
 """
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 CORES = sorted(os.sched_getaffinity(0))
 os.sched_setaffinity(0, set(CORES[:1]))
@@ -29,6 +30,7 @@ import numpy as np
 from jaxtyping import Array
 
 from codesign import Metrics, Scenario, evaluate, replace, scenario_from_config
+from codesign.compiling import quick_jit
 from codesign.fields import get_path
 from codesign.search.grid import single_precision
 
@@ -56,6 +58,7 @@ PLAN = {  # every choice that the peer's own search makes
 }
 GRADIENT_BAR, RATE_BAR, START_BAR_S = 8.0, 1.0e6, 1.0
 Rows = list[dict[str, Any]]
+Leaves = dict[str, Array]  # path -> numbers
 
 
 def digest(metrics: Metrics) -> Array:
@@ -78,70 +81,110 @@ def timed(function: Callable[..., Any], *arguments: Any, repeats: int = 3) -> fl
 def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
     """(compiled function, CPU seconds of tracing and compiling it)."""
     start = time.process_time()
-    result = jax.jit(function).lower(*arguments).compile()
+    result = quick_jit(function).lower(*arguments).compile()
     return result, time.process_time() - start
 
 
-def sample(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
-    """([blocks, block, variables] hardware, [blocks, block, choices] plans); legal or not makes no difference here."""
+def sample(scenario: Scenario, dtype: type = jnp.float32) -> tuple[Leaves, Leaves]:
+    """(hardware, plans), path -> [blocks, block]; legal or not makes no difference here."""
     rng = np.random.default_rng(0)
-    base = np.array([float(get_path(scenario, path)) for path in VARIABLES])
-    hardware = base * np.exp(rng.uniform(-0.7, 0.7, size=(BLOCKS, BLOCK, len(base))))
-    plans = np.stack([rng.choice(values, size=(BLOCKS, BLOCK)) for values in PLAN.values()], axis=-1)
-    return hardware, plans.astype(float)
+    hardware = {
+        path: float(get_path(scenario, path)) * np.exp(rng.uniform(-0.7, 0.7, size=(BLOCKS, BLOCK)))
+        for path in VARIABLES
+    }
+    plans = {path: rng.choice(values, size=(BLOCKS, BLOCK)) for path, values in PLAN.items()}
+    return jax.tree.map(lambda column: jnp.asarray(column, dtype), (hardware, plans))
 
 
-def price(tree: Scenario, hardware: Array, plan: Array) -> Array:
+def metrics_at(tree: Scenario, hardware: Leaves, plan: Leaves) -> Metrics:
     """The whole of `evaluate` at one point."""
-    leaves = dict(zip(VARIABLES, hardware, strict=True)) | dict(zip(PLAN, plan, strict=True))
-    return digest(evaluate(replace(tree, leaves)))
+    return evaluate(replace(tree, hardware | plan))
 
 
-def in_blocks(one: Callable[..., Any]) -> Callable[..., Any]:
-    """`one` over [blocks, block] points, a block at a time."""
-    vector = jax.vmap(one, in_axes=(None, 0, 0))
-    return lambda tree, hardware, plans: jax.lax.map(lambda block: vector(tree, *block), (hardware, plans))
+def price(tree: Scenario, hardware: Leaves, plan: Leaves) -> Array:
+    """The same as one number, as a search needs it."""
+    return digest(metrics_at(tree, hardware, plan))
 
 
-def measure(name: str, overrides: tuple[str, ...], dtype: type = jnp.float32, *, gradient: bool = True) -> Rows:
+def partial(path: str) -> Callable[..., Array]:
+    """d price / d one variable, forward mode."""
+
+    def slope(tree: Scenario, hardware: Leaves, plan: Leaves) -> Array:
+        def along(value: Array) -> Array:
+            return price(tree, hardware | {path: value}, plan)
+
+        return jax.jvp(along, (hardware[path],), (jnp.ones_like(hardware[path]),))[1]
+
+    return slope
+
+
+def in_blocks(*ones: Callable[..., Any]) -> Callable[..., Any]:
+    """Each of `ones` over [blocks, block] points, a block at a time, in a loop of its own.
+
+    With one number a loop, the compiler turns the whole model into one vector loop. Several results of one loop (the
+    reverse mode of a gradient, all metrics) are computed by hundreds of loops that repeat each other's work.
+    """
+    vectors = [jax.vmap(one, in_axes=(None, 0, 0)) for one in ones]
+
+    def over_blocks(tree: Scenario, hardware: Leaves, plans: Leaves) -> list[Any]:
+        return [jax.lax.map(lambda block, v=v: v(tree, *block), (hardware, plans)) for v in vectors]
+
+    return over_blocks
+
+
+def measure(name: str, overrides: tuple[str, ...], dtype: type = jnp.float32) -> Rows:
     """Rates of one model: every point another plan on other hardware."""
     scenario = scenario_from_config(*overrides)
     single = dtype == jnp.float32
-    tree, (hardware, plans) = single_precision(scenario) if single else scenario, sample(scenario)
+    tree = single_precision(scenario) if single else scenario
     kind, bar = np.dtype(dtype).name, RATE_BAR if single and name == "parity" else None
     with jax.enable_x64(not single):  # constants inside the model follow
-        points = jnp.asarray(hardware, dtype), jnp.asarray(plans, dtype)
+        points = sample(scenario, dtype)
         value, seconds_compile = compiled(in_blocks(price), tree, *points)
         seconds = timed(value, tree, *points)
         rows = [
             row(name, f"value, {kind}", BLOCKS * BLOCK / seconds, "points/s/core", bar),
             row(name, f"compile value, {kind}", seconds_compile, "CPU s"),
         ]
-        if gradient:
-            both, both_compile = compiled(in_blocks(jax.value_and_grad(price, argnums=1)), tree, *points)
-            cost = timed(both, tree, *points) / seconds
-            bar = GRADIENT_BAR if bar else None
+        if single:
+            everything, seconds_compile = compiled(in_blocks(metrics_at), tree, *points)
+            count = len(jax.tree.leaves(jax.eval_shape(in_blocks(metrics_at), tree, *points)))
+            rate = BLOCKS * BLOCK / timed(everything, tree, *points)
             rows += [
-                row(name, f"value and gradient of 8 variables / value, {kind}", cost, "x", bar, below=True),
-                row(name, f"compile value and gradient, {kind}", both_compile, "CPU s"),
+                row(name, f"value, all {count} metrics written out, {kind}", rate, "points/s/core", bar),
+                row(name, f"compile all metrics, {kind}", seconds_compile, "CPU s"),
             ]
+        if single:
+            bar = GRADIENT_BAR if bar else None
+            modes = {
+                "forward": in_blocks(price, *map(partial, VARIABLES)),
+                "reverse": in_blocks(jax.value_and_grad(price, argnums=1)),
+            }
+            for mode, both in modes.items():
+                function, seconds_compile = compiled(both, tree, *points)
+                what, cost = f"value and gradient of 8 variables / value, {mode} mode", timed(function, tree, *points)
+                rows += [
+                    row(name, what, cost / seconds, "x", bar if mode == "forward" else None, below=True),
+                    row(name, f"compile value and gradient, {mode} mode", seconds_compile, "CPU s"),
+                ]
     return rows
 
 
 def measure_grid(name: str, overrides: tuple[str, ...], levels: int = 64) -> Rows:
     """The same where `levels` hardware points share a plan, as in an exhaustive search."""
     scenario = scenario_from_config(*overrides)
-    tree, (hardware, plans) = single_precision(scenario), sample(scenario)
+    tree = single_precision(scenario)
     over_levels = jax.vmap(price, in_axes=(None, 0, None))
     over_plans = jax.vmap(over_levels, in_axes=(None, None, 0))
     with jax.enable_x64(False):
-        level = jnp.asarray(hardware[0, :levels], jnp.float32)
-        plan = jnp.asarray(plans[:, : BLOCK // levels], jnp.float32)
+        hardware, plans = sample(scenario)
+        level = {path: column[0, :levels] for path, column in hardware.items()}
+        plan = {path: column[:, : BLOCK // levels] for path, column in plans.items()}
         function, _ = compiled(
             lambda tree, level, plan: jax.lax.map(lambda block: over_plans(tree, level, block), plan), tree, level, plan
         )
         seconds = timed(function, tree, level, plan)
-    count = plan.shape[0] * plan.shape[1] * levels
+    count = BLOCKS * BLOCK // levels * levels
     return [row(name, f"value, float32, {levels} levels a plan", count / seconds, "points/s/core")]
 
 
@@ -187,9 +230,9 @@ def worker(core: int, seconds: float = 4.0) -> float:
     """Points per wall second of this process, over `seconds`."""
     os.sched_setaffinity(0, {core})
     scenario = scenario_from_config(*PARITY)
-    tree, (hardware, plans) = single_precision(scenario), sample(scenario)
+    tree = single_precision(scenario)
     with jax.enable_x64(False):
-        points = jnp.asarray(hardware, jnp.float32), jnp.asarray(plans, jnp.float32)
+        points = sample(scenario)
         value, _ = compiled(in_blocks(price), tree, *points)
         jax.block_until_ready(value(tree, *points))
         calls, start = 0, time.perf_counter()
@@ -209,16 +252,27 @@ def main() -> None:
     if arguments.worker is not None:
         print(worker(arguments.worker))
         return
-    rows = [*start_up(), *measure("parity", PARITY), *measure("parity", PARITY, jnp.float64, gradient=False)]
-    rows += [*measure_grid("parity", PARITY), *peak_memory("parity"), *all_cores()]
+    sections = [
+        start_up,
+        *(functools.partial(measure, "parity", PARITY, dtype) for dtype in (jnp.float32, jnp.float64)),
+    ]
+    sections += [functools.partial(measure_grid, "parity", PARITY), functools.partial(peak_memory, "parity"), all_cores]
     if not arguments.parity:
-        rows += [*measure("default", ()), *measure_grid("default", ()), *peak_memory("all")]
+        sections += [functools.partial(measure, "default", ()), functools.partial(measure_grid, "default", ())]
+        sections += [functools.partial(peak_memory, "all")]
+    rows = []
+    for section in sections:  # each is printed as soon as it is known
+        rows += (found := section())
+        if not arguments.json:
+            print("\n".join(map(line, found)), flush=True)
     if arguments.json:
         print(json.dumps(rows, indent=1))
-        return
-    for entry in rows:
-        bar = "" if entry["bar"] is None else f"  bar {entry['bar']:g}  {'ok' if entry['ok'] else 'MISSED'}"
-        print(f"{entry['model']:13s} {entry['what']:50s} {entry['value']:12.4g} {entry['unit']}{bar}")
+
+
+def line(entry: dict[str, Any]) -> str:
+    """One row as text."""
+    bar = "" if entry["bar"] is None else f"  bar {entry['bar']:g}  {'ok' if entry['ok'] else 'MISSED'}"
+    return f"{entry['model']:13s} {entry['what']:52s} {entry['value']:12.4g} {entry['unit']}{bar}"
 
 
 if __name__ == "__main__":

@@ -169,9 +169,10 @@ class MixtureOfExperts(AbstractFeedForward):
         never = jnp.asarray(0.0)
         sharded = tokens * hidden * act / shard.outside
         some = jnp.where(self.shared_experts > 0, 1.0, 0.0)
-        shared_width = self.shared_experts * self.expert_width / layout.plan.tp
+        # where there is none, another width stands in, zero times: a product without columns has no gradient
+        shared_width = jnp.where(self.shared_experts > 0, self.shared_experts, 1.0) * self.expert_width / layout.plan.tp
         shared = mlp(shard, hidden, shared_width, self.gated, nothing, fused=never, name="moe_shared")
-        dense_width = self.dense_width / layout.plan.tp
+        dense_width = jnp.where(self.dense_width > 0, self.dense_width, self.expert_width) / layout.plan.tp
         dense_ops = mlp(shard, hidden, dense_width, self.gated, (kept, whole), fused=never, name="mlp")
         router = linear(
             "moe_router", shard, tokens / shard.outside, hidden, self.experts, stored_bytes=kept, working_bytes=whole
