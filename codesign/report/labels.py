@@ -23,6 +23,13 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "decode": ("decode", "#2f6fb0"),
     "head": ("embedding and head", "#cfe3f4"),
     "optimizer": ("optimiser", "#009e73"),
+    "lookup": ("embedding look-up", "#009e73"),
+    "update": ("embedding update", "#00543d"),
+    "far": ("rows of the second tier", "#cc79a7"),
+    "bottom": ("bottom perceptron", "#8fc1e8"),
+    "top": ("interaction and top perceptron", "#2f6fb0"),
+    "indices": ("indices sent", "#f6cf74"),
+    "sums": ("pooled vectors sent", "#e69f00"),
     "tp": ("tensor-parallel comm.", "#e69f00"),
     "cp": ("context-parallel comm.", "#f6cf74"),
     "ep": ("expert-parallel comm.", "#d55e00"),
@@ -38,6 +45,9 @@ MEMORY_CLASSES = {
     "optimizer": ("optimiser state", "#009e73"),
     "activations": ("activations", "#e69f00"),
     "kv_cache": ("KV cache", "#d55e00"),
+    "tables": ("embedding tables", "#009e73"),
+    "dense": ("perceptrons", "#2f6fb0"),
+    "kept": ("kept for the backward pass", "#e69f00"),
     "working": ("working set", "#c4c4c4"),
 }
 TIERS = {"hbm": "HBM", "ddr": "DDR (second tier)"}

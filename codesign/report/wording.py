@@ -10,6 +10,7 @@ RECOMPUTE = ("no", "selective", "full")
 DEGREES = ("tp", "cp", "ep", "pp", "dp")
 PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
 PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
+PLAN_NAMES |= {"row_shards", "column_shards"}
 PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
 
 
@@ -34,6 +35,9 @@ def choices(design: Mapping[str, Any]) -> str:
 
     batch = "batch" if design.get("tpot_s") else "micro-batch"
     parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
+    for cut in ("row", "column"):
+        if value(f"{cut}_shards") > 1:
+            parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")
     if value("recompute") >= 0:
         parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
     if value("sequence_parallel") > 0:
@@ -71,7 +75,8 @@ def job(run: RunFolder) -> str:
     device = run.setting("cluster.accelerator.name")
     count = run.device_count
     where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
-    return f"{model} {'serving' if run.is_serving else 'training'}{where}"
+    trained = "Training" in str(run.setting("workload._target_") or "Training")
+    return f"{model} {'training' if trained and not run.is_serving else 'serving'}{where}"
 
 
 def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
