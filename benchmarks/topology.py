@@ -15,15 +15,14 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:1]))
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from codesign.config import build, compose
-from codesign.config.study import plain
-from codesign.fabrics import Group
-from codesign.fields import replace
-from codesign.topology import Dragonfly, FatTree, RailCluster, Torus, all_flows, load, route
+from codesign.fabrics import seconds_per_byte
+from codesign.topology import Dragonfly, FatTree, PcieBoxes, RailCluster, Torus, all_flows, load, route
 
 VECTORS = 100_000
+SHAPE = PcieBoxes(domains=2, switches=2, split=True, name="two boxes, split flat")
 SHAPES = (RailCluster(128, 8, 32, 32), FatTree(64, 16, 16), Torus((32, 32)), Dragonfly(16, 16, 4, 4))
 
 
@@ -45,21 +44,16 @@ def routed() -> list[dict]:
 
 
 def vectors() -> dict:
-    """All rates of all kinds of link at once, bus bandwidth and its slopes."""
-    node = plain(compose(["fabric=fabrex_2s_2rp_split_flat"]))["cluster"]["network"]["scale_up"]["fabric"]
-    fabric = build({"fabric": node}).objects["fabric"]
-    paths = [f"links.{kind}.transfers_per_s" for kind in ("port", "uplink", "root", "cascade")]
-    rates = np.random.default_rng(0).uniform(8e9, 64e9, (VECTORS, len(paths)))
-
-    def beta(values):
-        return replace(fabric, dict(zip(paths, values, strict=True))).link(Group(16.0)).beta_s_per_byte
-
-    row = {"vectors": VECTORS}
-    for name, function in (("value_s", beta), ("value_and_slopes_s", jax.value_and_grad(beta))):
-        together = jax.jit(jax.vmap(function))
-        jax.block_until_ready(together(rates))
+    """The rate of every link of one routed topology at once: inverse bus bandwidth, and its slope by every link."""
+    topology = SHAPE.build()
+    on_links = jnp.asarray(load(route(topology), all_flows(topology, topology.size, 1)))
+    rates = jnp.asarray(np.random.default_rng(0).uniform(8e9, 64e9, (VECTORS, len(topology.source))))
+    row = {"graph": SHAPE.label(), "links": len(topology.source), "vectors": VECTORS}
+    for name, function in (("value_s", seconds_per_byte), ("slopes_s", jax.grad(seconds_per_byte, argnums=1))):
+        together = jax.jit(jax.vmap(function, in_axes=(None, 0)))
+        jax.block_until_ready(together(on_links, rates))
         start = time.process_time()
-        jax.block_until_ready(together(rates))
+        jax.block_until_ready(together(on_links, rates))
         row[name] = time.process_time() - start
     return row
 

@@ -14,7 +14,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import maximum_flow
 
 from codesign.errors import ConfigError
-from codesign.fabrics import Group, RoutedTopology, topology_from_file
+from codesign.fabrics import Group, RoutedTopology, seconds_per_byte, topology_from_file
 from codesign.fields import check_ranges, get_path, replace, walk
 from codesign.hardware import Channel, Pcie
 from codesign.smooth import PNorm, reading
@@ -240,6 +240,23 @@ def test_slopes_in_every_rate_and_latency():
     assert hard <= soft <= hard * 4 ** (1 / 8)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_slopes_link_by_link_are_the_dual_prices(seed):
+    """Automatic differentiation against the linear programme, at random rates."""
+    topology = FABREX["2s-2rp-split-flat"][0].build(CABLES)
+    on_link = load(route(topology), all_flows(topology, 16, 1))
+    rates = topology.bandwidth_bytes_per_s * np.random.default_rng(seed).uniform(0.5, 1.5, len(on_link))
+    slopes = jax.grad(lambda rate: 1 / seconds_per_byte(jnp.asarray(on_link), rate))(jnp.asarray(rates))
+    np.testing.assert_allclose(slopes, best_rates(on_link[:, None], rates).price, atol=1e-9)
+    smooth = lambda rate: reading(PNorm(12.0), seconds_per_byte)(jnp.asarray(on_link), jnp.asarray(rate))  # noqa: E731
+    hard, soft = seconds_per_byte(jnp.asarray(on_link), jnp.asarray(rates)), smooth(rates)
+    assert hard <= soft <= hard * len(on_link) ** (1 / 12)
+    busiest = int(np.argmax(on_link / rates))
+    step = 1e-5 * rates[busiest] * np.eye(len(rates))[busiest]
+    numeric = float(smooth(rates + step) - smooth(rates - step)) / (2 * step[busiest])
+    assert float(jax.grad(smooth)(jnp.asarray(rates))[busiest]) == pytest.approx(numeric, rel=1e-5)
+
+
 def test_all_groups_of_a_fabric_are_finite_and_legal():
     links = {"port": Channel(50e9, 1e-6), "spine": Channel(50e9, 1e-6)}
     fabric = RoutedTopology(FatTree(4, 4, 4), links, pattern="all_to_all")
@@ -300,6 +317,8 @@ def test_node_link_json_says_the_same(tmp_path):
         (EDGES.replace("2.0e+10", "fast"), "bandwidth_bytes_per_s = 'fast' is not a plain number"),
         (EDGES.replace("endpoints:", "switches: [s]\nendpoints:"), "unknown node 't'"),
         (EDGES.replace("endpoints: [a, b, c, d]", ""), "endpoints is missing"),
+        (EDGES.replace("[a, b, c, d]", "{a: {bx: 1}, b: {}, c: {}, d: {}}"), "no key 'bx' (did you mean 'box'?)"),
+        (EDGES.replace("[a, b, c, d]", "{a: {box: x}, b: {}, c: {}, d: {}}"), "box = 'x' is not a whole number"),
         ("graphml: {}", "neither a YAML edge list"),
         ("a: [", "cannot be read"),
     ],

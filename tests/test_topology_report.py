@@ -3,14 +3,17 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 import pytest
 from builders import rings, training
 from example_run import write_run
 
 from codesign.collectives import NetworkLevel
+from codesign.errors import ConfigError
 from codesign.fabrics import Contended, RoutedTopology
-from codesign.hardware import Channel, Packets
+from codesign.hardware import Channel, Packets, measured_path
 from codesign.report import build_report
 from codesign.report.topology import links_frame, topology_figure
 from codesign.reproduce import available, experiments_folder, load
@@ -78,6 +81,15 @@ def test_bars_of_the_documents_are_met(name):
     rows = [claim.row() for claim in load(available()[name]).claims()]
     assert [row["claim"] for row in rows if row["ok"] is False] == []
     assert sum(row["ok"] is True for row in rows) >= 4
+
+
+def test_shipped_constants_are_those_of_the_fit():
+    experiment = load(available()["intranode_pcie"])
+    sizes = jnp.asarray(experiment.sizes())
+    for test, fitted in experiment.models().items():
+        np.testing.assert_allclose(measured_path(test).time_s(sizes), fitted.time_s(sizes), rtol=1e-3)
+    with pytest.raises(ConfigError, match="did you mean 'ib_write'"):
+        measured_path("ib_wirte")
 
 
 def test_tensor_parallelism_over_both_boxes_misses_only_with_the_graphs_own_rates():

@@ -10,5 +10,6 @@ from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
 from .routed import RoutedTopology as RoutedTopology
+from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
 from .switch import SwitchDomain as SwitchDomain

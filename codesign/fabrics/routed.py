@@ -10,11 +10,20 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError, suggestion
 from ..fields import quantity, static
 from ..hardware import AbstractProtocol, Channel, Link
-from ..smooth import maximum
+from ..smooth import largest, maximum
 from ..topology import PATTERNS, AbstractShape, Cable, Routes, Topology, TopologyFile, all_flows, load, route
 from .base import AbstractFabric, Group
 
 BLOCK = 16  # a topology up to this size lists every size of group, a larger one powers of two and divisors
+
+
+def seconds_per_byte(load: Float[Array, " links"], bandwidth_bytes_per_s: Float[Array, " links"]) -> Array:
+    """Inverse rate of a group whose flows put `load` on the links: max load / bandwidth, link by link.
+
+    Load as `topology.load` counts it, bytes per byte that a member sends. Differentiable in every link's bandwidth,
+    smooth where a search reads maxima smoothly; the hard slope is minus the dual price over the rate's square.
+    """
+    return largest(load / bandwidth_bytes_per_s)
 
 
 class RoutedTopology(AbstractFabric):

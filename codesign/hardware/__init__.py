@@ -32,6 +32,7 @@ from .photonic_receiver import PhotonicReceiver as PhotonicReceiver
 from .point_to_point import Copied as Copied
 from .point_to_point import ThreeStagePath as ThreeStagePath
 from .point_to_point import Windowed as Windowed
+from .point_to_point import measured_path as measured_path
 from .protocols import INFINIBAND as INFINIBAND
 from .protocols import LOAD_STORE as LOAD_STORE
 from .protocols import PCIE as PCIE

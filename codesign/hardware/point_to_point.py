@@ -4,9 +4,23 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..errors import ConfigError, suggestion
 from ..fields import quantity
 from ..smooth import at_most, maximum
-from .protocols import AbstractProtocol
+from .protocols import AbstractProtocol, infiniband, pcie
+
+MEASURED = {
+    "ib_write": dict(start_s=1.0899e-6, read_s=377.2e-9, inline_bytes=220.0, ramp_s=801.0e-9, ramp_bytes=16861.0),
+    "ib_send": dict(start_s=1.1699e-6, read_s=356.5e-9, inline_bytes=236.0, ramp_s=571.9e-9, ramp_bytes=12821.0),
+    "ib_read": dict(start_s=1.9464e-6, ramp_s=528.0e-9, ramp_bytes=12557.0),
+}
+"""Constants of one message between two hosts with ConnectX-5 on EDR and PCIe Gen3.
+
+Source: fitted to table 2 of [pcie_interference] by experiments/intranode_pcie: mean errors 0.9, 0.5 and 1.1 %.
+"""
+
+MPI = dict(start_s=425.2e-9, cached_s_per_byte=206.83e-12, uncached_s_per_byte=45.91e-12, handshake_s=2.01e-6)
+"""What MPI adds to a write. Source: as `MEASURED`, osu_latency: mean error 3.7 %."""
 
 
 class ThreeStagePath(eqx.Module):
@@ -75,6 +89,28 @@ class Copied(eqx.Module):
         copy = cached * self.cached_s_per_byte + (nbytes - cached) * self.uncached_s_per_byte
         extra = jnp.where(nbytes > self.eager_bytes, self.handshake_s, copy)
         return self.path.time_s(nbytes) + self.start_s + extra
+
+
+def measured_path(test: str, generation: int = 3, network: str = "EDR") -> ThreeStagePath | Copied:
+    """The path of `ib_write`, `ib_send`, `ib_read` or `osu_latency`, on other rates than the measured ones if asked.
+
+    Args:
+        test: name of the benchmark.
+        generation: of PCIe x16 on both sides.
+        network: an InfiniBand rate by name.
+
+    Raises:
+        ConfigError: no such test.
+    """
+    if test == "osu_latency":
+        return Copied(_measured("ib_write", generation, network), **MPI)
+    if test not in MEASURED:
+        raise ConfigError(f"test {test!r} was not measured{suggestion(test, (*MEASURED, 'osu_latency'))}")
+    return _measured(test, generation, network)
+
+
+def _measured(test: str, generation: int, network: str) -> ThreeStagePath:
+    return ThreeStagePath(pcie(generation), infiniband(network), pcie(generation), **MEASURED[test])
 
 
 class Windowed(eqx.Module):

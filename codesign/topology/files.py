@@ -10,10 +10,11 @@ import networkx as nx
 import numpy as np
 import yaml
 
-from ..errors import ConfigError
+from ..errors import ConfigError, suggestion
 from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape
 
+PLACE = ("box", "rail", "layer")
 FORMATS = "a YAML edge list (endpoints, edges) or node-link JSON (nodes, links)"
 
 
@@ -64,6 +65,9 @@ def _edge_list(found: dict[str, Any], name: str) -> nx.DiGraph:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
     items = listed.items() if isinstance(listed, dict) else ((str(end), {}) for end in listed)
     for number, (end, values) in enumerate(items):
+        for key in values or {}:
+            if key not in PLACE:
+                raise ConfigError(f"topology file {name}: endpoint {end}: no key {key!r}{suggestion(key, PLACE)}")
         graph.add_node(str(end), endpoint=number, **(values or {}))
     switches = {str(node) for node in found.get("switches", ())}
     graph.add_nodes_from(switches)

@@ -119,8 +119,8 @@ def from_networkx(graph: nx.Graph, name: str, links: Mapping[str, Cable] | None 
         name=name,
         nodes=tuple(str(node) for node in nodes),
         endpoints=np.array([index[node] for node in endpoints]),
-        box=np.array([int(values.get("box", 0)) for values in data]),
-        rail=np.array([int(values.get("rail", i)) for i, values in enumerate(data)]),
+        box=np.array([_whole(values.get("box", 0), "box", name) for values in data]),
+        rail=np.array([_whole(values.get("rail", i), "rail", name) for i, values in enumerate(data)]),
         source=np.array([index[u] for u, _, _ in edges]),
         target=np.array([index[v] for _, v, _ in edges]),
         kind=np.array([kinds.index(str(values.get("kind", "link"))) for _, _, values in edges]),
@@ -143,7 +143,8 @@ def _layers(graph: nx.DiGraph, nodes: list[Any], endpoints: list[Any]) -> np.nda
 
 def _endpoints(graph: nx.DiGraph, name: str) -> list[Any]:
     """Nodes that are devices, in the order of their numbers."""
-    numbered = {node: int(number) for node, number in graph.nodes(data="endpoint") if number is not None}
+    given = graph.nodes(data="endpoint")
+    numbered = {node: _whole(number, "endpoint", f"{name}: {node}") for node, number in given if number is not None}
     if not numbered:
         leaves = [node for node in graph.nodes if len({*graph.successors(node), *graph.predecessors(node)}) == 1]
         numbered = {node: i for i, node in enumerate(leaves)}
@@ -179,6 +180,12 @@ def _number(value: Any, key: str, where: str) -> float:
     if isinstance(value, bool) or not 0 <= number < float("inf"):
         raise ConfigError(f"{where}: {key} = {value!r} is outside [0, inf)")
     return number
+
+
+def _whole(value: Any, key: str, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ConfigError(f"topology {where}: {key} = {value!r} is not a whole number")
+    return int(value)
 
 
 def _check_connected(topology: Topology) -> None:
