@@ -62,7 +62,7 @@ def share_in_packets(buffer_bytes: float, waves: int) -> float:
 
 def least_buffer() -> float:
     """Bytes per switch and member at which very many waves just fill the link."""
-    return float(brentq(lambda size: share(size, 1e6) - 0.999999, 1e4, 1e6))  # pyright: ignore[reportArgumentType]
+    return float(brentq(lambda size: share(size, 1e6) - 0.999999, 1e4, 1e6))
 
 
 def least_buffer_in_packets() -> float:
