@@ -12,10 +12,12 @@ from scipy.optimize import linprog
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.results import designs
-from codesign.search import Certified, Problem, interior
+from codesign.search import Certified, Inverse, Problem, interior
 from codesign.search.bounds import dual_ascent, dual_value
+from codesign.search.certified import Wanted
 from codesign.search.closing import Closing, Effort
 from codesign.search.convexity import check
+from codesign.search.inverse import wanted_rows
 from codesign.search.ledger import Programme
 from codesign.search.oracle import GOAL, AbstractOracle, Oracle, Tangents, affine, rows_of
 from codesign.search.sensitivity import polish, resources
@@ -188,7 +190,9 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def oracle(problem: Problem) -> Oracle:
-    return Oracle(problem, rows_of(problem), block=256)
+    """Rows of the problem, and beside them the log of one bandwidth, for the inverse question."""
+    rows, wanted = rows_of(problem), wanted_rows(problem, Wanted("up"))
+    return Oracle(problem, lambda m, v: rows(m, v) | {"least_up": wanted(m, v)[GOAL]}, block=256)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +234,8 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     search = Certified(pairs=64)
     verdict = dataclasses.replace(check(oracle, 0, 64), reason="")
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
-    trace = search.traced(easy, oracle, verdict, Closing(programme, search.effort, 0).run(), 0)
+    wanted = Wanted("usd_per_million_tokens")
+    trace = search.traced(oracle, wanted, verdict, Closing(programme, search.effort, 0).run(), 0)
     assert trace.certificate["certified"]
     assert trace.certificate["bound"] <= trace.certificate["best"] <= trace.certificate["bound"] * 1.001
     frame = designs(easy, trace, 0)
@@ -241,6 +246,39 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     json.dumps(trace.certificate, allow_nan=False)
 
 
-def test_settings_are_refused_in_one_line():
+def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):
+    """At the bandwidth found the target is met; with a tenth less of it no plan and no other hardware meets it."""
+    target, limits = outcome.upper + 0.002, ("capex_usd", "usage.ddr", "usage.hbm")
+    asked = Programme(oracle, "least_up", (GOAL, *limits), {GOAL: target})
+    least = Closing(asked, Effort(gap=1e-3), 0).run()
+    assert least.gap <= 1e-3 + 1e-9
+    exact = oracle.tangents(np.array([least.ledger.plan]), least.ledger.u[None], 1e3).exact[0]
+    assert exact[oracle.names.index(GOAL)] <= target + 1e-6
+    low, high = 100e9, 900e9
+    assert 1.05 * low < np.exp(least.upper) < high
+    share = (least.upper - np.log(1.1) - np.log(low)) / np.log(high / low)
+    starved = Closing(Programme(oracle, constraints=limits), Effort(gap=1e-3), 0)
+    starved.ledger.programme = _Capped(oracle, limits, share)
+    assert starved.run().lower > target
+
+
+class _Capped(Programme):
+    """The same programme where coordinates of `up` beyond a share are folded back onto it."""
+
+    def __init__(self, oracle: Oracle, constraints: tuple[str, ...], share: float):
+        super().__init__(oracle, constraints=constraints)
+        self._share, self._at = share, oracle.variables.index("up")
+
+    def tangents(self, plan, u, sharpness):
+        squeezed = np.array(u)
+        squeezed[:, self._at] *= self._share
+        exact, found = super().tangents(plan, squeezed, sharpness)
+        found[..., 1 + self._at] *= self._share
+        return exact, found
+
+
+def test_settings_are_refused_in_one_line(problem: Problem):
+    with pytest.raises(ConfigError, match="did you mean 'up'"):
+        Inverse("upp").run(problem, 0)
     with pytest.raises(ConfigError, match=r"search\.gap = 0 must be positive"):
         Certified(gap=0)

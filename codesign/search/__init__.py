@@ -9,3 +9,4 @@ from .gradient import Descent as Descent
 from .gradient import GridThenGradient as GridThenGradient
 from .gradient import Optimiser as Optimiser
 from .grid import Grid as Grid
+from .inverse import Inverse as Inverse

@@ -2,18 +2,28 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ConfigError
-from ..objective import Objective
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .closing import Closing, Effort, Outcome
 from .convexity import Verdict, check
 from .ledger import Programme
 from .oracle import Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
+
+
+class Wanted(NamedTuple):
+    """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
+
+    name: str
+    sign: float = 1.0
+
+    def value(self, log: float) -> float | None:
+        """The quantity of a value of the row; None where there is none."""
+        return math.exp(self.sign * log) if math.isfinite(log) else None
 
 
 @dataclass(frozen=True)
@@ -61,17 +71,21 @@ class Certified(AbstractSearch):
         """
         if not problem.space.plan and not problem.space.hardware:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
-        oracle = Oracle(problem, rows_of(problem), self.block)
-        verdict = check(oracle, seed, self.pairs)
-        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, problem.objective)).run()
-        return self.traced(problem, oracle, verdict, outcome, seed)
+        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
+        return self.search(Oracle(problem, rows_of(problem), self.block), wanted, seed, report)
 
-    def traced(self, problem: Problem, oracle: Oracle, verdict: Verdict, outcome: Outcome, seed: int) -> Trace:
+    def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
+        """Test, search, prove and explain over any rows, of which the goal's is what is wanted."""
+        verdict = check(oracle, seed, self.pairs)
+        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted)).run()
+        return self.traced(oracle, wanted, verdict, outcome, seed)
+
+    def traced(self, oracle: Oracle, wanted: Wanted, verdict: Verdict, outcome: Outcome, seed: int) -> Trace:
         """The trace of an outcome: the best design first, then the next-best with other plans."""
         ledger, counts, seconds = outcome.ledger, outcome.counts, {"certified": outcome.seconds}
         if ledger.plan < 0:
             plan, u = self._least_violating(oracle)
-            certificate = _certificate(problem.objective, verdict, outcome)
+            certificate = _certificate(wanted, verdict, outcome)
             certificate["infeasible"] = self._why_infeasible(oracle, outcome, seed) if self.explain else []
             claim = _claim_infeasible(verdict, outcome)
             return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
@@ -79,7 +93,7 @@ class Certified(AbstractSearch):
         if self.explain and oracle.variables:
             polish(ledger, ledger.plan, 1e-7)
             explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7))
-        certificate = _certificate(problem.objective, verdict, outcome) | explained
+        certificate = _certificate(wanted, verdict, outcome) | explained
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
         points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
         return Trace(points, ["certified"] * len(best), counts, seconds, _claim(verdict, outcome), certificate)
@@ -109,33 +123,25 @@ class Certified(AbstractSearch):
         return proof
 
 
-def _sign(objective: Objective) -> float:
-    return 1.0 if objective.minimise else -1.0
-
-
-def _translated(report: Report, objective: Objective) -> Report:
+def _translated(report: Report, wanted: Wanted) -> Report:
     """Progress in values of the goal instead of logs."""
 
     def told(progress: Progress) -> None:
-        best, gap = math.exp(_sign(objective) * progress.best), math.expm1(progress.gap)
-        report(Progress(progress.stage, progress.done, progress.total, best, gap))
+        best = math.exp(wanted.sign * progress.best)
+        report(Progress(progress.stage, progress.done, progress.total, best, math.expm1(progress.gap)))
 
     return told
 
 
-def _certificate(objective: Objective, verdict: Verdict, outcome: Outcome) -> dict[str, Any]:
+def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str, Any]:
     """Bounds, gap and history, in values of the goal."""
-    sign = _sign(objective)
-
-    def value(log: float) -> float | None:
-        return math.exp(sign * log) if math.isfinite(log) else None
-
+    value = wanted.value
     return {
         "certified": verdict.convex and not outcome.stopped,
         "convex": verdict.convex,
         "reason": verdict.reason or outcome.stopped,
-        "goal": objective.goal,
-        "sense": "minimise" if objective.minimise else "maximise",
+        "goal": wanted.name,
+        "sense": "minimise" if wanted.sign > 0 else "maximise",
         "best": value(outcome.upper),
         "bound": value(outcome.lower) if verdict.convex else None,
         "gap": math.expm1(outcome.gap) if verdict.convex and math.isfinite(outcome.gap) else None,

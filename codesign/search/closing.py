@@ -17,6 +17,7 @@ import numpy as np
 from .base import Progress, Report, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
 
+MOST_TRIES = 80  # rounds after which a plan is left open
 NEVER_SOLVED = 0.2
 """Head start, in the log of the goal, of plans never solved over the bounds of those that were: all need a solution,
 and the sooner the incumbent is good the fewer."""
@@ -170,7 +171,7 @@ class Closing:
             self._bound(left[first : first + effort.chunk])
             self._note("bound", min(first + effort.chunk, len(left)), len(left))
         self._promising(left, 2 * effort.references)
-        left = np.array([p for p in ledger.open().tolist() if p not in ledger.weights], dtype=int)
+        left = np.array([p for p in ledger.open().tolist() if p not in ledger.weights and p in ledger.own], dtype=int)
         if len(left) > 4 * effort.batch:
             self.references = References(ledger, np.array(list(ledger.solution)), self.base)
             _, affine = self._at(left, self.base)
@@ -185,6 +186,7 @@ class Closing:
         ledger = self.ledger
         while not self._late():
             left = ledger.open()
+            left = left[[ledger.tries.get(p, 0) < MOST_TRIES for p in left.tolist()]]
             if len(left) == 0:
                 return
             solved = np.array([p in ledger.weights for p in left.tolist()])
@@ -203,7 +205,8 @@ class Closing:
             stopped = "interrupted"
         left = len(ledger.open())
         if left and not stopped:
-            stopped = f"stopped at its time limit of {self.effort.seconds:g} s"
+            late = f"stopped at its time limit of {self.effort.seconds:g} s"
+            stopped = late if self._late() else f"{left} plans did not close in {MOST_TRIES} rounds"
         evaluated = ledger.programme.oracle.evaluated - ledger.evaluated_before
         counts = {"plans": ledger.count, "points": evaluated, "solved": ledger.solved, "open": left}
         ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 ELASTIC = 64.0
-"""Price of a unit of log-violation. Larger than any sum of multipliers met so far: elasticities are mostly below 1."""
+"""First price of a unit of log-violation. It must exceed the sum of the multipliers for the violation to vanish: that
+of a plan is raised where it does not."""
 SMALLEST_PART = 96  # programmes that are worth a thread
 EMPTY = -1e3  # intercept of a tangent that says nothing
 
@@ -94,6 +95,7 @@ def solve(
     spread: Float[np.ndarray, " lanes"],
     tolerance: Float[np.ndarray, " lanes"],
     enough: float = np.inf,
+    elastic: Float[np.ndarray, " lanes"] | float = ELASTIC,
     threads: int = 2,
 ) -> Solved:
     """Solve the programme of every lane by Mehrotra's predictor and corrector.
@@ -103,14 +105,16 @@ def solve(
         spread: duality gap at which the central point of a lane is taken; large keeps it far from the edges.
         tolerance: duality gap at which a lane is done.
         enough: bound at which a lane is done as well.
+        elastic: price of a unit of violation.
         threads: parts of the batch solved side by side.
     """
     parts = min(threads, -(-len(affine) // SMALLEST_PART))
+    price = np.broadcast_to(np.asarray(elastic, dtype=float), (len(affine),))
     if parts < 2:
-        return _solve(affine, spread, tolerance, enough)
-    pieces = zip(*(np.array_split(part, parts) for part in (affine, spread, tolerance)), strict=True)
+        return _solve(affine, spread, tolerance, price, enough)
+    pieces = zip(*(np.array_split(part, parts) for part in (affine, spread, tolerance, price)), strict=True)
     with ThreadPoolExecutor(parts) as pool:
-        solved = list(pool.map(lambda piece: _solve(*piece, enough), pieces))
+        solved = list(pool.map(lambda piece: _solve(piece[0], piece[1], piece[2], piece[3], enough), pieces))
     return Solved(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(Solved)))
 
 
@@ -121,11 +125,16 @@ def _bound(affine: np.ndarray, v: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 
 def _solve(
-    affine: np.ndarray, spread: np.ndarray, tolerance: np.ndarray, enough: float, iterations: int = 40
+    affine: np.ndarray,
+    spread: np.ndarray,
+    tolerance: np.ndarray,
+    price: np.ndarray,
+    enough: float,
+    iterations: int = 40,
 ) -> Solved:
     lanes, count, rows, width = affine.shape
     n, tangents = width - 1, count * rows
-    cost = np.concatenate([np.zeros(n), [ELASTIC, 1.0]])
+    cost = np.concatenate([np.zeros((lanes, n)), price[:, None], np.ones((lanes, 1))], axis=1)
     G, h, z = _programme(affine)
     w = h - np.matmul(G, z[..., None])[..., 0]
     v = 0.1 / w
@@ -135,7 +144,7 @@ def _solve(
         gap = (w * v).sum(axis=1)
         outside = gap > spread[active]
         central[active[outside]] = z[outside]
-        residual = cost + np.matmul(v[:, None, :], G)[:, 0]
+        residual = cost[active] + np.matmul(v[:, None, :], G)[:, 0]
         final_z[active], final_v[active] = z, v
         going = (gap > tolerance[active]) | (np.abs(residual).max(axis=1) > tolerance[active])
         if step > 2 and enough < np.inf:

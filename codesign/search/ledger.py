@@ -12,6 +12,8 @@ from .bounds import dual_ascent, dual_value, never_holds
 from .oracle import GOAL, AbstractOracle
 
 HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
+MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
+DEAREST = 1e6  # price of a unit of violation that is not raised any more
 REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
 
 
@@ -65,6 +67,8 @@ class Ledger:
         self.feasible: dict[int, tuple[float, np.ndarray]] = {}
         self.weights: dict[int, np.ndarray] = {}
         self.solution: dict[int, np.ndarray] = {}
+        self.price: dict[int, float] = {}  # plan -> price of its violation, once the first was too low
+        self.tries: dict[int, int] = {}
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self.began = time.perf_counter()
@@ -126,18 +130,28 @@ class Ledger:
         affine = self.gathered(plan)
         known = np.array([self.soft[p] for p in plan.tolist()])
         gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
-        solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02), self.cut)
+        price = np.array([self.price.get(p, interior.ELASTIC) for p in plan.tolist()])
+        tolerance = np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02)
+        solved = interior.solve(affine, 0.3 * gap, tolerance, self.cut, price)
         self.lower[plan] = np.maximum(self.lower[plan], solved.lower)
         self._rule_out(plan, affine, solved.violation)
         for lane, p in enumerate(plan.tolist()):
             self.weights[p], self.solution[p] = solved.weights[lane].sum(axis=0), solved.edge[lane]
+            self.tries[p] = self.tries.get(p, 0) + 1
+            if price[lane] * solved.violation[lane] > 5 * tolerance[lane]:
+                self.price[p] = min(4 * price[lane], DEAREST)
+            if len(self.own[p]) > MOST_TANGENTS:
+                leant = np.argsort(-solved.weights[lane, : len(self.own[p])].sum(axis=1), kind="stable")
+                self.own[p] = [self.own[p][i] for i in np.sort(leant[: MOST_TANGENTS // 2])]
         self.solved += len(plan)
         still = self.lower[plan] < self.cut
         if not still.any():
             return
         plan = np.concatenate([plan[still]] * 2)
         points = np.concatenate([solved.central[still], solved.edge[still]])
-        sharpness = np.clip(3.0 / np.concatenate([gap[still]] * 2), 30.0, 1e6)
+        tries = np.array([self.tries[p] for p in plan.tolist()])
+        least = 30.0 * 1.6 ** np.minimum(tries, 20)  # rows of great weight need sharper kinks than the gap tells
+        sharpness = np.clip(3.0 / np.concatenate([gap[still]] * 2), least, 1e6)
         self.keep(plan, *self.evaluate(plan, points, sharpness))
 
     def _rule_out(self, plan: np.ndarray, affine: np.ndarray, violation: np.ndarray) -> None:
