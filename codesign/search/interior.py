@@ -69,6 +69,16 @@ def _longest(value: np.ndarray, change: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 0.99 * limit.min(axis=1))[:, None]
 
 
+def _direction(
+    G: np.ndarray, inverse: np.ndarray, residual: np.ndarray, w: np.ndarray, v: np.ndarray, rc: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Changes of z, w and v that make w v change by `rc`; a function of its own, so that tests check it once."""
+    rhs = -residual - np.matmul((rc / w)[:, None], G)[:, 0]
+    dz = np.matmul(inverse, rhs[..., None])[..., 0]
+    moved = np.matmul(G, dz[..., None])[..., 0]
+    return dz, -moved, (rc + v * moved) / w
+
+
 def _newton(G: np.ndarray, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, ...]:
     """Mehrotra's predictor and corrector: changes of z and v."""
     GT = G.transpose(0, 2, 1)
@@ -77,17 +87,11 @@ def _newton(G: np.ndarray, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -
     normal = normal * scale[:, :, None] * scale[:, None, :] + 1e-12 * np.eye(G.shape[2])
     inverse = np.linalg.inv(normal) * scale[:, :, None] * scale[:, None, :]
 
-    def direction(rc: np.ndarray) -> tuple[np.ndarray, ...]:
-        rhs = -residual - np.matmul(GT, (rc / w)[..., None])[..., 0]
-        dz = np.matmul(inverse, rhs[..., None])[..., 0]
-        moved = np.matmul(G, dz[..., None])[..., 0]
-        return dz, -moved, (rc + v * moved) / w
-
     mu = (w * v).mean(axis=1)
-    _, dw, dv = direction(-w * v)
+    _, dw, dv = _direction(G, inverse, residual, w, v, -w * v)
     after = ((w + _longest(w, dw) * dw) * (v + _longest(v, dv) * dv)).mean(axis=1)
     centring = np.clip(after / mu, 0.0, 1.0) ** 3
-    return direction((centring * mu)[:, None] - w * v - dw * dv)
+    return _direction(G, inverse, residual, w, v, (centring * mu)[:, None] - w * v - dw * dv)
 
 
 def solve(
