@@ -335,3 +335,22 @@ def test_experiment_page(tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "r" / "all_rows.csv"), rows)
     again = write_experiment_report(tmp_path / "s", "Megatron", {"Claims": claims, "All rows": rows})
     assert (again.parent / "claims.csv").read_bytes() == (tmp_path / "r" / "claims.csv").read_bytes()
+
+
+def test_a_long_table_of_claims_shows_what_misses(tmp_path):
+    count = 50
+    claims = pd.DataFrame(
+        {
+            "claim": [f"claim {i}" for i in range(count)], "paper": 1.0, "model": 1.0,
+            "error": [0.3 if i == 17 else 0.0 for i in range(count)], "bar": 0.1, "standing": "published",
+        }
+    )  # fmt: skip
+    text = write_experiment_report(tmp_path / "r", "Long", {"Claims": claims}).read_text()
+    assert "49 of 50 claims with a bar are met." in text
+    assert "Those that miss it:" in text
+    assert "claim 17" in text
+    assert "claim 18" not in text
+    assert "[50 rows as CSV](claims.csv)" in text
+    text = write_experiment_report(tmp_path / "s", "Long", {"Claims": claims.assign(error=0.0)}).read_text()
+    assert "50 of 50" in text
+    assert "| claim |" not in text

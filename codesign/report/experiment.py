@@ -51,11 +51,11 @@ def write_experiment_report(
         if is_claims:
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
             lines += [f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met.", ""]
-        if is_claims and len(shown) > LONGEST_TABLE:
-            shown = shown[shown["met"] != "no bar"]
-            lines += ["Those with a bar:", ""]
+        if is_claims:
+            heading, shown = _most_telling(shown)
+            lines += heading
         if len(shown) <= LONGEST_TABLE:
-            lines += [*markdown_table(shown), ""]
+            lines += [*markdown_table(shown), ""] if len(shown) else []
         lines += [f"[{len(frame)} rows as CSV]({file})", ""]
     for name, figure in (figures or {}).items():
         file = f"{_file_name(name)}.png"
@@ -91,6 +91,17 @@ def _claims(frame: pd.DataFrame) -> pd.DataFrame:
         shown[name] = [number(value, "%") for value in frame[name]]
     shown["met"] = _verdicts(frame)
     return shown
+
+
+def _most_telling(shown: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """(lines before it, the claims that a page has room for): all, those with a bar, or those that miss theirs."""
+    if len(shown) <= LONGEST_TABLE:
+        return [], shown
+    judged = shown[shown["met"] != "no bar"]
+    if len(judged) <= LONGEST_TABLE:
+        return ["Those with a bar:", ""], judged
+    missed = judged[judged["met"] != "yes"]
+    return ["Those that miss it:", ""] if len(missed) else [], missed
 
 
 def _cell(value: object) -> str:
