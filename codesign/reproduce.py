@@ -12,12 +12,13 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
 from typing import Any
 
 from .errors import CodesignError, ConfigError, suggestion
 
-LONGEST_FIGURE = 60  # claims that a figure shows; of more, those with a bar
+LONGEST_FIGURE = 60  # claims that a figure shows; of more those with a bar, and of these those farthest apart
 
 
 @dataclass(frozen=True)
@@ -114,21 +115,29 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
 
 
 def agreement(claims: Any) -> Any:
-    """Model over paper for every claim with both numbers, one row each, the bar shaded where there is one."""
+    """Model over paper for every claim with both numbers, one row each, the bar shaded where it bounds that ratio."""
     from matplotlib.figure import Figure
 
-    shown = claims[claims["paper"].notna() & claims["model"].notna()].iloc[::-1]
+    shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)].iloc[::-1]
     if len(shown) > LONGEST_FIGURE:
         shown = shown[shown["bar"].notna()]
-    figure = Figure(figsize=(8.0, 1.0 + 0.3 * len(shown)), layout="constrained")
+    apart = (shown["model"] / shown["paper"] - 1).abs()
+    title = ""
+    if len(shown) > LONGEST_FIGURE:
+        title = f"the {LONGEST_FIGURE} of {len(shown)} claims that lie farthest apart"
+        shown = shown.loc[apart.sort_values().index[-LONGEST_FIGURE:]]
+    own = (shown["error"] - apart).abs() > 1e-9  # an error of its own kind, such as points: its bar has another scale
+    figure = Figure(figsize=(9.0, 1.0 + 0.27 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     heights = range(len(shown))
     axes.axvline(1.0, color="0.4", linewidth=1)
-    for height, bar in zip(heights, shown["bar"], strict=True):
+    for height, bar in zip(heights, shown["bar"].where(~own), strict=True):
         if bar == bar and bar is not None:
             axes.barh(height, 2 * bar, left=1 - bar, height=0.8, color="#0072b2", alpha=0.15)
     axes.plot(shown["model"] / shown["paper"], list(heights), "o", color="#d55e00", markersize=5)
-    axes.set_yticks(list(heights), [text.split(":")[0] for text in shown["claim"]], fontsize=8)
+    axes.set_yticks(list(heights), [shorten(text, 64, placeholder=" ...") for text in shown["claim"]], fontsize=8)
     axes.set_xlabel("model / paper")
+    axes.set_title(title, fontsize=9)
+    axes.set_ylim(-1, len(shown))
     axes.grid(axis="x", alpha=0.3)
     return figure

@@ -72,8 +72,8 @@ def template() -> Scenario:
     """A step of the family on H100 accelerators, kernels by roofline; every number above is replaced in it."""
     return scenario_from_config(
         "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=training", "model=gpt3_175b",
-        "plan=data_parallel", f"workload.global_batch={BATCH}", "workload.model.vocab=0", "plan.zero=0",
-        "plan.sequence_parallel=1", "workload.precision.gradients=bf16",
+        "plan=data_parallel", f"workload.global_batch={BATCH}", "workload.model.vocab=0", "plan.sequence_parallel=1",
+        "workload.precision.gradients=bf16",
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _placed(scenario: Scenario, row: dict[str, Array]) -> Scenario:
     """The scenario of one model, system and plan."""
     leaves: dict[str, Any] = {path: row[name] for name, paths in MODEL.items() for path in paths}
     leaves["workload.model.feed_forward.width"] = 4 * row["hidden"]
-    leaves |= {f"plan.{name}": row[name] for name in PLAN}
+    leaves |= {f"plan.{name}": row[name] for name in (*PLAN, "zero")}
     leaves |= {f"plan.offload_{name}": jnp.asarray(1.0) for name in OUTSIDE}
     leaves["cluster.device_count"] = row["devices"]
     if "outside_bytes" in row:
@@ -126,27 +126,33 @@ def plan_grid() -> dict[str, np.ndarray]:
     return {name: table[:, column] for column, name in enumerate(DEGREES)}
 
 
-def search_plans(models: pd.DataFrame, devices: float) -> pd.DataFrame:
-    """The fastest plan that fits, for each model on each system.
+def timed_plans(models: pd.DataFrame, devices: float, *, sharded: bool = False) -> pd.DataFrame:
+    """Every plan that fits, for each model on each system.
 
     Args:
         models: columns model, layers, hidden, head_dim.
         devices: accelerators of the cluster, the same for all.
+        sharded: replicas keep a share of the optimiser's state each (ZeRO stage 1).
 
     Returns:
-        Columns of `models`, `system`, the fields of the plan and `time_s`; time_s inf where nothing fits.
+        Columns of `models`, `system`, the fields of the plan, `zero` and `time_s`.
     """
-    grid, rows = plan_grid(), []
+    grid, parts = plan_grid(), []
     plans = {name: jnp.asarray(column) for name, column in grid.items()}
     for model, (name, system) in itertools.product(models.to_dict("records"), SYSTEMS.items()):
         shared = {key: jnp.asarray(float(model[key])) for key in MODEL}
         shared |= {key: jnp.asarray(float(value)) for key, value in vars(system).items()}
-        shared["devices"] = jnp.asarray(float(devices))
+        shared |= {"devices": jnp.asarray(float(devices)), "zero": jnp.asarray(float(sharded))}
         seconds, excess = (np.asarray(answer) for answer in _timed()(template(), shared, plans))
-        score = np.where(excess <= 1e-9, seconds, np.inf)
-        best = int(score.argmin())
-        rows.append(model | {"system": name} | {key: grid[key][best] for key in PLAN} | {"time_s": score[best]})
-    return pd.DataFrame(rows)
+        timed = pd.DataFrame(grid | {"zero": float(sharded), "time_s": seconds})[excess <= 1e-9]
+        parts.append(timed.assign(**{str(key): value for key, value in model.items()}, system=name))
+    columns = [*models.columns, "system", *grid, "zero", "time_s"]
+    return pd.concat(parts, ignore_index=True)[columns]
+
+
+def fastest_plans(timed: pd.DataFrame) -> pd.DataFrame:
+    """The fastest of `timed_plans` for each model on each system; a pair that no plan fits is absent."""
+    return timed.loc[timed.groupby(["model", "system"], sort=False)["time_s"].idxmin()].reset_index(drop=True)
 
 
 @functools.cache
@@ -161,9 +167,9 @@ def physical_ledger(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, Entry]:
     """What each row of plans moves in one step: scheme -> bytes by class of path, arrays over the rows.
 
     Traffic of a global batch does not depend on the replicas but for their own exchange; rows without `devices` are
-    one replica, those without `virtual_stages` are not interleaved.
+    one replica, those without `virtual_stages` are not interleaved, those without `zero` shard nothing.
     """
-    alone = {"devices": plans["tp"] * plans["pp"], "virtual_stages": 1.0}
+    alone = {"devices": plans["tp"] * plans["pp"], "virtual_stages": 1.0, "zero": 0.0}
     frame = plans.assign(**{name: value for name, value in alone.items() if name not in plans})
-    columns = {key: jnp.asarray(frame[key].to_numpy(dtype=float)) for key in (*MODEL, *PLAN, "devices")}
+    columns = {key: jnp.asarray(frame[key].to_numpy(dtype=float)) for key in (*MODEL, *PLAN, "zero", "devices")}
     return _booked()(template(), columns, paths)

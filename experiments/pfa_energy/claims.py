@@ -13,7 +13,7 @@ import pandas as pd
 
 from codesign.fabrics import PathEnergy
 from codesign.reproduce import Claim
-from codesign.validation.celestisim_training import physical_ledger, search_plans
+from codesign.validation.celestisim_training import fastest_plans, physical_ledger, timed_plans
 from codesign.workloads.celestisim import Family, counted_bytes, model_parallel_group
 
 NAME = "pfa_energy"
@@ -21,6 +21,7 @@ PJ_PER_BIT = 8e-12  # J/byte
 BASELINE = "nvidia_baseline"
 SCHEMES = {"tp": "table 2", "offload": "table 3", "pp": "table 4"}
 CELL_BAR, PERCENT_BAR = 5e-4, 0.1
+SLACK = 0.03  # step times nearer to each other than any model of them is to the truth
 DEVICES = 4096.0  # "thousands of GPUs", section 4.2; the tables print no count
 
 ELECTRICAL = {"adapter": 65, "switch": 35, "tray": 50, "offload": 200}  # section 4.2; offload fitted to table 3
@@ -84,11 +85,25 @@ def recovered() -> pd.DataFrame:
 
 
 @functools.cache
-def found() -> pd.DataFrame:
-    """The plans of this package's own search with the tables' counting."""
+def legal(*, sharded: bool = False) -> pd.DataFrame:
+    """Every plan of this package's own search that fits, with the tables' counting."""
     models = table("plans.csv")[["model", "layers", "hidden", "head_dim"]].drop_duplicates()
-    plans = search_plans(models, DEVICES).assign(devices=DEVICES)
+    plans = timed_plans(models, DEVICES, sharded=sharded).assign(devices=DEVICES)
     return counted_kj(plans, PHOTONIC)
+
+
+def found(*, sharded: bool = False) -> pd.DataFrame:
+    """The fastest of them for each model and system; where none fits there is no row."""
+    return fastest_plans(legal(sharded=sharded))
+
+
+def thriftiest() -> pd.DataFrame:
+    """Of the plans that come within 3 % of the fastest, the one that moves its data with the least energy."""
+    plans = legal()
+    fastest = plans.groupby(["model", "system"])["time_s"].transform("min")
+    near = plans[plans["time_s"] <= (1 + SLACK) * fastest]
+    total = near[[f"{name}_kj" for name in SCHEMES]].sum(axis=1)
+    return near.loc[total.groupby([near["model"], near["system"]], sort=False).idxmin()].reset_index(drop=True)
 
 
 def claims() -> list[Claim]:
@@ -187,18 +202,35 @@ def contradictions() -> list[Claim]:
 
 
 def second_time() -> list[Claim]:
-    """Savings of the plans found here; a cell outside 50-94 % counts as one that misses."""
-    savings, result = saved(found()), []
+    """Savings of the plans found here; a cell outside 50-94 % counts as one that misses, as does one no plan fits."""
+    printed, result = saved(recovered()), []
+    fastest = saved(found())
+    lost = [f"{row.model} {row.system}" for row in printed.itertuples() if not _holds(fastest, row.model, row.system)]
+    standing = "derived" + (f"; no plan fits {', '.join(lost)}" if lost else "")
     for scheme in SCHEMES:
-        outside = float(((savings[scheme] < 0.5) | (savings[scheme] > 0.94)).mean())
+        outside = 1 - float(fastest[scheme].between(0.5, 0.94).sum()) / len(printed)
         words = f"own plan search, {scheme}: median saving, per cent (error: share of cells outside 50-94 %)"
-        told, ours = (100 * float(saved(frame)[scheme].median()) for frame in (recovered(), found()))
-        result.append(Claim(NAME, words, told, ours, 0.0, "derived", error=outside))
-    median = float(savings["pp"].median())
+        told, ours = (100 * float(frame[scheme].median()) for frame in (printed, fastest))
+        result.append(Claim(NAME, words, told, ours, 0.0, standing, error=outside))
+    median = float(fastest["pp"].median())
     words = "own plan search, pp: median saving, per cent (error: distance from 75-85 %)"
     distance = max(0.75 - median, median - 0.85, 0.0)
     result.append(Claim(NAME, words, 80.0, 100 * median, 0.0, "derived", error=distance))
+    others = {
+        f"own plan search, least energy within {SLACK:.0%} of the fastest": saved(thriftiest()),
+        "own plan search, optimiser state sharded over the replicas": saved(found(sharded=True)),
+    }
+    for words, savings in others.items():
+        for scheme in SCHEMES:
+            told, ours = (100 * float(frame[scheme].median()) for frame in (printed, savings))
+            inside = int(savings[scheme].between(0.5, 0.94).sum())
+            text = f"{words}, {scheme}: median saving, per cent ({inside} of {len(printed)} cells in 50-94 %)"
+            result.append(Claim(NAME, text, told, ours, None, "derived"))
     return result
+
+
+def _holds(frame: pd.DataFrame, model: str, system: str) -> bool:
+    return bool(((frame["model"] == model) & (frame["system"] == system)).any())
 
 
 def tables() -> dict[str, pd.DataFrame]:
@@ -209,6 +241,8 @@ def tables() -> dict[str, pd.DataFrame]:
         "recovered plans, physical counting": saved(physical_kj(recovered())),
         "own plans, tables' counting": saved(found()),
         "own plans, physical counting": saved(physical_kj(found())),
+        f"own plans, least energy within {SLACK:.0%} of the fastest": saved(thriftiest()),
+        "own plans, optimiser state sharded": saved(found(sharded=True)),
     }
     rows = []
     for reading, frame in readings.items():
