@@ -42,6 +42,11 @@ _current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
 TINY = 1e-30  # stands in for zero under a logarithm; far below any second, byte or joule that matters
 
 
+def reads_hard() -> bool:
+    """Whether a maximum met now is the exact one."""
+    return isinstance(_current.get(HARD), Hard)
+
+
 @contextlib.contextmanager
 def _reading(mode: Reading) -> Iterator[None]:
     token = _current.set(mode)

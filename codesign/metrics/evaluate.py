@@ -1,12 +1,17 @@
 """evaluate(scenario) -> Metrics: pure, jittable, vmappable, differentiable in every leaf."""
 
+import functools
+from collections.abc import Callable
+
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float
 
+from ..compiling import quick_jit
 from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..scenario import Scenario
-from ..smooth import ratio
+from ..smooth import ratio, reads_hard
 from ..workloads import Op
 from .footprint import memory_by_class, memory_limits, per_tier
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
@@ -69,9 +74,23 @@ def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
 def evaluate(scenario: Scenario) -> Metrics:
     """Price the scenario.
 
+    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is compiled once for each
+    structure: run one operation at a time, the first call would take several times as long.
+
     Returns:
         Metrics with leaves of the scenario's batch shape.
     """
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(scenario))
+    return _evaluate(scenario) if traced or not reads_hard() else _compiled()(scenario)
+
+
+@functools.cache
+def _compiled() -> Callable[[Scenario], Metrics]:
+    return quick_jit(_evaluate)
+
+
+def _evaluate(scenario: Scenario) -> Metrics:
+    """What `evaluate` is, without a decision on how it runs."""
     cluster, layout = scenario.cluster, scenario.layout
     timeline = scenario.workload.timeline(priced_ops(scenario), layout)
     devices, facility = cluster.device_count, cluster.facility
