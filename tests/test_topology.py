@@ -13,6 +13,7 @@ from ring_simulation import all_gather_s
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import maximum_flow
 
+from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fabrics import Group, RoutedTopology, seconds_per_byte, topology_from_file
 from codesign.fields import check_ranges, get_path, replace, walk
@@ -291,6 +292,18 @@ def test_a_topology_from_a_file(tmp_path):
     assert float(1 / wider.link(Group(4.0)).beta_s_per_byte) == pytest.approx(30e9)
 
 
+def test_a_file_stands_in_for_the_fabric_of_a_study(tmp_path):
+    (tmp_path / "rack.yaml").write_text(EDGES, encoding="utf-8")
+    path = f"cluster.network.scale_up.fabric.path={tmp_path}/rack.yaml"
+    fabric = scenario_from_config("fabric=topology_file", path).cluster.network["scale_up"].fabric
+    assert isinstance(fabric, RoutedTopology)
+    assert float(fabric.reach()) == 4
+    with pytest.raises(ConfigError, match=r"scale_up\.fabric: topology file .*nowhere.yaml' does not exist"):
+        scenario_from_config("fabric=topology_file", path.replace("rack", "nowhere"))
+    with pytest.raises(ConfigError, match=r"scale_up\.fabric\.path is missing"):
+        scenario_from_config("fabric=topology_file")
+
+
 def test_node_link_json_says_the_same(tmp_path):
     (tmp_path / "rack.yaml").write_text(EDGES, encoding="utf-8")
     first = read_topology(tmp_path / "rack.yaml")
@@ -349,6 +362,10 @@ def test_other_bad_input_is_refused():
         RoutedTopology(Crossbar(4), {})
     with pytest.raises(ConfigError, match="pattern = 'rings'"):
         RoutedTopology(Crossbar(4), {"port": Channel(1e9)}, pattern="rings")
+    with pytest.raises(ConfigError, match="PcieBoxes: uplinks = 0 must be"):
+        PcieBoxes(uplinks=0)
+    with pytest.raises(ConfigError, match="RailCluster: blocking = 0 must be positive"):
+        RailCluster(blocking=0.0)
     lone = nx.DiGraph([("a", "b", {"bandwidth_bytes_per_s": 1.0})])
     with pytest.raises(ConfigError, match="disconnected"):
         from_networkx(lone, "one way")

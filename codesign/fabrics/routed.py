@@ -188,8 +188,20 @@ def _figures(routes: Routes, members: int, stride: int, pattern: str, rails: int
     return fullest, np.average(crossed, axis=0, weights=flows.weight)
 
 
-def topology_from_file(path: str, pattern: str = "ring", **prices: float) -> RoutedTopology:
+def topology_from_file(
+    path: str,
+    pattern: str = "ring",
+    rails: int = 0,
+    fixed_usd: float = 0.0,
+    usd_per_bytes_per_s: float = 0.0,
+    static_w: float = 0.0,
+    static_w_per_bytes_per_s: float = 0.0,
+) -> RoutedTopology:
     """The fabric of a topology file; every kind of link keeps the file's numbers as leaves of its own.
+
+    Args:
+        path: a YAML edge list or node-link JSON.
+        pattern, rails: as `RoutedTopology` has them, and so the prices.
 
     Raises:
         ConfigError: whatever is wrong with the file.
@@ -201,4 +213,6 @@ def topology_from_file(path: str, pattern: str = "ring", **prices: float) -> Rou
         edge = int(np.flatnonzero(topology.kind == number)[0])
         rate = topology.bandwidth_bytes_per_s[edge] / topology.width[edge]
         links[kind] = Channel(float(rate), float(topology.latency_s[edge]), float(topology.energy_j_per_byte[edge]))
-    return RoutedTopology(shape, links, pattern, **prices)
+    return RoutedTopology(
+        shape, links, pattern, rails, fixed_usd, usd_per_bytes_per_s, static_w, static_w_per_bytes_per_s
+    )

@@ -15,7 +15,7 @@ from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape
 
 PLACE = ("box", "rail", "layer")
-FORMATS = "a YAML edge list (endpoints, edges) or node-link JSON (nodes, links)"
+FORMATS = "a YAML edge list (endpoints, edges) nor node-link JSON (nodes, links)"
 
 
 def read_topology(path: str | Path) -> Topology:

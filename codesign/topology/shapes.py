@@ -2,11 +2,12 @@
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import networkx as nx
 
+from ..errors import ConfigError
 from .graph import Cable, Topology, from_networkx
 
 
@@ -18,6 +19,15 @@ class AbstractShape(abc.ABC):
     """
 
     kinds: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Counts are at least one, ratios positive."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise ConfigError(f"{type(self).__name__}: {field.name} = {value} must be a whole number of at least 1")
+            if isinstance(value, float) and not 0 < value < float("inf"):
+                raise ConfigError(f"{type(self).__name__}: {field.name} = {value:g} must be positive")
 
     @abc.abstractmethod
     def graph(self) -> nx.DiGraph:

@@ -27,7 +27,7 @@ from codesign.run.optimize import check_study
 from codesign.topology import Crossbar
 
 SMALL = "calibration=h100_sxm_roofline"
-FIXED = {"model=hub"}  # needs a file of its own: tests/test_hub.py
+FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests/test_hub.py, tests/test_topology.py
 PARTS = ("accelerator", "fabric", "collective", "memory", "host", "facility", "scale_out", "model")
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
