@@ -19,7 +19,7 @@ from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
 from .groups import available, conf_dir, expand, groups
 
-OPEN = {"objective.limits", "objective.floors", "space.plan", "space.hardware"}
+OPEN = {"objective.limits", "objective.floors", "space.plan", "space.hardware", "search.workloads"}
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 

@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, suggestion
 from ..objective import Objective
 from ..scenario import Scenario
-from ..search import AbstractSearch, Problem
+from ..search import AbstractSearch, Mix, Problem
 from ..space import DesignSpace
 from .checks import check_formats
 from .composition import compose
@@ -92,11 +92,36 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
     for key, kind in KINDS.items():
         if not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+    problem, search = _problem(built), built.objects["search"]
+    if isinstance(search, Mix):
+        search = search.bound(_mixed(search, overrides))
+        problem = next(iter(search.problems.values()))
+    provenance = built.provenance | _overridden(overrides)
+    parts = (problem.scenario, problem.space, problem.objective, search)
+    return Study(*parts, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
+
+
+def _problem(built: Built) -> Problem:
+    """What is searched, its variables checked."""
     scenario = _scenario(built)
     _check_variables(built.objects["space"], scenario)
-    provenance = built.provenance | _overridden(overrides)
-    objects = {key: built.objects[key] for key in KINDS}
-    return Study(scenario, **objects, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
+    return Problem(scenario, built.objects["space"], built.objects["objective"])
+
+
+def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Problem]:
+    """The problems of a mix: the study once more for each workload, with the overrides of its entry.
+
+    Raises:
+        ConfigError: an entry that cannot be built, naming it.
+    """
+    found = {}
+    for name, entry in mix.entries.items():
+        try:
+            resolved = plain(compose([*overrides, *entry.overrides]))
+            found[name] = _problem(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
+        except ConfigError as error:
+            raise ConfigError(f"search.workloads.{name}: {error}") from error
+    return found
 
 
 def _check_variables(space: DesignSpace, scenario: Scenario) -> None:

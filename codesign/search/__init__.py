@@ -11,8 +11,13 @@ from .gradient import GridThenGradient as GridThenGradient
 from .gradient import Optimiser as Optimiser
 from .grid import Grid as Grid
 from .inverse import Inverse as Inverse
+from .mix import Entry as Entry
+from .mix import Mix as Mix
 from .peers import CmaEs as CmaEs
 from .peers import DifferentialEvolution as DifferentialEvolution
 from .peers import Nsga2 as Nsga2
 from .peers import Random as Random
 from .peers import Tpe as Tpe
+from .robust import Cases as Cases
+from .robust import Robust as Robust
+from .robust import Uncertain as Uncertain

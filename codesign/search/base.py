@@ -48,7 +48,8 @@ class Trace:
 
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
     the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
-    hold; empty where a search proves nothing).
+    hold; empty where a search proves nothing). beside: name -> (problem, points) of further workloads that share the
+    hardware.
     """
 
     points: dict[str, np.ndarray]
@@ -57,6 +58,7 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     claim: str = ""
     certificate: dict[str, Any] = field(default_factory=dict)
+    beside: dict[str, tuple[Problem, dict[str, np.ndarray]]] = field(default_factory=dict)
 
 
 class AbstractSearch(abc.ABC):

@@ -1,0 +1,375 @@
+"""`search=mix`: one hardware for several workloads, each with a plan of its own, and how far from the optimum it is.
+
+Every workload keeps its own goal and limits; they share the variables of `space.hardware` and the cluster. What is
+minimised is a blend of their goals (`how`), absolute or relative to what each could have on hardware of its own.
+
+    good tuple    `mix_joint`: plans exchanged one workload at a time, hardware solved for whole tuples
+    own hardware  every workload alone, certified: what sharing costs, and a first bound
+    bound         `mix_bound`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
+"""
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..errors import ConfigError
+from ..fields import walk
+from ..scenario import Scenario
+from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .certified import Wanted
+from .closing import Closing, Effort, Outcome
+from .convexity import Verdict, check
+from .ledger import Programme
+from .mix_bound import Proof
+from .mix_goal import Blend
+from .mix_joint import Alternating, Member
+from .oracle import AbstractOracle, Oracle, designs_of, rows_of
+from .robust import Cases, robust_oracle
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A workload of a mix.
+
+    Args:
+        overrides: what it changes of the study, such as `model=llama31_405b workload=serving`.
+        weight: its share of the blend.
+    """
+
+    overrides: tuple[str, ...] = ()
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """A positive weight, a list of overrides."""
+        if isinstance(self.overrides, str) or not all(isinstance(text, str) and "=" in text for text in self.overrides):
+            raise ConfigError(f"overrides = {self.overrides!r} must be a list of key=value")
+        if not self.weight > 0:
+            raise ConfigError(f"weight = {self.weight:g} must be positive")
+
+
+@dataclass(frozen=True)
+class Mix(AbstractSearch):
+    """One hardware for several workloads.
+
+    Args:
+        workloads: name -> `Entry`.
+        how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
+            `worst` or `cvar`.
+        tail: share of the weight that cvar takes the mean of.
+        relative: goals relative to each workload's own best on hardware of its own.
+        cases: uncertain constants that all workloads share; each plan holds in every case.
+        over_cases: blend of a workload's goal over the cases, `worst`, `cvar`, `sum` or `log_sum`.
+        alone: also find each workload's best on hardware of its own (needed for `relative`).
+        gap: relative distance from the optimum at which the search stops.
+        seconds: limit of its time.
+        block: points in one call of the model.
+        pairs: pairs of points of the test of convexity, for each workload.
+        problems: name -> its problem; the configuration fills this in from the overrides.
+    """
+
+    workloads: dict[str, Entry | dict]
+    how: str = "log_sum"
+    tail: float = 0.5
+    relative: bool = False
+    cases: Cases | None = None
+    over_cases: str = "worst"
+    alone: bool = True
+    gap: float = 5e-3
+    seconds: float = 300.0
+    block: int = 512
+    pairs: int = 512
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Entries, a known blend, positive sizes."""
+        if not self.workloads:
+            raise ConfigError("search.workloads is empty: name the workloads of the mix")
+        object.__setattr__(self, "workloads", {name: _entry(name, given) for name, given in self.workloads.items()})
+        Blend(self.how, np.ones(1), self.tail)
+        Blend(self.over_cases, np.ones(1), self.tail)
+        for name in ("gap", "seconds", "block", "pairs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """Name -> workload, in order."""
+        return {name: _entry(name, given) for name, given in self.workloads.items()}
+
+    def bound(self, problems: dict[str, Problem]) -> "Mix":
+        """With the problem of each workload.
+
+        Raises:
+            ConfigError: they have different hardware.
+        """
+        names = list(problems)
+        for name in names[1:]:
+            _same_hardware(names[0], problems[names[0]], name, problems[name])
+        return dataclasses.replace(self, problems=problems)
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search; the trace has the first workload's design, the certificate all of them.
+
+        Without problems of its own, the mix of the one problem.
+        """
+        problems = self.problems or {next(iter(self.workloads)): problem}
+        return _Run(self, problems, seed, report).trace()
+
+
+def _entry(name: str, given: Any) -> Entry:
+    if isinstance(given, Entry):
+        return given
+    known = {f.name for f in dataclasses.fields(Entry)}
+    if not isinstance(given, dict) or set(given) - known:
+        raise ConfigError(f"search.workloads.{name} = {given!r} must be a mapping with overrides and weight")
+    try:
+        return Entry(**(given | {"overrides": tuple(given.get("overrides", ()))}))
+    except ConfigError as error:
+        raise ConfigError(f"search.workloads.{name}.{error}") from error
+
+
+def _same_hardware(first: str, one: Problem, second: str, other: Problem) -> None:
+    """Refuse problems whose hardware differs in more than the number of devices.
+
+    Raises:
+        ConfigError: naming the first difference.
+    """
+
+    def refuse(what: str) -> None:
+        raise ConfigError(
+            f"search.workloads: {what} of {second} differs from that of {first}, but a mix has one hardware"
+        )
+
+    for name in sorted({*one.space.hardware, *other.space.hardware}):
+        if one.space.hardware.get(name) != other.space.hardware.get(name):
+            refuse(f"space.hardware.{name}")
+    if jax.tree.structure(one.scenario.cluster) != jax.tree.structure(other.scenario.cluster):
+        refuse("the structure of the cluster (fabric, kernels, collectives)")
+    values = [{path: float(value) for path, _, value in walk(p.scenario.cluster, "cluster")} for p in (one, other)]
+    for path, value in values[0].items():
+        if path != "cluster.device_count" and values[1].get(path) != value:
+            refuse(path)
+
+
+class _Run:
+    """One run of a mix."""
+
+    def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):
+        self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
+        self.oracles = oracles_of(problems, mix.block)
+        self.members = []
+        for name, (oracle, allowed) in self.oracles.items():
+            judged: AbstractOracle = oracle
+            if mix.cases is not None and mix.cases.uncertain:
+                judged = robust_oracle(oracle, mix.cases, mix.over_cases, mix.tail, seed)
+            self.members.append(Member(name, Programme(judged, allowed=allowed)))
+        self.wanted = {
+            name: Wanted(p.objective.goal, 1.0 if p.objective.minimise else -1.0) for name, p in problems.items()
+        }
+        self.history: list[list[float | None]] = []
+        self.own: dict[str, Outcome] = {}
+        self.proof: Proof | None = None
+        self.stopped, self.own_bound = "", -math.inf
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def lower(self) -> float:
+        """Bound on the blended log."""
+        found = self.proof.lower if self.proof else -math.inf
+        return min(max(found, self.own_bound), self.search.upper)
+
+    def note(self, stage: str) -> None:
+        """One line of history and progress."""
+        upper, lower = self.search.upper, self.lower
+        self.history.append([self.elapsed, _value(upper), _value(lower)])
+        left = sum(self.proof.left) if self.proof else self.total
+        self.report(Progress(stage, self.total - left, self.total, math.exp(upper), math.expm1(upper - lower)))
+
+    def trace(self) -> Trace:
+        """All stages; an interrupt ends with what is known."""
+        mix = self.mix
+        verdict = self._warm()
+        self.began = time.perf_counter()
+        self.total = sum(member.count for member in self.members)
+        weights = np.array([mix.entries[name].weight for name in self.problems])
+        gap = math.log1p(mix.gap)
+        self.search = Alternating(self.members, Blend(mix.how, weights, mix.tail), 0.2 * gap, self.seed)
+        try:
+            if mix.relative:
+                self._alone()
+                offset = np.array([self.own[m.name].upper for m in self.members])
+                self.search.blend = Blend(mix.how, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
+            self.search.run()
+            self.note("exchange")
+            if mix.alone and not self.own:
+                self._alone()
+                self.search.run()
+                self.note("exchange")
+            if math.isfinite(self.search.upper) and not self._hopeless():
+                self.proof = Proof(
+                    self.members, self.search.blend, self.search, gap, self.began + mix.seconds, self.note
+                )
+                self.proof.run()
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        if not self.stopped and self.elapsed > mix.seconds:
+            self.stopped = f"stopped at its time limit of {mix.seconds:g} s"
+        return self._told(verdict)
+
+    def _warm(self) -> Verdict:
+        """Compile, and test convexity of every workload: the first that fails, or the last."""
+        verdict = Verdict(0, {})
+        for member in self.members:
+            verdict = check(member.programme.oracle, self.seed, self.mix.pairs)
+            if not verdict.convex:
+                return Verdict(verdict.pairs, verdict.worst, f"{member.name}: {verdict.reason}")
+        return verdict
+
+    def _alone(self) -> None:
+        """Each workload's best on hardware of its own; their bounds, blended, bound the mix."""
+        for k, member in enumerate(self.members):
+            left = max(self.mix.seconds - self.elapsed, 1.0) / (2 * (len(self.members) - k))
+            effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
+            outcome = Closing(member.programme, effort, self.seed).run()
+            self.own[member.name] = outcome
+            if outcome.stopped == "interrupted":
+                raise KeyboardInterrupt
+            self.search.samples[k] = np.union1d(
+                self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
+            )
+        lowest = np.array([outcome.lower for outcome in self.own.values()])
+        if np.isfinite(lowest).all():
+            self.own_bound = float(self.search.blend.value(lowest))
+
+    def _hopeless(self) -> list[str]:
+        """Workloads that no plan on any hardware satisfies."""
+        return [name for name, outcome in self.own.items() if outcome.lower == math.inf]
+
+    def _told(self, verdict: Verdict) -> Trace:
+        search = self.search
+        counts = {"plans": self.total, "points": sum(o.evaluated for o, _ in self.oracles.values())}
+        counts |= {"open": sum(self.proof.left)} if self.proof else {}
+        first = self.members[0]
+        points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
+        certificate = self._certificate(verdict)
+        trace = Trace(points, ["mix"], counts, {"mix": self.elapsed}, self._claim(verdict), certificate)
+        for k, member in enumerate(self.members):
+            column = designs_of(self.oracles[member.name][0], search.plans[k : k + 1], search.u[None])
+            trace.beside[member.name] = (self.problems[member.name], column)
+        return trace
+
+    def _claim(self, verdict: Verdict) -> str:
+        if not math.isfinite(self.search.upper):
+            hopeless = self._hopeless()
+            return (
+                f"no feasible design: {', '.join(hopeless)} has none alone" if hopeless else "no feasible design found"
+            )
+        if not verdict.convex:
+            return f"best found, no proof: {verdict.reason}"
+        gap = math.expm1(self.search.upper - self.lower)
+        proven = f"within {gap:.2g} of the optimum over all tuples of {self.total:,} plans"
+        if gap > self.mix.gap * 1.001:
+            return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
+        return f"certified: proven {proven} and the whole box of hardware"
+
+    def _certificate(self, verdict: Verdict) -> dict[str, Any]:
+        search, found = self.search, math.isfinite(self.search.upper)
+        gap = math.expm1(search.upper - self.lower) if found else None
+        closed = gap is not None and gap <= self.mix.gap * 1.001
+        relative = " relative to its own best" if self.mix.relative else ""
+        return {
+            "certified": verdict.convex and closed,
+            "convex": verdict.convex,
+            "reason": verdict.reason or self.stopped,
+            "goal": f"{self.mix.how} of {len(self.members)} goals{relative}",
+            "sense": "minimise",
+            "best": _value(search.upper),
+            "bound": _value(self.lower) if verdict.convex else None,
+            "gap": gap if verdict.convex and gap is not None and math.isfinite(gap) else None,
+            "bound_of_own_hardware": _value(self.own_bound),
+            "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
+            "workloads": self._each() if found else [],
+            "history": self.history,
+        }
+
+    def _each(self) -> list[dict[str, Any]]:
+        """What every workload has on the common hardware, beside what it could have alone."""
+        rows, search = [], self.search
+        goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
+        _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))
+        for k, member in enumerate(self.members):
+            wanted, oracle = self.wanted[member.name], self.oracles[member.name][0]
+            row: dict[str, Any] = {
+                "workload": member.name, "weight": self.mix.entries[member.name].weight, "goal": wanted.name,
+                "value": wanted.value(goals[k][0]), "counts": float(slopes[0, k]),
+                "used": dict(zip(member.programme.rows[1:], np.exp(goals[k][1:]).tolist(), strict=True)),
+                "design": oracle.point(int(search.plans[k]), search.u),
+            }  # fmt: skip
+            own = self.own.get(member.name)
+            if own is not None and math.isfinite(own.upper):
+                row |= {
+                    "own_best": wanted.value(own.upper), "own_bound": wanted.value(own.lower),
+                    "costs": math.expm1(goals[k][0] - own.upper),
+                    "own_design": oracle.point(own.ledger.plan, own.ledger.u),
+                }  # fmt: skip
+            rows.append(row)
+        return rows
+
+
+def _value(log: float) -> float | None:
+    return math.exp(log) if math.isfinite(log) else None
+
+
+def oracles_of(problems: dict[str, Problem], block: int) -> dict[str, tuple[Oracle, dict[str, float]]]:
+    """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures compile once."""
+    found: dict[str, tuple[Oracle, dict[str, float]]] = {}
+    models: list[tuple[Problem, Oracle]] = []
+    for name, given in problems.items():
+        problem = dataclasses.replace(given, scenario=_nameless(given.scenario))
+        shared = next((entry for entry in models if _alike(entry[0], problem)), None)
+        rows = rows_of(shared[0] if shared else problem)
+        oracle = Oracle(problem, rows, block)
+        if shared:
+            oracle._compiled = shared[1]._compiled
+        else:
+            models.append((problem, oracle))
+        found[name] = oracle, _moved(shared[0], problem) if shared else {}
+    return found
+
+
+def _nameless(scenario: Scenario) -> Scenario:
+    """Without the name of the model, which is part of a tree's structure but prices nothing."""
+    model = getattr(scenario.workload, "model", None)
+    if not isinstance(getattr(model, "name", None), str):
+        return scenario
+    workload = eqx.tree_at(lambda w: w.model, scenario.workload, dataclasses.replace(model, name=""))
+    return dataclasses.replace(scenario, workload=workload)
+
+
+def _alike(one: Problem, other: Problem) -> bool:
+    """Whether both are priced by the same compiled function."""
+    a, b = one.objective, other.objective
+    goals = (a.minimise, a.maximise, set(a.limits), set(a.floors)) == (
+        b.minimise,
+        b.maximise,
+        set(b.limits),
+        set(b.floors),
+    )
+    spaces = one.space.hardware == other.space.hardware and list(one.space.plan) == list(other.space.plan)
+    return goals and spaces and jax.tree.structure(one.scenario) == jax.tree.structure(other.scenario)
+
+
+def _moved(one: Problem, other: Problem) -> dict[str, float]:
+    """Row -> log of the second problem's bound over the first's (of a floor, the reverse)."""
+    a, b = one.objective, other.objective
+    limits = {name: math.log(b.limits[name] / bound) for name, bound in a.limits.items()}
+    return limits | {name: math.log(bound / b.floors[name]) for name, bound in a.floors.items()}

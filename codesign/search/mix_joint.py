@@ -1,0 +1,199 @@
+"""Plans of several workloads on one hardware: tuples of plans as one oracle, and the search for a good tuple.
+
+With the hardware fixed every workload's best plan is its own affair; with the plans fixed the hardware is one convex
+programme. The search alternates: price plans at the best hardware found, exchange one workload's plan at a time for
+those that promise most there, solve the programmes of all such tuples side by side.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from . import interior
+from .ledger import HOLDS, REFERENCE_SHARPNESS, Ledger, Programme
+from .mix_goal import Blend
+from .oracle import GOAL, AbstractOracle, Tangents
+
+MOST_KEPT = 24  # tangents kept of a plan
+SAMPLE, STARTS, EXCHANGED = 4096, 8, 12
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One evaluation of a plan: exact and affine rows at u."""
+
+    u: np.ndarray
+    exact: np.ndarray
+    affine: np.ndarray
+
+    @property
+    def holds(self) -> bool:
+        """Every constraint is kept."""
+        return bool(np.isfinite(self.exact).all() and self.exact[1:].max(initial=-np.inf) <= HOLDS)
+
+
+@dataclass
+class Member:
+    """A workload of a mix: its programme, and what was seen of its plans near good hardware."""
+
+    name: str
+    programme: Programme
+    seen: dict[int, list[Seen]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Plans."""
+        return self.programme.oracle.count
+
+    def tangents(
+        self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float, keep: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Exact and affine rows, kept for the bounds to come."""
+        exact, affine = self.programme.tangents(plan, u, sharpness)
+        if keep:
+            for i, p in enumerate(plan.tolist()):
+                known = self.seen.setdefault(p, [])
+                known.append(Seen(u[i].copy(), exact[i], affine[i]))
+                if len(known) > MOST_KEPT:
+                    del known[1]
+        return exact, affine
+
+
+class JointOracle(AbstractOracle):
+    """Tuples of plans, one of each workload: the blended goal, and every workload's constraints."""
+
+    def __init__(self, members: list[Member], blend: Blend, tuples: Int[np.ndarray, "tuples members"]):
+        self.members, self.blend, self.tuples, self.evaluated = members, blend, tuples, 0
+        rows = [f"{m.name}.{row}" for m in members for row in m.programme.rows[1:]]
+        self.names = (GOAL, *rows)
+
+    @property
+    def count(self) -> int:
+        """Tuples."""
+        return len(self.tuples)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The shared hardware."""
+        return self.members[0].programme.oracle.variables
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Tuples that differ in at most so many workloads' plans."""
+        return np.flatnonzero((self.tuples != self.tuples[plan]).sum(axis=1) <= changes)
+
+    def tangents(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+    ) -> Tangents:
+        """Rows of every workload side by side, below a blended goal."""
+        self.evaluated += len(plan)
+        found = [m.tangents(self.tuples[plan, k], u, sharpness) for k, m in enumerate(self.members)]
+        goals = np.stack([exact[:, 0] for exact, _ in found], axis=-1)
+        lean = np.stack([affine[:, 0] for _, affine in found], axis=1)  # points, members, coefficients
+        at = lean[..., 0] + np.einsum("pmv,pv->pm", lean[..., 1:], u)
+        value, slopes = self.blend.tangent(at)
+        goal = np.einsum("pm,pmv->pv", slopes, lean)
+        goal[:, 0] += value - (slopes * at).sum(axis=1)
+        exact = np.concatenate([self.blend.value(goals)[:, None], *(e[:, 1:] for e, _ in found)], axis=1)
+        affine = np.concatenate([goal[:, None], *(a[:, 1:] for _, a in found)], axis=1)
+        return Tangents(exact, affine, np.zeros(len(plan)))
+
+
+def solve_tuples(
+    members: list[Member], blend: Blend, tuples: np.ndarray, u: np.ndarray, gap: float, upper: float, rounds: int = 14
+) -> Ledger:
+    """The best hardware of each of these tuples that can be better than `upper`, starting at u [tuples, variables]."""
+    ledger = Ledger(Programme(JointOracle(members, blend, tuples)), gap)
+    ledger.upper = upper
+    plan = np.arange(len(tuples))
+    ledger.keep(plan, *ledger.evaluate(plan, u, REFERENCE_SHARPNESS))
+    for _ in range(rounds):
+        left = ledger.open()
+        if len(left) == 0:
+            break
+        ledger.refine(left)
+    return ledger
+
+
+class Alternating:
+    """The search for a good tuple: `run` until no exchange of single plans helps."""
+
+    def __init__(self, members: list[Member], blend: Blend, gap: float, seed: int):
+        self.members, self.blend, self.gap = members, blend, gap
+        self.rng = np.random.default_rng(seed)
+        self.upper, self.plans = np.inf, np.zeros(len(members), dtype=int)
+        self.u = np.full(len(members[0].programme.oracle.variables), 0.5)
+        self.samples = [self._sample(m) for m in members]
+
+    def _sample(self, member: Member) -> np.ndarray:
+        if member.count <= SAMPLE:
+            return np.arange(member.count)
+        return np.sort(self.rng.choice(member.count, SAMPLE, replace=False))
+
+    def start(self) -> None:
+        """The best of tuples that are good at some hardware: the middle of the box and random places."""
+        places = self.rng.uniform(size=(STARTS, len(self.u)))
+        places[0] = 0.5
+        tuples = np.zeros((STARTS, len(self.members)), dtype=int)
+        for k, member in enumerate(self.members):
+            sample = self.samples[k]
+            for place in range(STARTS):
+                u = np.broadcast_to(places[place], (len(sample), len(self.u)))
+                exact, _ = member.tangents(sample, u, REFERENCE_SHARPNESS, keep=False)
+                tuples[place, k] = sample[np.argmin(_soft(exact))]
+        self.take(tuples, places)
+
+    def take(self, tuples: np.ndarray, u: np.ndarray) -> bool:
+        """Solve tuples; True where the best became better."""
+        ledger = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper)
+        if ledger.plan < 0:
+            if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
+                best = min(ledger.soft, key=lambda p: ledger.soft[p])
+                self.plans = tuples[best].copy()
+                self.u = np.asarray(ledger.solution.get(best, u[best]))
+            return False
+        better = ledger.upper < self.upper - 0.1 * self.gap
+        self.upper, self.plans, self.u = ledger.upper, tuples[ledger.plan].copy(), ledger.u.copy()
+        return better
+
+    def exchange(self) -> bool:
+        """One round: single plans, and all at once, exchanged for those that are best at the hardware found."""
+        promising = [self._promising(k) for k in range(len(self.members))]
+        tuples = [self.plans.copy()]
+        for k, plans in enumerate(promising):
+            for plan in plans:
+                tuples.append(self.plans.copy())
+                tuples[-1][k] = plan
+        tuples.append(np.array([plans[0] for plans in promising]))
+        distinct = np.unique(np.array(tuples), axis=0)
+        return self.take(distinct, np.broadcast_to(self.u, (len(distinct), len(self.u))))
+
+    def _promising(self, k: int) -> np.ndarray:
+        """Plans of a workload with the least goal plus price of what they break, at the hardware found."""
+        member = self.members[k]
+        near = member.programme.oracle.near(int(self.plans[k]), 2)
+        asked = np.union1d(self.samples[k], near)
+        u = np.broadcast_to(self.u, (len(asked), len(self.u)))
+        exact, _ = member.tangents(asked, u, REFERENCE_SHARPNESS, keep=False)
+        best = [
+            np.argsort(_soft(exact, price), kind="stable")[: EXCHANGED // 3] for price in (1.0, 8.0, interior.ELASTIC)
+        ]
+        return asked[np.concatenate(best)]
+
+    def run(self, rounds: int = 16) -> None:
+        """Alternate until nothing improves, or for so many rounds."""
+        if not np.isfinite(self.upper):
+            self.start()
+        for _ in range(rounds):
+            if not self.exchange() and np.isfinite(self.upper):
+                break
+
+
+def _soft(exact: np.ndarray, price: float = interior.ELASTIC) -> np.ndarray:
+    """Goal plus the price of all violations; inf where the plan is no plan."""
+    return np.where(np.isfinite(exact).all(axis=1), exact[:, 0], np.inf) + price * np.maximum(exact[:, 1:], 0.0).sum(
+        axis=1
+    )

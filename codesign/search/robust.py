@@ -1,0 +1,234 @@
+"""`search=robust`: the best design when constants are uncertain, chosen before their values are known.
+
+Efficiencies, prices, latencies are guesses or change with the years. A robust design, plan and hardware, is judged in
+several cases at once, each with its own values of the uncertain leaves: by its worst case, its mean, or the mean of
+its worst share (CVaR); its limits hold in every case. The blend of log-convex goals is log-convex, so the answer has
+the same certificate as any other search.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import ConfigError
+from ..fields import get_path, replace
+from ..scenario import Scenario
+from .base import AbstractSearch, Problem, Report, Trace, silent
+from .certified import Certified, Wanted
+from .mix_goal import Blend
+from .oracle import AbstractOracle, Oracle, Tangents, rows_of
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A leaf whose value is not known: factors of its nominal value.
+
+    Args:
+        path: dotted path of the leaf.
+        factors: values to reckon with, as multiples of the scenario's.
+        along: further leaves that move by the same factor.
+    """
+
+    path: str
+    factors: Sequence[float]
+    along: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Some positive factors."""
+        known = isinstance(self.factors, Sequence) and not isinstance(self.factors, str) and len(self.factors) > 0
+        if not known or any(not isinstance(f, int | float) or f <= 0 for f in self.factors):
+            raise ConfigError(f"factors of {self.path} = {self.factors!r} must be a non-empty list of positive numbers")
+
+    def leaves(self, scenario: Scenario, factor: float) -> dict[str, Any]:
+        """Dotted path -> value in a case."""
+        return {path: get_path(scenario, path) * factor for path in (self.path, *self.along)}
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases that a robust design is judged in.
+
+    Every combination of the listed factors, or `samples` random ones: each factor log-uniform between its least and
+    its largest. Where a row is log-convex in the leaves as well, its worst value over their box lies at a corner, so
+    the two ends of each range cover the whole box.
+    """
+
+    uncertain: dict[str, Uncertain] = field(default_factory=dict)
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        """No negative number of samples."""
+        if self.samples < 0:
+            raise ConfigError(f"samples = {self.samples} must not be negative")
+
+    def check(self, problem: Problem) -> None:
+        """Refuse leaves that do not exist, or that the space sets itself.
+
+        Raises:
+            ConfigError: naming the entry.
+        """
+        chosen = {variable.path: name for name, variable in problem.space.hardware.items()}
+        for name, entry in self.uncertain.items():
+            for path in (entry.path, *entry.along):
+                get_path(problem.scenario, path)
+                if path in chosen:
+                    raise ConfigError(
+                        f"search.cases.uncertain.{name}: {path} is chosen by space.hardware.{chosen[path]},"
+                        " so it cannot be uncertain as well"
+                    )
+
+    def factors(self, seed: int) -> Float[np.ndarray, "cases entries"]:
+        """Factors of each case, along the entries."""
+        lists = [np.asarray(entry.factors, dtype=float) for entry in self.uncertain.values()]
+        if not self.samples:
+            return np.array(list(itertools.product(*lists))).reshape(-1, len(lists))
+        rng = np.random.default_rng(seed)
+        ends = np.log([[factors.min(), factors.max()] for factors in lists]).reshape(-1, 2)
+        return np.exp(ends[:, 0] + (ends[:, 1] - ends[:, 0]) * rng.uniform(size=(self.samples, len(lists))))
+
+    def scenarios(self, scenario: Scenario, seed: int) -> list[Scenario]:
+        """The scenario in each case."""
+        found = []
+        for row in self.factors(seed):
+            leaves: dict[str, Any] = {}
+            for entry, factor in zip(self.uncertain.values(), row, strict=True):
+                leaves |= entry.leaves(scenario, float(factor))
+            found.append(replace(scenario, leaves))
+        return found
+
+
+class RobustOracle(AbstractOracle):
+    """The plans of an oracle judged in several cases: the blended goal, and each constraint where it is worst."""
+
+    def __init__(self, inner: Oracle, scenarios: list[Scenario], blend: Blend):
+        self.inner, self.scenarios, self.blend = inner, scenarios, blend
+        self.names, self.evaluated = inner.names, 0
+
+    @property
+    def count(self) -> int:
+        """Plans."""
+        return self.inner.count
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables."""
+        return self.inner.variables
+
+    @property
+    def problem(self) -> Problem:
+        """The problem at nominal values."""
+        return self.inner.problem
+
+    @property
+    def plans(self) -> dict[str, np.ndarray]:
+        """Name -> value of each plan."""
+        return self.inner.plans
+
+    def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
+        """Plan fields and hardware values of a design."""
+        return self.inner.point(plan, u)
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Plans that differ in at most so many fields."""
+        return self.inner.near(plan, changes)
+
+    def goals(self, plan: int, u: np.ndarray) -> Float[np.ndarray, " cases"]:
+        """Log of the goal of one design in every case."""
+        asked = np.array([plan]), u[None], 1e6
+        return np.array([self.inner.tangents(*asked, scenario=case).exact[0, 0] for case in self.scenarios])
+
+    def tangents(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+    ) -> Tangents:
+        """Rows over all cases; at a tie of cases, a tangent between theirs."""
+        self.evaluated += len(plan)
+        found = [self.inner.tangents(plan, u, sharpness, scenario=case) for case in self.scenarios]
+        exact, affine = np.stack([f.exact for f in found]), np.stack([f.affine for f in found])  # cases first
+        at = affine[..., 0] + np.einsum("cprv,pv->cpr", affine[..., 1:], u)
+
+        value, slopes = self.blend.tangent(at[:, :, 0].T)
+        goal = np.einsum("pc,cpv->pv", slopes, affine[:, :, 0])
+        goal[:, 0] += value - (slopes * at[:, :, 0].T).sum(axis=1)
+
+        heat = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))[None, :, None] * (at - at.max(axis=0))
+        shares = np.exp(heat) / np.exp(heat).sum(axis=0)
+        worst = np.einsum("cpr,cprv->prv", shares, affine)
+        rows = np.concatenate([goal[:, None], worst[:, 1:]], axis=1)
+        values = np.concatenate([self.blend.value(exact[:, :, 0].T)[:, None], exact[:, :, 1:].max(axis=0)], axis=1)
+        return Tangents(values, rows, np.max([f.broken for f in found], axis=0))
+
+
+@dataclass(frozen=True)
+class Robust(AbstractSearch):
+    """The design with the best blend of its cases; every limit holds in each of them.
+
+    The frame shows the design at nominal constants; the certificate has its goal in every case.
+
+    Args:
+        cases: uncertain leaves and their values.
+        how: `worst`, `cvar`, `sum` (mean) or `log_sum` over the cases.
+        tail: share of the cases that cvar takes the mean of.
+        proof: how the search is run.
+    """
+
+    cases: Cases
+    how: str = "worst"
+    tail: float = 0.1
+    proof: Certified = field(default_factory=Certified)
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown blend at once, and nothing uncertain."""
+        Blend(self.how, np.ones(1), self.tail)
+        if not self.cases.uncertain:
+            raise ConfigError("search=robust needs search.cases.uncertain: name the leaves that are not known")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search over plans and hardware.
+
+        Raises:
+            ConfigError: an uncertain leaf that does not exist, or that the space sets.
+        """
+        oracle = robust_oracle(
+            Oracle(problem, rows_of(problem), self.proof.block), self.cases, self.how, self.tail, seed
+        )
+        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
+        trace = self.proof.search(oracle, wanted, seed, report)
+        trace.method = ["robust"] * len(trace.method)
+        trace.counts["cases"] = len(oracle.scenarios)
+        trace.certificate["robust"] = self._told(oracle, trace, wanted, seed)
+        return trace
+
+    def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> dict[str, Any]:
+        """The goal of the best design in every case."""
+        plan, u = located(oracle, trace)
+        logs = oracle.goals(plan, u)
+        named = [
+            dict(zip(self.cases.uncertain, map(float, row), strict=True)) | {"goal": wanted.value(float(log))}
+            for row, log in zip(self.cases.factors(seed), logs, strict=True)
+        ]
+        return {"how": self.how, "tail": self.tail, "cases": named}
+
+
+def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:
+    """An oracle of all cases, equally likely."""
+    cases.check(inner.problem)
+    scenarios = cases.scenarios(inner.problem.scenario, seed)
+    return RobustOracle(inner, scenarios, Blend(how, np.ones(len(scenarios)), tail))
+
+
+def located(oracle: RobustOracle, trace: Trace) -> tuple[int, np.ndarray]:
+    """Plan number and coordinates of a trace's best design."""
+    same = np.ones(oracle.count, dtype=bool)
+    for name, column in oracle.plans.items():
+        if name in trace.points:
+            same &= column == trace.points[name][0]
+    values = {name: trace.points[name][:1] for name in oracle.variables}
+    coordinates = oracle.problem.space.coordinates(values)
+    return int(np.argmax(same)), np.array([float(np.asarray(coordinates[name])[0]) for name in oracle.variables])
