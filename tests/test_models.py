@@ -32,7 +32,12 @@ from codesign.workloads.blocks import BlockComm, BlockOp, Shard
 
 CONF = Path(__file__).parent.parent / "conf" / "model"
 BIBLIOGRAPHY = Path(__file__).parent.parent / "codesign" / "references.bib"
-FILES = sorted(path for path in CONF.glob("*.yaml") if path.stem != "hub" and not path.stem.startswith("calculon"))
+FILES = sorted(  # of published transformers
+    path
+    for path in CONF.glob("*.yaml")
+    if "_target_: codesign.workloads.Transformer\n" in path.read_text(encoding="utf-8")
+    and not path.stem.startswith(("hub", "calculon"))
+)
 
 # Published totals in billions (reports and model cards; [narayanan2021] and [korthikanti2022] for Megatron's).
 PUBLISHED = {

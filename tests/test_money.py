@@ -117,7 +117,7 @@ def test_power_fit_never_exceeds_the_board_limit():
 
 
 def test_committed_power_constants_are_those_of_the_fit(reference_dir, h100):
-    fits = fit_power(reference_dir / "measured")
+    fits = fit_power(reference_dir / "measured", [])
     for gpu, device in (("H100-SXM", h100), ("B200", scenario_from_config("accelerator=b200"))):
         ours = device.cluster.accelerator
         assert float(ours.idle_w) == pytest.approx(fits[gpu]["idle_w"], rel=0.01)

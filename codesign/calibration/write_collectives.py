@@ -137,7 +137,7 @@ def lent(fits: Fits, owners: list[str], group: CollectiveGroup) -> dict[str, flo
     return between([fits[owner, group.variant, group.operation] for owner in owners]) if owners else None
 
 
-def between(constants: list[dict[str, float]]) -> dict[str, float]:
+def between(constants: list[dict[str, Any]]) -> dict[str, float]:
     """Logarithmic mean of the constants of relatives."""
     return {name: float(np.exp(np.mean([np.log(each[name]) for each in constants]))) for name in RANGES}
 
