@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.compiling import quick_jit
 from codesign.config import build
 from codesign.errors import ConfigError
-from codesign.fields import replace
+from codesign.fields import replace, walk
 from codesign.hardware import (
     CachedPool,
     Link,
@@ -153,6 +154,67 @@ def test_edge_is_shared_by_stacks_links_and_ports():
     assert float(edge.used_mm(rates)) == pytest.approx(3e12 / 100e9 + 450e9 / 50e9 + 0.9e12 / 500e9)
     price = jax.grad(lambda mm: Shoreline(mm, edge.bytes_per_s_per_mm).used_share(rates))(60.0)
     assert float(price) == pytest.approx(-float(edge.used_share(rates)) / 60.0)
+
+
+def _tier(capacity: float, rate: float) -> MemoryTier:
+    return MemoryTier(capacity, rate, 32e-12, 4e-9, 1e-11, 3e9, 1e-7, 1e5)
+
+
+MEMORIES = {
+    "tier": _tier(80e9, 3e12),
+    "cached pool": CachedPool(_tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), 0.9, 0.4, None, 0.3),
+    "pool with a working set": CachedPool(
+        _tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), hits=WorkingSet(200e9), remote_cache=0.4
+    ),
+    "pool with a hot set": CachedPool(
+        _tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), hits=ZipfLru(1.05, 1e9, 128.0)
+    ),
+    "shared pool": SharedPool(
+        _tier(32e12, 20e12), Link(5e-7, 1.1e-12, 8e-11), 12.0, 16.0, 1.5, 0.7, 0.6, usd_per_port=300.0
+    ),
+    "tiers": TieredMemory(
+        {"hbm": _tier(80e9, 3e12), "cxl": _tier(5e11, 6e10)},
+        {"kv_cache": Placement({"hbm": 0.75, "cxl": 0.25})},
+        near="hbm",
+        prefetch=0.3,
+    ),
+}
+
+
+def answers(memory) -> jnp.ndarray:
+    """The logarithms of everything a scenario asks of a memory."""
+    stored = {"weights": jnp.asarray(40e9), "kv_cache": jnp.asarray(100e9)}
+    told = [memory.bandwidth("kv_cache"), memory.energy("kv_cache"), memory.price_usd(), memory.static_power_w()]
+    told += [memory.peak_power_w(), memory.charged_bytes(jnp.asarray(1e6), "kv_cache"), memory.usable_bytes()]
+    told += [*memory.limits(stored).values(), *memory.edge_bytes_per_s().values()]
+    return jnp.log(jnp.stack([jnp.asarray(each) for each in told]))
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_finite_over_the_legal_box_with_slopes_as_differences_say(name):
+    memory = MEMORIES[name]
+    leaves = {path: (float(value), meta) for path, meta, value in walk(memory) if float(value) > 0}
+    start = jnp.asarray([value for value, _ in leaves.values()])
+
+    def told(values):
+        return answers(replace(memory, dict(zip(leaves, values, strict=True))))
+
+    value_and_slopes = quick_jit(jax.vmap(lambda at: (told(at), jax.jacfwd(told)(at))))
+    step = 1e-5 * start
+    around = start + jnp.concatenate([jnp.diag(step), -jnp.diag(step)])
+    generator, draws = np.random.default_rng(5), []
+    for value, meta in leaves.values():
+        low, high = max(meta["low"], 1e-3 * value), min(meta["high"], 1e3 * value)
+        draws.append(np.exp(generator.uniform(np.log(low), np.log(high), 40)))
+    reserved = [path.endswith("reserved_bytes") for path in leaves]  # what is left must be positive
+    box = np.where(reserved, 1e6, np.stack(draws, axis=-1))
+    values, slopes = value_and_slopes(jnp.concatenate([start[None], around, jnp.asarray(box)]))
+    assert np.isfinite(values).all()
+    assert np.isfinite(slopes).all()
+    count = len(leaves)
+    differences = (values[1 : 1 + count] - values[1 + count : 1 + 2 * count]) / (2 * step[:, None])
+    scale = np.asarray(start)[None, :]
+    np.testing.assert_allclose(np.asarray(slopes[0]) * scale, np.asarray(differences).T * scale, atol=1e-7, rtol=1e-5)
 
 
 TIER = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e10, "bandwidth_bytes_per_s": 3e12}
