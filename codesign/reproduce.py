@@ -26,6 +26,7 @@ class Claim:
     """One published number and what the model says.
 
     `error` is |model / paper - 1| unless given; `bar` the largest error allowed, None where nothing is demanded.
+    `found` holds what a search returned, by name, so that others can price it.
     """
 
     experiment: str
@@ -35,6 +36,7 @@ class Claim:
     bar: float | None
     standing: str
     error: float | None = None
+    found: dict[str, Any] | None = None
 
     def row(self) -> dict[str, Any]:
         """The claim with its error and verdict; `ok` is None where no bar is set."""
@@ -42,7 +44,8 @@ class Claim:
         if error is None and self.paper and self.model is not None:
             error = abs(self.model / self.paper - 1)
         ok = None if self.bar is None or error is None else bool(error <= self.bar)
-        return asdict(self) | {"error": error, "ok": ok}
+        row = asdict(self) | {"error": error, "ok": ok}
+        return row if self.found is not None else {key: value for key, value in row.items() if key != "found"}
 
 
 def experiments_folder() -> Path:

@@ -18,11 +18,14 @@ optimizer_sharding                                          plan.zero 2, reduce_
 tensor_par_comm_type ar, p2p_rs_ag, rs_ag                   plan.sequence_parallel, scatter_sends: (0 0), (0 1), (1 1)
 seq_par_ag_redo                                             plan.regather
 full recomputation keeps the undivided layer input          plan.shard_checkpoints 0
-tensor_par_overlap, data_par_overlap                        plan.tp_overlap, dp_overlap (shares, see `OVERLAPS`)
+tensor_par_overlap                                          plan.tp_overlap (a share, see `TENSOR_OVERLAPS`)
+data_par_overlap, and what hides offload                    plan.dp_overlap, offload_overlap (see `hidden_shares`)
 weight, activations, optimizer offload                      plan.offload_*; the optimiser's takes the gradients along
+optimiser state offloaded with every backward               workload.state_every_pass
 inference                                                   workload.forward_only
 """
 
+import dataclasses
 import sys
 from dataclasses import replace as change
 from functools import cache
@@ -35,11 +38,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
+from ..compiling import quick_jit
 from ..config import scenario_from_config
 from ..errors import ConfigError, DataError, suggestion
 from ..fields import replace
-from ..metrics import evaluate
-from ..scenario import Scenario
+from ..metrics import evaluate, priced_ops
+from ..scenario import Cluster, Scenario
+from ..smooth import at_least, at_most, floor, ratio
+from ..workloads import CommOp, ComputeOp, Plan, Training
+from ..workloads.schedule import Pass, Priced, one_pass, total
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
 """Calculon's systems and the outer network they stand in."""
@@ -47,15 +54,8 @@ SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
 FORMATS = {"float16": "fp16", "bfloat16": "fp16", "float8": "fp8", "float32": "fp32"}
 RECOMPUTE = {"none": 0.0, "attn_only": 1.0, "full": 2.0}
 TIERS = {0: "scale_up", 1: "scale_out"}
-OVERLAPS = {
-    "tensor": {"none": 0.0, "ring": 0.7, "pipe": 0.2},
-    "data": {"none": 0.5, "attn_only": 0.5, "full": 0.0},
-}
-"""Share of the covering work that hides communication, one number each for an accounting operation by operation.
-
-Its window for gradients leaves memory time out; under full recomputation it takes off a running sum (its own bug) and
-nothing remains.
-"""
+TENSOR_OVERLAPS = {"none": 0.0, "ring": 0.7, "pipe": 0.2}
+"""Share of the covering work that hides communication: one number for an accounting operation by operation."""
 
 SHAPE = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
 SWITCHES = (
@@ -71,7 +71,7 @@ CHOICES = {
     "attention_type": ("multihead", "multiquery"),
     "activation_recompute": tuple(RECOMPUTE),
     "tensor_par_comm_type": ("ar", "p2p_rs_ag", "rs_ag"),
-    "tensor_par_overlap": tuple(OVERLAPS["tensor"]),
+    "tensor_par_overlap": tuple(TENSOR_OVERLAPS),
 }
 INPUTS = {f"app_{key}" for key in SHAPE} | {f"exe_{key}" for key in (*SWITCHES, *NUMBERS, *CHOICES)} | {"system"}
 QUANTITIES = {
@@ -123,23 +123,32 @@ def scenario(row: Any) -> Scenario:
     Raises:
         ConfigError: the system has no peak for the run's number format.
     """
+    return replace(_structure(row), numbers(row))
+
+
+def _structure(row: Any) -> Scenario:
+    """What runs of one batch share: system, networks of the axes, number format, training or inference."""
     base = system(row["system"])
-    exe = {key: row[f"exe_{key}"] for key in (*SWITCHES, *NUMBERS, *CHOICES)}
-    app = {key: float(row[f"app_{key}"]) for key in SHAPE}
-    number_format = FORMATS[exe["datatype"]]
+    number_format = FORMATS[row["exe_datatype"]]
     accelerator = base.cluster.accelerator
     peaks = {kind: accelerator.peak(kind) for kind in (number_format, "vector")}
     accelerator = change(accelerator, name="calculon", peak_flops_per_s=peaks)  # one structure for all systems
     axes = {"tp": "tensor_par_net", "pp": "pipeline_par_net", "dp": "data_par_net"}
-    placement = tuple(sorted((axis, TIERS[int(exe[key])]) for axis, key in axes.items()))
+    placement = tuple(sorted((axis, TIERS[int(row[f"exe_{key}"])]) for axis, key in axes.items()))
     tensors = ("compute", "weights", "activations", "gradients", "kv_cache", "attention", "dispatch")
     workload = change(
         base.workload,
         precision=change(base.workload.precision, **dict.fromkeys(tensors, number_format)),
-        forward_only=not exe["training"],
+        forward_only=not row["exe_training"],
     )
-    whole = Scenario(change(base.cluster, accelerator=accelerator, placement=placement), workload, base.plan)
-    optimizer = 8.0 if number_format == "fp32" else 12.0
+    return Scenario(change(base.cluster, accelerator=accelerator, placement=placement), workload, base.plan)
+
+
+def numbers(row: Any) -> dict[str, float]:
+    """Dotted path -> value of every number that a run's inputs set."""
+    exe = {key: row[f"exe_{key}"] for key in (*SWITCHES, *NUMBERS, *CHOICES)}
+    app = {key: float(row[f"app_{key}"]) for key in SHAPE}
+    optimizer = 8.0 if exe["datatype"] == "float32" else 12.0
     values = (
         _model(app, exe)
         | _plan(exe)
@@ -151,7 +160,7 @@ def scenario(row: Any) -> Scenario:
             "workload.optimizer.traffic_bytes": optimizer,
         }
     )
-    return replace(whole, {path: float(value) for path, value in values.items()})
+    return {path: float(value) for path, value in values.items()}
 
 
 def _model(app: dict[str, float], exe: dict[str, Any]) -> dict[str, float]:
@@ -184,15 +193,15 @@ def _plan(exe: dict[str, Any]) -> dict[str, float]:
         "offload_activations": exe["activations_offload"],
         "offload_optimizer": exe["optimizer_offload"],
         "offload_gradients": exe["optimizer_offload"],
-        "tp_overlap": OVERLAPS["tensor"][exe["tensor_par_overlap"]],
-        "dp_overlap": OVERLAPS["data"][exe["activation_recompute"]] * exe["data_par_overlap"],
+        "tp_overlap": TENSOR_OVERLAPS[exe["tensor_par_overlap"]],
+        "dp_overlap": exe["data_par_overlap"],
     }
     return {f"plan.{key}": value for key, value in choices.items()}
 
 
 def quantities(candidate: Scenario) -> dict[str, Array]:
     """This model's answers under the names of `QUANTITIES`."""
-    metrics = evaluate(candidate)
+    metrics = evaluate(replace(candidate, hidden_shares(candidate)))
     times, nothing = metrics.breakdown_s, jnp.zeros_like(metrics.time_s)
     return {
         "total_time": metrics.time_s,
@@ -209,11 +218,75 @@ def quantities(candidate: Scenario) -> dict[str, Array]:
     }
 
 
+def hidden_shares(candidate: Scenario) -> dict[str, Array]:
+    """Plan fields that say how much of a pass hides offload and data-parallel traffic, by the peer's own windows.
+
+    Neither goes beside memory traffic. Gradients and gathered weights of all chunks but the last go beside p passes of
+    a chunk, less a send for every chunk that they outlast; those of the last beside its own pass without one block.
+    The peer takes the traffic of what is recomputed off as a running sum (its own bug); under full recomputation
+    nothing remains of the window.
+    """
+    layout, job = candidate.layout, candidate.workload
+    if not isinstance(job, Training) or job.forward_only:
+        return {}
+    peaks = {
+        f"cluster.accelerator.peak_flops_per_s.{kind}": 1e30 for kind in candidate.cluster.accelerator.peak_flops_per_s
+    }
+    whole, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
+    exposed = dataclasses.replace(candidate.plan, offload_overlap=jnp.asarray(0.0), dp_overlap=jnp.asarray(0.0))
+
+    def passed(phase: str, plan: Plan = exposed) -> Pass:
+        return one_pass(whole, phase, plan, job.kernel_slowdown, job.launch_s)
+
+    again, back = passed("recompute"), passed("backward")
+    traffic, sends = total(moved, "backward", ComputeOp).time_s, back.exposed_s["pp"]
+    own = back.busy_s - back.exposed_s["offload"] - sends
+    offload = ratio(again.busy_s + own - traffic, own)
+    forward = passed("forward", dataclasses.replace(exposed, offload_overlap=offload))
+    busy = at_least(again.busy_s + own, traffic + back.exposed_s["offload"]) + sends
+
+    v, pp, blocks = layout.plan.virtual_stages, layout.plan.pp, job.layers_per_stage(layout)
+    sync, gather = (total(whole, phase, CommOp).time_s for phase in ("gradients", "parameters"))
+    window = (busy - traffic - _redone_traffic(moved, candidate.cluster)) / v
+    outlasted = at_most(floor((sync + gather) / busy), pp)
+    chunks = (v - 1) * at_least(pp * window - outlasted * sends / v, 0.0)
+    last = jnp.where(blocks > v, at_least(window - sends / v - busy / blocks, 0.0), 0.0)
+    ours = (1 + (v - 1) * at_most(pp, job.micro_batches(layout))) / v * busy, forward.busy_s
+    share = _hiding(at_most(chunks + last, (sync + gather) * (1 - 1 / blocks)), sync * (1 - 1 / blocks), gather, *ours)
+    share = jnp.where(layout.plan.recompute < 2, share, 0.0)  # above 1: the gathering too goes beside backward passes
+    return {"plan.offload_overlap": offload, "plan.dp_overlap": layout.plan.dp_overlap * share}
+
+
+def _hiding(hidden: Array, sync: Array, gather: Array, backward: Array, forward: Array) -> Array:
+    """The share o of a pass at which min(o backward, sync) + min(o forward, gather) is what the peer hides."""
+    both = hidden / (backward + forward)
+    return at_least(at_least(both, (hidden - sync) / forward), (hidden - gather) / backward)
+
+
+def _redone_traffic(moved: Priced, cluster: Cluster) -> Array:
+    """Memory time of the operations that are recomputed, each with all that come before it in the layer."""
+    gathers = [
+        op for op, _ in moved if isinstance(op, CommOp) and op.phase == "forward" and op.operation == "all_gather"
+    ]
+    running = jnp.asarray(0.0)
+    for op in gathers[:1]:
+        if op.local is not None:
+            running = running + cluster.accelerator.compute("elementwise", "vector", op.local, op.count).time_s
+    forward = [(op, cost) for op, cost in moved if isinstance(op, ComputeOp) and op.phase == "forward"]
+    again = [op for op, _ in moved if isinstance(op, ComputeOp) and op.phase == "recompute"]
+    redone = jnp.asarray(0.0)
+    for (op, cost), repeat in zip(forward, again, strict=False):
+        running = running + cost.time_s
+        redone = redone + running * ratio(repeat.count, op.count)
+    return redone
+
+
 def _tier(memory: dict[str, Array], tier: str) -> Array:
     return sum((nbytes for name, nbytes in memory.items() if name.startswith(tier)), jnp.asarray(0.0))
 
 
 _answers = jax.jit(jax.vmap(quantities))
+_swept = quick_jit(jax.vmap(lambda base, values: quantities(replace(base, values)), in_axes=(None, 0)))
 
 
 def predict(frame: pd.DataFrame) -> pd.DataFrame:
@@ -231,6 +304,18 @@ def predict(frame: pd.DataFrame) -> pd.DataFrame:
         for name, values in _answers(batch).items():
             answers.loc[list(group), name] = np.asarray(values, dtype=float)
     return answers
+
+
+def predict_alike(frame: pd.DataFrame, block: int = 1024) -> pd.DataFrame:
+    """This model's answer to many runs that differ in numbers only (one system, format and kind), in blocks."""
+    base = _structure(frame.iloc[0])
+    columns = pd.DataFrame([numbers(row) for row in frame.to_dict(orient="records")])
+    parts = []
+    for first in range(0, len(frame), block):
+        index = np.minimum(np.arange(first, first + block), len(frame) - 1)
+        values = {path: jnp.asarray(column.to_numpy()[index]) for path, column in columns.items()}
+        parts.append(pd.DataFrame({k: np.asarray(v, dtype=float) for k, v in _swept(base, values).items()}))
+    return pd.concat(parts, ignore_index=True).iloc[: len(frame)].set_axis(frame.index)
 
 
 def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:

@@ -174,7 +174,7 @@ class GroupedQueryAttention(AbstractAttention):
         masked = (1, 2 * act + 1)
         drop = elementwise(
             "attention_score_dropout", matrix, forward=masked, backward=masked,
-            stored_bytes=matrix * (1 - redone), working_bytes=matrix, gradient_bytes=matrix * act, core=True,
+            stored_bytes=matrix * (1 - redone), working_bytes=matrix, gradient_bytes=matrix, core=True,
         )  # fmt: skip
         values = batch * shard.keys * self.head_dim
         return [

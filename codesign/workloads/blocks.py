@@ -198,17 +198,21 @@ def branch(
     stored_bytes: Array,
     working_bytes: Array | None = None,
 ) -> BlockOp:
-    """A tensor read by several operations: free forward, their gradients are summed backward."""
-    act = shard.precision.bytes_of("activations")
+    """A tensor read by several operations: free forward, their gradients are summed backward.
+
+    The sum lies where its users' gradients do; beside it is what a sub-layer's collectives bring from the other ranks.
+    """
+    act, layout = shard.precision.bytes_of("activations"), shard.layout
     elements = shard.tokens * hidden / (shard.outside if sharded else 1.0)
+    joined = jnp.where(layout.plan.tp > 1, elements * act * (1 + layout.scattered), 0.0) if sharded else 0.0
     return elementwise(
         name, elements, forward=(0, 0), backward=(users, (users + 1) * act),
-        stored_bytes=stored_bytes, working_bytes=working_bytes, gradient_bytes=elements * act,
+        stored_bytes=stored_bytes, working_bytes=working_bytes, gradient_bytes=joined,
     )  # fmt: skip
 
 
 def residual(name: str, shard: Shard, hidden: Array, *, dropout: bool) -> list[BlockOp]:
-    """Dropout (one byte of mask an element) where the model trains with it, then the residual addition."""
+    """Dropout where the model trains with it (in place: one byte of mask an element), then the residual addition."""
     act = shard.precision.bytes_of("activations")
     elements = shard.tokens * hidden / shard.outside
     gradient = elements * act
@@ -219,7 +223,7 @@ def residual(name: str, shard: Shard, hidden: Array, *, dropout: bool) -> list[B
         return [add]
     masked = (1, 2 * act + 1)
     drop = elementwise(
-        f"{name}_dropout", elements, forward=masked, backward=masked, stored_bytes=elements, gradient_bytes=gradient
+        f"{name}_dropout", elements, forward=masked, backward=masked, stored_bytes=elements, gradient_bytes=elements
     )
     return [drop, add]
 
@@ -247,7 +251,8 @@ def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Arra
 def staging(operation: str, shard: Shard, hidden: Array) -> Work | None:
     """Local work of a tensor-parallel collective that does not run beside its wire time, where the shard is `staged`.
 
-    The buffer is read and written once; a reduction adds N h (t-1)/t elements. Source: [isaev2023].
+    The buffer is read and written once; a reduction adds N h (t-1)/t elements. Not when recomputation repeats it.
+    Source: [isaev2023].
     """
     if not shard.staged:
         return None

@@ -44,7 +44,7 @@ def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> l
     return [
         CommOp(
             comm.name, comm.operation, comm.axis, phase, comm.nbytes,
-            times * comm.per_layer * getattr(comm, phase), comm.local,
+            times * comm.per_layer * getattr(comm, phase), None if phase == "recompute" else comm.local,
         )
         for comm in comms
         for phase in phases

@@ -37,6 +37,7 @@ class Training(AbstractWorkload):
     `launch_s` how long its host takes to issue one.
     `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
     gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
+    `state_every_pass` moves an offloaded optimiser's state with every micro-batch instead of once a step.
     `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
     """
 
@@ -50,6 +51,7 @@ class Training(AbstractWorkload):
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     staged_collectives: bool = static(default=False)
     release_gradients: bool = static(default=True)
+    state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
 
     def micro_batches(self, layout: Layout) -> Array:
@@ -198,8 +200,11 @@ class Training(AbstractWorkload):
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
         state = (held["optimizer"][0]) * plan.offload_optimizer
         out = held["gradients"][0] * plan.offload_gradients
+        forward = TransferOp("offload_forward", "forward", at_least(weights, stored), once)
+        if self.state_every_pass:
+            return [forward, TransferOp("offload_backward", "backward", weights + stored + state, once)]
         return [
-            TransferOp("offload_forward", "forward", at_least(weights, stored), once),
+            forward,
             TransferOp("offload_backward", "backward", weights + stored, once),
             TransferOp("offload_optimizer", "optimizer", state + at_least(state, out), once),
         ]

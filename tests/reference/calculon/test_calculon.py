@@ -6,7 +6,7 @@ import pytest
 from codesign.errors import DataError
 from codesign.validation import calculon
 
-BARS = {"total_time": (0.02, 0.08), "first_tier_memory": (0.02, 0.08)}
+BARS = {"total_time": (0.001, 0.004), "first_tier_memory": (1e-5, 1e-5)}
 
 
 @pytest.fixture(scope="module")
