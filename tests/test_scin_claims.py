@@ -1,6 +1,4 @@
-"""The document on the switch-centric architecture: every numbered claim has a row, and the quick ones are met now."""
-
-import re
+"""The document on the switch-centric architecture: its committed outcomes, and the quick ones anew."""
 
 import pandas as pd
 import pytest
@@ -8,7 +6,6 @@ import pytest
 from codesign.reproduce import experiments_folder, reproduce
 
 EXPERIMENTS = ("scin_allreduce", "scin_waves", "scin_inference", "scin_quantisation")
-NUMBERED = {f"S{number:03d}" for number in range(1, 85)}
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +15,6 @@ def committed() -> pd.DataFrame:
     if not reports.is_dir():
         pytest.skip("the committed reports lie in a checkout only")
     return pd.concat([pd.read_csv(reports / name / "claims.csv") for name in EXPERIMENTS])
-
-
-def test_every_claim_of_the_document_has_a_row(committed):
-    named = set(re.findall(r"S\d{3}", " ".join(committed["claim"])))
-    assert named >= NUMBERED
 
 
 def test_what_is_not_determined_says_why_and_shows_no_number(committed):

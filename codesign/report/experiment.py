@@ -50,7 +50,8 @@ def write_experiment_report(
         lines += [f"## {name}", ""]
         if is_claims:
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
-            lines += [f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met.", ""]
+            told = f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met."
+            lines += [told if verdicts else "None of the claims has a bar: the question is our own.", ""]
         if is_claims:
             heading, shown = _most_telling(shown)
             lines += heading
@@ -99,7 +100,7 @@ def _most_telling(shown: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
         return [], shown
     judged = shown[shown["met"] != "no bar"]
     if len(judged) <= LONGEST_TABLE:
-        return ["Those with a bar:", ""], judged
+        return ["Those with a bar:", ""] if len(judged) else [], judged
     missed = judged[judged["met"] != "yes"]
     return ["Those that miss it:", ""] if len(missed) else [], missed
 

@@ -21,7 +21,7 @@ def gains_by_compute(frames: Mapping[float, pd.DataFrame]) -> Figure:
             axes.plot(list(frames), values, "o-", color=COLOURS[place], label=f"{given:g} in, {wanted:g} out")
         axes.axhline(1.0, color="0.4", linewidth=1)
         axes.set_xscale("log", base=2)
-        axes.set_xlabel("compute of the appliance's processor, in eight H100")
+        axes.set_xlabel("appliance's compute, in eight H100")
         axes.set_ylabel(column.replace("_", " "))
         axes.grid(alpha=0.3)
     figure.axes[0].legend(fontsize=7)

@@ -228,7 +228,7 @@ def figures() -> dict[str, Figure]:
             axes.pcolormesh(SIZES, MEMBERS, found, cmap=colours, vmin=-0.5, vmax=len(NAMES) - 0.5, shading="nearest")
             axes.set_xscale("log")
             axes.set_yscale("log", base=2)
-            axes.set_title(f"{quantity}, {field}, {delay * 1e6:g} us", fontsize=9)
+            axes.set_title(f"{quantity}, {field}, set-up {delay * 1e6:g} us", fontsize=9)
     for axes in panels[-1]:
         axes.set_xlabel("message (bytes)")
     for axes in panels[:, 0]:
@@ -239,17 +239,18 @@ def figures() -> dict[str, Figure]:
 
 
 def _jobs_figure() -> Figure:
-    figure = Figure(figsize=(11.0, 3.2), layout="constrained")
+    figure = Figure(figsize=(11.0, 3.5), layout="constrained")
     for axes, (job, part) in zip(figure.subplots(1, len(JOBS)), jobs().groupby("job", sort=False), strict=True):
         for row in part.to_dict(orient="records"):
             axes.plot(
                 row["seconds"], row["joules"], "o", color=CANDIDATES[row["collective"]][2], label=row["collective"]
             )
         axes.set_xlim(0, 1.1 * part["seconds"].max())
+        axes.locator_params(axis="x", nbins=4)
         axes.set_ylim(0, None)
         axes.set_title(str(job), fontsize=9)
         axes.set_xlabel("seconds a step")
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("joules a device")
-    figure.axes[-1].legend(fontsize=7)
+    figure.legend(*figure.axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=8, fontsize=8)
     return figure

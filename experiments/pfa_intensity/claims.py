@@ -77,7 +77,7 @@ def claims() -> list[Claim]:
         text = f"PFA-014: input length of the largest prefill intensity, batch 1, error in octaves: {counting}"
         rows.append(
             Claim(NAME, text, PEAK_TOKENS, tokens if inside else None, BAR_OCTAVES if first else None,
-                  "derived" if inside else "derived: no interior maximum", octaves if inside else None)
+                  "derived" if inside else "not determined: there is no interior maximum", octaves if inside else None)
         )  # fmt: skip
     counting = next(iter(COUNTINGS))
     peaks = np.array([peak(counting, batch) for batch in BATCHES])
@@ -125,7 +125,7 @@ def figures() -> dict[str, Any]:
         for index, batch in enumerate(BATCHES):
             colour = str(0.75 - 0.7 * index / (len(BATCHES) - 1))
             axes.plot(TOKENS, values[phase][index], color=colour, label=f"batch {batch}")
-        axes.axhline(295, color="#d55e00", linewidth=1, linestyle="--")
+        axes.axhline(295, color="#d55e00", linewidth=1, linestyle="--", label="balance of an H100")
         axes.set(xscale="log", yscale="log", title=phase, ylabel="FLOP per byte")
         axes.set_xlabel("input tokens" if phase == "prefill" else "tokens in the cache")
         axes.grid(alpha=0.3)

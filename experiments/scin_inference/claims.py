@@ -232,7 +232,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Gains over the prefill length, one panel for each format and metric."""
-    figure = Figure(figsize=(11.0, 3.4), layout="constrained")
+    figure = Figure(figsize=(11.0, 3.8), layout="constrained")
     colours, styles = ("#0072b2", "#009e73", "#d55e00"), (":", "-.", "--", "-")
     panels = figure.subplots(1, 4)
     for axes, ((number_format, metric), (_, printed)) in zip(panels, SPEEDUPS.items(), strict=True):
@@ -247,5 +247,9 @@ def figures() -> dict[str, Figure]:
         axes.set_xlabel("prefill tokens")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("speedup over the ring")
-    panels[0].legend(fontsize=8, title="batch 1 : to 64 -", title_fontsize=7)
+    handles, labels = panels[0].get_legend_handles_labels()
+    handles += [panels[0].plot([], [], color="0.3", linestyle=style)[0] for style in styles]
+    labels += [f"batch {batch:g}" for batch in BATCHES]
+    handles.append(panels[0].plot([], [], color="0.5", linewidth=1)[0])
+    figure.legend(handles, [*labels, "printed, up to"], fontsize=8, loc="outside lower center", ncols=8)
     return {"Speedup over prefill length": figure}
