@@ -41,7 +41,7 @@ RANKS, EXPERT_RANKS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0), (1.0, 4.0, 8.0, 16
 POPULATION, ROUNDS, PARENTS = 8192, 12, 32
 VARIABLES = ("hbm_edge", "link_edge", "port_edge", "modules", "weights_near", "batch", "ranks", "expert_ranks")
 BOUNDS = {"modules": (0.05, 4.0), "weights_near": (0.02, 1.0), "batch": (1.0, 8192.0)}
-WIN = 1.05  # a gain below is hardly more than the search resolves
+WIN = 1.05  # a gain below would not carry a second technology
 
 
 @functools.cache
@@ -272,7 +272,7 @@ def claims() -> list[Claim]:
     result.append(Claim(NAME, words, None, float(over), 1e-6, "derived", error=max(0.0, float(over))))
     rising = frame.pivot(index=["model", "latency_s", "context"], columns="pj_per_bit", values="gain")
     worst = float((rising[PJ_PER_BIT[-1]] / rising[PJ_PER_BIT[0]]).max())
-    words = "dearest over cheapest port: largest ratio of gains (above 1 only by the search's 2 %)"
+    words = "dearest over cheapest port: largest ratio of gains (above 1 only by what the search leaves)"
     result.append(Claim(NAME, words, None, worst, 0.02, "derived", error=max(0.0, worst - 1)))
     return result
 
