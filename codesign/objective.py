@@ -1,59 +1,99 @@
 """What is wanted and what must hold: goal and limits -> one scalar, and what a design violates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .errors import ConfigError
+from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least
 
 TOLERANCE = 1e-6  # relative; what counts as holding in a hard float64 evaluation
+CONVEX = {"minimise": GROWS, "maximise": SHRINKS, "limits": GROWS, "floors": SHRINKS}
+"""What an expression must be at each place for its row to be log-convex."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Minimise (or maximise) one metric under limits on others.
+    """Minimise (or maximise) one quantity under limits on others.
 
-    Memory that does not fit and rules of the plan that are broken always count as violations.
+    A quantity is a metric (see `Metrics.flat`), a function of your own (`custom`) or an expression over both, such as
+    `time_s ** 0.5 * joules_per_token`; all must be positive. Memory that does not fit and rules of the plan that are
+    broken always count as violations.
 
     Args:
-        minimise: name of a metric (see `Metrics.flat`); empty where `maximise` is given.
-        maximise: name of a metric.
-        limits: metric -> largest value allowed.
-        floors: metric -> smallest value allowed.
+        minimise: quantity; empty where `maximise` is given.
+        maximise: quantity.
+        limits: quantity -> largest value allowed.
+        floors: quantity -> smallest value allowed.
+        custom: name -> function of the metrics, for quantities of your own.
     """
 
     minimise: str = "time_s"
     maximise: str = ""
     limits: dict[str, float] = field(default_factory=dict)
     floors: dict[str, float] = field(default_factory=dict)
+    custom: dict[str, Callable[[Metrics], Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Exactly one goal, positive bounds."""
+        """Exactly one goal, positive bounds, expressions that can be read."""
         if bool(self.minimise) == bool(self.maximise):
             raise ConfigError("objective needs exactly one of minimise and maximise (set the other to '')")
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
                 if not isinstance(value, int | float) or value <= 0:
                     raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive number")
+        for name, function in self.custom.items():
+            if not callable(function) or not name.isidentifier():
+                raise ConfigError(f"objective.custom.{name} must be a function of the metrics under a plain name")
+        for where, text in self._places():
+            Expression(text, where) if not _is_metric(text) else None
+
+    def _places(self) -> list[tuple[str, str]]:
+        """(key, quantity) of everything that is asked for, the goal first."""
+        goal = "minimise" if self.minimise else "maximise"
+        bounds = [(f"objective.{group}", name) for group in ("limits", "floors") for name in getattr(self, group)]
+        return [(f"objective.{goal}", self.goal), *bounds]
 
     @property
     def goal(self) -> str:
-        """Name of the metric that is optimised."""
+        """The quantity that is optimised, as it was written."""
         return self.minimise or self.maximise
+
+    def value(self, metrics: Metrics, quantity: str) -> Array:
+        """A metric, a custom quantity or an expression over them.
+
+        Raises:
+            ConfigError: a name that is none of these, with a suggestion.
+        """
+        known = metrics.flat()
+        if quantity in known or _is_metric(quantity):
+            return self.custom[quantity](metrics) if quantity in self.custom else metrics.get(quantity)
+        expression = Expression(quantity, self._where(quantity))
+        expression.check((*self.custom, *known))
+        return expression.value(lambda name: self.custom[name](metrics) if name in self.custom else known[name])
+
+    def _where(self, quantity: str) -> str:
+        return next((where for where, text in self._places() if text == quantity), "expression")
+
+    def made(self, metrics: Metrics) -> dict[str, Array]:
+        """Quantities of this objective that are no metrics."""
+        known = metrics.flat()
+        return {text: self.value(metrics, text) for _, text in self._places() if text not in known}
 
     def log_goal(self, metrics: Metrics) -> Array:
         """Log of the goal, to be minimised."""
         sign = 1.0 if self.minimise else -1.0
-        return sign * jnp.log(metrics.get(self.goal))
+        return sign * jnp.log(self.value(metrics, self.goal))
 
     def usages(self, metrics: Metrics) -> dict[str, Array]:
         """Constraint -> used share, at most 1 where it holds."""
         used = {f"usage.{tier}": share for tier, share in metrics.usage.items()}
-        used |= {name: metrics.get(name) / bound for name, bound in self.limits.items()}
-        return used | {name: bound / metrics.get(name) for name, bound in self.floors.items()}
+        used |= {name: self.value(metrics, name) / bound for name, bound in self.limits.items()}
+        return used | {name: bound / self.value(metrics, name) for name, bound in self.floors.items()}
 
     def excess(self, metrics: Metrics) -> Array:
         """The largest relative violation of any constraint or rule; at most 0 where the design is feasible."""
@@ -71,11 +111,32 @@ class Objective:
             total = total + weight * at_least(jnp.log(at_least(share, 1e-9)) + margin, 0.0)
         return total
 
+    def doubt(self) -> str:
+        """Why the form of an expression denies a proof; empty where it does not. Metrics themselves are not judged."""
+        for where, text in self._places():
+            if _is_metric(text):
+                continue
+            shape = Expression(text, where).shape()
+            if shape.kind not in (NUMBER, CONVEX[where.removeprefix("objective.")]):
+                return f"{where} is not log-convex: {shape.reason or _turned(text, shape.kind)}"
+        return ""
+
     def check(self, metrics: Metrics) -> None:
         """Refuse names that are no metrics, before anything runs.
 
         Raises:
             ConfigError: unknown metric, with a suggestion.
         """
-        for name in (self.goal, *self.limits, *self.floors):
-            metrics.get(name)
+        for _, name in self._places():
+            self.value(metrics, name)
+
+
+def _is_metric(quantity: str) -> bool:
+    """A plain name, perhaps with dots inside (and the slash of a class of memory): no expression."""
+    plain = quantity.replace("/", ".", 1) if quantity.startswith("memory_bytes.") else quantity
+    return bool(plain) and all(part.isidentifier() for part in plain.split("."))
+
+
+def _turned(text: str, kind: str) -> str:
+    """Of an expression that is log-convex the other way round."""
+    return f"{text!r} {kind} where the other is needed: its reciprocal would be log-convex"

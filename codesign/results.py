@@ -55,10 +55,10 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
         metrics = evaluate(candidate)
         objective = problem.objective
         return (
-            row_of(candidate, metrics),
+            row_of(candidate, metrics) | objective.made(metrics),
             objective.usages(metrics),
             objective.excess(metrics),
-            metrics.get(objective.goal),
+            objective.value(metrics, objective.goal),
         )
 
     rows, usages, excess, goal = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)

@@ -21,7 +21,7 @@ LAYERS = [
     {"collectives", "workloads", "simulation"},
     {"traffic"},
     {"scenario"},
-    {"metrics"},
+    {"metrics", "expressions"},
     {"objective", "space"},
     {"search"},
     {"results"},

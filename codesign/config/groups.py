@@ -78,7 +78,12 @@ PACKAGES = {
 """Where the content of a group lands, if not under the group's own name."""
 
 
+SYNONYMS = {"objective.goal": "objective.minimise"}
+"""Keys that say the same."""
+
+
 def expand(key: str) -> str:
     """`model.path` -> `workload.model.path`: a key that starts with a group stands for the place of that group."""
+    key = SYNONYMS.get(key, key)
     first, dot, rest = key.partition(".")
     return f"{PACKAGES[first]}{dot}{rest}" if dot and first in PACKAGES else key

@@ -88,6 +88,8 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
             raise ConfigError(f"{key} is missing: a study needs it")
     if isinstance(resolved["seed"], bool) or not isinstance(resolved["seed"], int):
         raise ConfigError(f"seed = {resolved['seed']!r} is not a whole number")
+    if "goal" in resolved["objective"]:
+        resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
     built = build({key: resolved[key] for key in (*SCENARIO, *KINDS)})
     for key, kind in KINDS.items():
         if not isinstance(built.objects[key], kind):

@@ -55,11 +55,13 @@ def rows_of(problem: Problem) -> Rows:
 class AbstractOracle(abc.ABC):
     """Anything whose rows are convex in u for a fixed plan: all that bounding and closing know of a model.
 
-    names: of the rows; count: plans; variables: names of the coordinates; evaluated: points asked for so far.
+    names: of the rows; count: plans; variables: names of the coordinates; evaluated: points asked for so far;
+    doubt: why the rows cannot be taken for convex, known before any is evaluated.
     """
 
     names: tuple[str, ...]
     evaluated: int
+    doubt: str = ""
 
     @property
     @abc.abstractmethod
@@ -112,6 +114,7 @@ class Oracle(AbstractOracle):
         scenario, space = self.problem.scenario, self.problem.space
         self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
         self._table = np.stack(list(self.plans.values()), axis=-1)
+        self.doubt = self.problem.objective.doubt()
         point = {name: jnp.asarray(0.5) for name in space.names}
         shapes = jax.eval_shape(lambda tree: self.rows(evaluate(space.place(tree, point)), point), scenario)
         self.names = (GOAL, *sorted(set(shapes) - {GOAL}))

@@ -1,0 +1,248 @@
+"""Objectives and limits as expressions over metric names: parsed, never run as code, with what is known of their shape.
+
+Grammar: metric names (`time_s`, `usage.hbm`), numbers, + - * / **, parentheses, and `max`, `min`, `sqrt`. A power is a
+number. What the expression means for a proof is read off its structure (`Expression.shape`), taking every metric for
+log-convex in the hardware and every rate for the reciprocal of one; whether the metrics are is another test's business.
+
+    grows      log-convex: sums, products, positive powers and maxima of log-convex parts
+    shrinks    the reciprocal of one: quotients of a number by it, negative powers, rates; products and minima of these
+    neither    a difference, a sum of shrinking parts, a product of one that grows with one that shrinks
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .errors import ConfigError, suggestion
+from .smooth import maximum
+
+LONGEST = 1000  # characters
+RATES = ("tokens_per_s", "decode_tokens_per_s", "mfu")
+"""Metrics that are a constant of the plan over a time."""
+
+NUMBER, GROWS, SHRINKS, NEITHER = "a number", "grows", "shrinks", "neither"
+FUNCTIONS = ("max", "min", "sqrt")
+OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
+}
+
+
+class Shape(NamedTuple):
+    """How a part behaves in the logarithms of the hardware; `reason` where it is neither."""
+
+    kind: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed expression.
+
+    Args:
+        text: what was written.
+        where: the key it stands under, for errors.
+    """
+
+    text: str
+    where: str = "expression"
+    tree: ast.expr = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Parse, and refuse whatever the grammar does not have.
+
+        Raises:
+            ConfigError: naming the key, the text and what is wrong with it.
+        """
+        if len(self.text) > LONGEST:
+            raise ConfigError(f"{self.where}: an expression has at most {LONGEST} characters, not {len(self.text)}")
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval").body
+            self._check(tree)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            why = error.msg if isinstance(error, SyntaxError) else type(error).__name__
+            raise ConfigError(f"{self.where} = {self.text!r} cannot be read as an expression ({why})") from error
+        object.__setattr__(self, "tree", tree)
+
+    @property
+    def is_name(self) -> bool:
+        """Nothing but the name of a metric."""
+        return isinstance(self.tree, ast.Name | ast.Attribute)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Metrics it asks for, each once, in the order of the text."""
+        return tuple(dict.fromkeys(_dotted(node) for node in _names(self.tree)))
+
+    def check(self, known: Iterable[str]) -> None:
+        """Refuse names that are no metrics.
+
+        Raises:
+            ConfigError: with a suggestion.
+        """
+        metrics = list(known)
+        for name in self.names:
+            if name not in metrics:
+                raise ConfigError(
+                    f"{self.where} = {self.text!r}: metric {name!r} does not exist{suggestion(name, metrics)}"
+                )
+
+    def value(self, look_up: Callable[[str], Array]) -> Array:
+        """The value where `look_up` gives those of the metrics; differentiable, maxima in the reading of the moment."""
+        return jnp.asarray(_value(self.tree, look_up))
+
+    def shape(self) -> Shape:
+        """What the structure says about log-convexity."""
+        return _shape(self.tree)
+
+    def _refuse(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.where} = {self.text!r}: {what}")
+
+    def _check(self, node: ast.expr) -> None:
+        match node:
+            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+                pass
+            case ast.Name():
+                pass
+            case ast.Attribute():
+                if not all(isinstance(part, ast.Name | ast.Attribute) for part in _chain(node)):
+                    raise self._refuse("a dot may only stand inside the name of a metric")
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                self._check(node.operand)
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                self._check(node.left)
+                self._check(node.right)
+                if isinstance(node.op, ast.Pow) and _number(node.right) is None:
+                    raise self._refuse("a power must be a number")
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
+                if (name == "sqrt") != (len(node.args) == 1) or not node.args:
+                    raise self._refuse(f"{name} takes {'one argument' if name == 'sqrt' else 'two or more arguments'}")
+                for argument in node.args:
+                    self._check(argument)
+            case ast.Call(func=ast.Name(id=name)):
+                raise self._refuse(f"{name!r} is no function of an expression{suggestion(name, FUNCTIONS)}")
+            case _:
+                raise self._refuse(f"{ast.unparse(node)!r} is no metric, number or operation (+ - * / ** max min sqrt)")
+
+
+def _chain(node: ast.expr) -> Iterator[ast.expr]:
+    """A dotted name from the outside in."""
+    while isinstance(node, ast.Attribute):
+        yield node
+        node = node.value
+    yield node
+
+
+def _dotted(node: ast.expr) -> str:
+    return ast.unparse(node)
+
+
+def _names(node: ast.expr) -> Iterator[ast.expr]:
+    """Metrics of a checked tree."""
+    match node:
+        case ast.Name() | ast.Attribute():
+            yield node
+        case ast.UnaryOp():
+            yield from _names(node.operand)
+        case ast.BinOp():
+            yield from _names(node.left)
+            yield from _names(node.right)
+        case ast.Call():
+            for argument in node.args:
+                yield from _names(argument)
+
+
+def _number(node: ast.expr) -> float | None:
+    """The value of a part without metrics; None of one with."""
+    if any(True for _ in _names(node)):
+        return None
+    try:
+        return float(_value(node, _nothing))
+    except (OverflowError, ZeroDivisionError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _nothing(name: str) -> Array:
+    raise KeyError(name)
+
+
+def _value(node: ast.expr, look_up: Callable[[str], Array]) -> Any:
+    match node:
+        case ast.Constant():
+            return float(node.value)
+        case ast.UnaryOp():
+            inner = _value(node.operand, look_up)
+            return -inner if isinstance(node.op, ast.USub) else inner
+        case ast.BinOp():
+            power = isinstance(node.op, ast.Pow)
+            right = _number(node.right) if power else _value(node.right, look_up)
+            return OPERATORS[type(node.op)](_value(node.left, look_up), right)
+        case ast.Call(func=ast.Name(id=name)):
+            parts = [_value(argument, look_up) for argument in node.args]
+            if name == "sqrt":
+                return parts[0] ** 0.5
+            return maximum(parts[0], *parts[1:]) if name == "max" else 1 / maximum(*(1 / part for part in parts))
+        case _:
+            return look_up(_dotted(node))
+
+
+def _shape(node: ast.expr) -> Shape:
+    number = _number(node)
+    if number is not None:
+        text = ast.unparse(node)
+        return Shape(NUMBER) if number >= 0 else Shape(NEITHER, f"{text!r} is negative, no part of a posynomial")
+    match node:
+        case ast.UnaryOp():
+            inner = _shape(node.operand)
+            return inner if isinstance(node.op, ast.UAdd) else _neither(node, "a negative part is no posynomial", inner)
+        case ast.BinOp(op=ast.Pow()):
+            return _powered(node, _shape(node.left), _number(node.right) or 0.0)
+        case ast.BinOp(op=ast.Sub()):
+            return _neither(node, "a difference is no posynomial")
+        case ast.BinOp(op=ast.Add()):
+            return _joined(node, (node.left, node.right), GROWS, "the sum of a part that shrinks is no posynomial")
+        case ast.BinOp(op=ast.Mult()):
+            return _product(node, _shape(node.left), _shape(node.right))
+        case ast.BinOp():
+            return _product(node, _shape(node.left), _powered(node.right, _shape(node.right), -1.0))
+        case ast.Call(func=ast.Name(id="sqrt")):
+            return _shape(node.args[0])
+        case ast.Call(func=ast.Name(id="max")):
+            return _joined(node, node.args, GROWS, "a maximum over a part that shrinks is not log-convex")
+        case ast.Call():
+            return _joined(node, node.args, SHRINKS, "a minimum over a part that grows is a choice, not log-convex")
+        case _:
+            return Shape(SHRINKS if _dotted(node) in RATES else GROWS)
+
+
+def _neither(node: ast.expr, why: str, *parts: Shape) -> Shape:
+    """The reason of a part that is neither already, else this one."""
+    inner = next((part.reason for part in parts if part.kind == NEITHER), "")
+    return Shape(NEITHER, inner or f"{ast.unparse(node)!r}: {why}")
+
+
+def _powered(node: ast.expr, base: Shape, power: float) -> Shape:
+    if base.kind in (NUMBER, NEITHER) or power == 0:
+        return base if base.kind == NEITHER else Shape(NUMBER)
+    flipped = {GROWS: SHRINKS, SHRINKS: GROWS}[base.kind]
+    return Shape(base.kind if power > 0 else flipped)
+
+
+def _joined(node: ast.expr, parts: Iterable[ast.expr], kind: str, why: str) -> Shape:
+    shapes = [_shape(part) for part in parts]
+    return Shape(kind) if all(s.kind in (kind, NUMBER) for s in shapes) else _neither(node, why, *shapes)
+
+
+def _product(node: ast.expr, left: Shape, right: Shape) -> Shape:
+    kinds = {left.kind, right.kind} - {NUMBER}
+    if len(kinds) == 1 and NEITHER not in kinds:
+        return Shape(kinds.pop())
+    why = "the product of a part that grows and one that shrinks (or their quotient) need not be log-convex"
+    return _neither(node, why, left, right)

@@ -1,0 +1,158 @@
+"""Expressions as objectives: what they say, what they refuse, what they do to a proof."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import training
+
+from codesign.errors import ConfigError
+from codesign.expressions import GROWS, NEITHER, NUMBER, SHRINKS, Expression
+from codesign.fields import replace
+from codesign.metrics import evaluate
+from codesign.objective import Objective
+from codesign.search import Certified, Problem
+from codesign.space import Continuous, DesignSpace
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+VALUES = {"time_s": 2.0, "joules_per_token": 9.0, "usage.hbm": 0.5, "capex_usd": 4.0, "tokens_per_s": 3.0}
+
+
+def value(text: str) -> float:
+    return float(Expression(text).value(lambda name: jnp.asarray(VALUES[name])))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time_s ** 0.5 * joules_per_token", 2**0.5 * 9),
+        ("2 * (time_s + 3) / usage.hbm - 1", 19.0),
+        ("max(time_s, capex_usd, 3)", 4.0),
+        ("min(time_s, capex_usd)", 2.0),
+        ("sqrt(joules_per_token) ** -1", 1 / 3),
+        ("-time_s + 2 ** (1 + 1)", 2.0),
+    ],
+)
+def test_value(text, expected):
+    assert value(text) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("time_s", GROWS),
+        ("3", NUMBER),
+        ("time_s ** 0.5 * joules_per_token + 2 * capex_usd", GROWS),
+        ("max(time_s, 2 * capex_usd) ** 2", GROWS),
+        ("1 / (time_s + capex_usd)", SHRINKS),
+        ("tokens_per_s", SHRINKS),
+        ("1 / tokens_per_s", GROWS),
+        ("tokens_per_s / capex_usd", SHRINKS),
+        ("(time_s + 1) ** -2", SHRINKS),
+        ("min(tokens_per_s, 1 / capex_usd)", SHRINKS),
+        ("time_s - 1", NEITHER),
+        ("capex_usd / time_s", NEITHER),
+        ("capex_usd + tokens_per_s", NEITHER),
+        ("max(tokens_per_s, time_s)", NEITHER),
+        ("min(time_s, capex_usd)", NEITHER),
+        ("-1 * time_s", NEITHER),
+        ("time_s * (capex_usd - 3)", NEITHER),
+    ],
+)
+def test_shape_and_its_reason(text, kind):
+    shape = Expression(text).shape()
+    assert shape.kind == kind
+    assert bool(shape.reason) == (kind == NEITHER)
+
+
+def test_shape_is_true_of_random_monomials():
+    """What is said to grow (shrink) is log-convex (log-concave) where each metric is a log-convex function."""
+    rng = np.random.default_rng(0)
+    parts = {name: np.exp(rng.normal(size=(3, 2))) for name in ("time_s", "capex_usd")}  # sums of three monomials
+    slopes = {name: rng.normal(size=(3, 2)) for name in parts}
+
+    def at(text: str, y: np.ndarray) -> float:
+        def look_up(name):
+            summed = jnp.asarray(np.sum(parts[name][:, 0] * np.exp(slopes[name] @ y)))
+            return 1 / summed if name == "tokens_per_s" else summed
+
+        return float(jnp.log(Expression(text).value(look_up)))
+
+    cases = {
+        "time_s ** 0.5 * capex_usd + 2 * time_s": 1,
+        "max(time_s, capex_usd) ** 2": 1,
+        "(time_s + capex_usd) ** -1": -1,
+    }
+    for text, sign in cases.items():
+        assert Expression(text).shape().kind == (GROWS if sign > 0 else SHRINKS)
+        for a, b in rng.normal(size=(40, 2, 2)):
+            assert sign * (at(text, (a + b) / 2) - (at(text, a) + at(text, b)) / 2) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tme_s * 2", "did you mean 'time_s'"),
+        ("median(time_s)", "'median' is no function of an expression"),
+        ("maxx(time_s, 2)", "did you mean 'max'"),
+        ("time_s ** capex_usd", "a power must be a number"),
+        ("time_s **", "cannot be read"),
+        ("__import__('os').system('true')", "no metric, number or operation"),
+        ("(lambda: 1)()", "no metric, number or operation"),
+        ("time_s if 1 else 2", "no metric, number or operation"),
+        ("time_s[0]", "no metric, number or operation"),
+        ("time_s ** 9 ** 9 ** 9 ** 9", "cannot be read"),
+        ("sqrt(time_s, 2)", "sqrt takes one argument"),
+        ("(" * 400 + "time_s" + ")" * 400, "cannot be read"),
+        ("time_s + " * 200 + "1", "at most 1000 characters"),
+        ("True * time_s", "no metric, number or operation"),
+    ],
+)
+def test_refused_in_one_line(text, message):
+    def study():
+        objective = Objective(text)
+        jax.eval_shape(lambda scenario: objective.check(evaluate(scenario)), training())
+
+    with pytest.raises(ConfigError) as error:
+        study()
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "objective.minimise" in str(error.value)
+
+
+def test_goals_limits_and_functions_agree_with_plain_arithmetic():
+    metrics = evaluate(training())
+    product = float(metrics.time_s) ** 0.5 * float(metrics.joules_per_token)
+    own = Objective("own", custom={"own": lambda m: m.time_s**0.5 * m.joules_per_token})
+    for objective in (Objective("time_s ** 0.5 * joules_per_token"), own):
+        assert float(objective.log_goal(metrics)) == pytest.approx(np.log(product), rel=1e-12)
+    limited = Objective("2 * own", limits={"own / 3": product / 6}, custom=own.custom)
+    assert float(limited.excess(metrics)) == pytest.approx(1.0, rel=1e-9)
+    assert float(limited.made(metrics)["own / 3"]) == pytest.approx(product / 3)
+
+
+def test_gradient_and_vmap():
+    objective, scenario = Objective("max(time_s, 0.5 * time_s) * capex_usd ** 0.25"), training()
+
+    def loss(bandwidth):
+        return objective.log_goal(evaluate(replace(scenario, {UP: bandwidth})))
+
+    points = jnp.array([200e9, 450e9])
+    slopes = jax.jit(jax.vmap(jax.grad(loss)))(points)
+    step = 1e-4 * points
+    around = jax.jit(jax.vmap(loss))
+    np.testing.assert_allclose(slopes, (around(points + step) - around(points - step)) / (2 * step), rtol=1e-5)
+
+
+def test_form_decides_on_the_proof():
+    """One goal keeps the certificate; the form of another denies it, whatever random pairs show."""
+    space = DesignSpace({"tp": [4, 8]}, {"up": Continuous(UP, 150e9, 900e9)})
+    limits = {"max(capex_usd, 1.0)": 6e7}
+    assert Objective("time_s ** 0.5 * capex_usd", limits=limits).doubt() == ""
+    assert Objective("", maximise="tokens_per_s / capex_usd", limits=limits, floors={"1 / time_s": 0.1}).doubt() == ""
+    assert "its reciprocal would be" in Objective("time_s", limits={"1 / time_s": 1.0}).doubt()
+    problem = Problem(training(), space, Objective("time_s ** 0.5 * (capex_usd - 1)", limits=limits))
+    trace = Certified(pairs=16, explain=False, block=16).run(problem, seed=0)
+    assert trace.certificate["certified"] is False
+    assert trace.certificate["convexity"]["worst"]["goal"] < 1e-9  # the pairs alone would have let it pass
+    assert "a difference is no posynomial" in trace.claim
