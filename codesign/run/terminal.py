@@ -57,8 +57,13 @@ def hardware_text(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {engineering(value, 'B/s') if 'bandwidth' in name else f'{value:.3g}'}"
 
 
+def item(names: Iterable[Any]) -> str:
+    """What a job counts: a recommendation model's look-ups serve samples, everything else tokens."""
+    return "sample" if any(str(name).startswith("breakdown_s.lookup") for name in names) else "token"
+
+
 def throughput_text(row: Any) -> str:
-    """Tokens per second of the whole cluster and, below, of one device (where the plan says how many there are)."""
+    """Tokens or samples per second of the whole cluster; below, of one device, where the plan says how many it has."""
     whole = f"{row['tokens_per_s']:,.0f}"
     ranks = ("dp", "tp", "pp")
     if not all(f"var.{name}" in row for name in ranks):
@@ -73,8 +78,9 @@ def designs_table(frame: pd.DataFrame, title: str, count: int = 8) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
     table.add_column("#", justify="right")
     table.add_column("design", min_width=30)
-    times = ["TTFT", "TPOT", "tokens/s"] if serving else ["step", "tokens/s"]
-    for name in (*times, "MFU", "J/token", "$/M tokens", "HBM", "DDR"):
+    what = item(frame.columns)
+    times = ["TTFT", "TPOT", f"{what}s/s"] if serving else ["step", f"{what}s/s"]
+    for name in (*times, "MFU", f"J/{what}", f"$/M {what}s", "HBM", "DDR"):
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
@@ -115,17 +121,18 @@ def show_evaluation(
 
 
 def _headline(numbers: dict[str, float]) -> Table:
+    what = item(numbers)
     texts = {
         "batch time" if "tpot_s" in numbers else "step time": engineering(numbers["time_s"], "s"),
         **({"time to first token": engineering(numbers["ttft_s"], "s")} if "ttft_s" in numbers else {}),
         **({"time per output token": engineering(numbers["tpot_s"], "s")} if "tpot_s" in numbers else {}),
-        "throughput": f"{numbers['tokens_per_s']:,.0f} tokens/s",
+        "throughput": f"{numbers['tokens_per_s']:,.0f} {what}s/s",
         "MFU": f"{numbers['mfu']:.1%}",
-        "energy": f"{numbers['joules_per_token']:.3g} J/token",
+        "energy": f"{numbers['joules_per_token']:.3g} J/{what}",
         "power, mean / provisioned": f"{engineering(numbers['power_w'], 'W')} / "
         + engineering(numbers["provisioned_power_w"], "W"),
         "capex": f"{engineering(numbers['capex_usd'])} USD",
-        "cost": f"{numbers['usd_per_million_tokens']:.4g} USD per million tokens",
+        "cost": f"{numbers['usd_per_million_tokens']:.4g} USD per million {what}s",
     }
     return _plain_table("What it does and costs", texts.items(), "metric", "value")
 
@@ -169,8 +176,10 @@ def _ops(ops: pd.DataFrame, top: int) -> Table:
     rows = []
     for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
         if row["kind"] == "compute":
-            share = row["achieved_flops_per_s"] / row["peak_flops_per_s"]
-            what = f"{row['kernel']} {row['number_format']}, {share:.0%} of peak"
+            peak = row["achieved_flops_per_s"] / row["peak_flops_per_s"]
+            memory = row["nbytes"] / row["time_s"] / row["bandwidth_bytes_per_s"]
+            busy = f"{peak:.0%} of peak" if peak >= memory else f"{memory:.0%} of the memory's rate"
+            what = f"{row['kernel']} {row['number_format']}, {busy}"
         else:
             what = f"{row.get('operation', '')} {row.get('axis', '')}" if row["kind"] == "communication" else "transfer"
         rows.append(
