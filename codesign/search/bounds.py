@@ -1,4 +1,4 @@
-"""Lower bounds of many plans at once from one tangent of every row: weak duality over the unit cube.
+"""Lower bounds of many plans at once from one or two tangents of every row: weak duality over the unit cube.
 
 For multipliers m >= 0 of the constraints, goal + sum m_i constraint_i is below the goal wherever the constraints
 hold, its tangent is below that, and the tangent's minimum over the cube is a sum of single terms. So one evaluation
@@ -10,6 +10,8 @@ from jaxtyping import Float
 
 HOPELESS = np.inf
 """Lower bound of a plan that breaks a constraint everywhere in the box."""
+LARGEST = 1e6  # multiplier tried
+PART = 1024  # plans worked on at once, so that a step's arrays stay in the cache
 
 
 def dual_value(
@@ -31,23 +33,66 @@ def dual_ascent(
     start: Float[np.ndarray, "plans rows"],
     sweeps: int = 2,
 ) -> Float[np.ndarray, " plans"]:
-    """The bound after raising one multiplier after the other to its best value, from `start`.
+    """The bound after raising one multiplier after the other to its best value, from `start`."""
+    limits = np.full(affine.shape[1] - 1, np.inf)
+    bound = np.empty(len(affine))
+    for first in range(0, len(affine), PART):
+        part = slice(first, first + PART)
+        rows = np.ascontiguousarray(affine[part].transpose(1, 2, 0))
+        bound[part] = _ascend(rows[0], rows[1:], start[part, 1:].T, limits, sweeps)
+    return np.where(never_holds(affine), HOPELESS, bound)
 
-    Along one multiplier the bound is concave and piecewise straight, so its best value is 0 or one of the places
-    where a slope of the total changes sign.
+
+def dual_ascent_of_two(
+    first: Float[np.ndarray, "plans rows coefficients"],
+    second: Float[np.ndarray, "plans rows coefficients"],
+    start: Float[np.ndarray, "plans rows"],
+    sweeps: int = 2,
+) -> Float[np.ndarray, " plans"]:
+    """The same from two tangents of every row: any mean of the goal's two, and multipliers for all constraints.
+
+    `start` are multipliers of the second.
     """
-    multipliers = start.copy()
-    multipliers[:, 0] = 1.0
+    rows = first.shape[1]
+    limits = np.concatenate([[1.0], np.full(2 * rows - 2, np.inf)])
+    bound = np.empty(len(first))
+    for begin in range(0, len(first), PART):
+        part = slice(begin, begin + PART)
+        a, b = (np.ascontiguousarray(each[part].transpose(1, 2, 0)) for each in (first, second))
+        directions = np.concatenate([(a[0] - b[0])[None], b[1:], a[1:]])
+        weights = np.concatenate([np.zeros((1, b.shape[2])), start[part, 1:].T, np.zeros((rows - 1, b.shape[2]))])
+        bound[part] = _ascend(b[0], directions, weights, limits, sweeps)
+    return bound
+
+
+def _ascend(
+    goal: Float[np.ndarray, "coefficients plans"],
+    directions: Float[np.ndarray, "weights coefficients plans"],
+    start: Float[np.ndarray, "weights plans"],
+    limits: Float[np.ndarray, " weights"],
+    sweeps: int,
+) -> Float[np.ndarray, " plans"]:
+    """Coordinate ascent of min over the cube of goal + sum of weighted directions, weights between 0 and limits."""
+    weights = np.array(start)
+    total = goal + np.einsum("kp,kcp->cp", weights, directions)
     for _ in range(sweeps):
-        for row in range(1, affine.shape[1]):
-            multipliers[:, row] = 0.0
-            rest = np.einsum("pr,prv->pv", multipliers, affine)
-            own = affine[:, row]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                turns = -rest[:, 1:] / own[:, 1:]
-            turns = np.concatenate([np.zeros((len(affine), 1)), np.where(turns > 0, turns, 0.0)], axis=1)
-            turns = np.where(np.isfinite(turns), turns, 0.0)
-            totals = rest[:, None, :] + turns[:, :, None] * own[:, None, :]
-            values = totals[..., 0] + np.minimum(totals[..., 1:], 0.0).sum(axis=-1)
-            multipliers[:, row] = np.take_along_axis(turns, values.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(never_holds(affine), HOPELESS, dual_value(affine, multipliers))
+        for k, direction in enumerate(directions):
+            rest = total - weights[k] * direction
+            weights[k] = _best_weight(rest, direction, limits[k])
+            total = rest + weights[k] * direction
+    return total[0] + np.minimum(total[1:], 0.0).sum(axis=0)
+
+
+def _best_weight(rest: np.ndarray, direction: np.ndarray, limit: float) -> np.ndarray:
+    """Where along one weight the bound, concave and piecewise straight, is largest.
+
+    That is 0, the limit, or one of the places where a slope of the total changes sign.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turns = -rest[1:] / direction[1:]
+    turns = np.where((turns > 0) & (turns < min(limit, LARGEST)), turns, 0.0)
+    ends = [0.0] if np.isinf(limit) else [0.0, limit]
+    turns = np.concatenate([turns, np.broadcast_to(np.array(ends)[:, None], (len(ends), turns.shape[1]))])
+    slopes = np.minimum(rest[1:, None] + turns * direction[1:, None], 0.0).sum(axis=0)
+    values = rest[0] + turns * direction[0] + slopes
+    return np.take_along_axis(turns, values.argmax(axis=0)[None], axis=0)[0]

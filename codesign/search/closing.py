@@ -10,6 +10,7 @@ The upper bound is always an evaluation of the hard model that keeps every const
 all plans' bounds. Both hold at any moment, so the search may be stopped at any moment.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ from .base import Progress, Report, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
 
 MOST_TRIES = 80  # rounds after which a plan is left open
+REFERENCE_ROUNDS = 4
+WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 NEVER_SOLVED = 0.2
 """Head start, in the log of the goal, of plans never solved over the bounds of those that were: all need a solution,
 and the sooner the incumbent is good the fewer."""
@@ -41,7 +44,7 @@ class Effort:
     batch: int = 512
     sample: int = 4096
     chunk: int = 16384
-    references: int = 96
+    references: int = 256
 
 
 @dataclass
@@ -107,17 +110,13 @@ class Closing:
             sample = np.sort(self.rng.choice(ledger.count, effort.sample, replace=False))
         exact, affine = self._at(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
-        order = np.argsort(soft, kind="stable")
-        half = effort.references // 2
-        spread = self.rng.permutation(order[half : max(len(order) // 2, half)])[:half]
-        first = np.concatenate([order[:half], spread])
+        first = np.argsort(soft, kind="stable")[: effort.references // 4]
         ledger.keep(sample[first], exact[first], affine[first])
         self._refined(sample[first], 5)
         self._note("incumbent", ledger.solved, ledger.solved)
-        self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
-        self.references = References(ledger, sample[first], self.base)
+        self._refer(sample, exact, affine)
         self._look(sample)
-        for _ in range(4):
+        for _ in range(6):
             before = ledger.plan
             if ledger.plan < 0 or ledger.count <= effort.sample:
                 break
@@ -126,9 +125,23 @@ class Closing:
             if ledger.plan == before:
                 break
 
+    def _refer(self, sample: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
+        """Solve some plans of all kinds, good or not: others are bounded from where those have their optimum."""
+        ledger = self.ledger
+        some = np.sort(self.rng.permutation(len(sample))[: self.effort.references])
+        some = some[ledger.tried[sample[some]] == 0]
+        ledger.keep(sample[some], exact[some], affine[some])
+        for _ in range(REFERENCE_ROUNDS):
+            enough = ledger.upper + WORST_REFERENCE
+            some = some[ledger.lower[sample[some]] < enough]
+            for first in range(0, len(some), self.effort.batch):
+                ledger.refine(sample[some[first : first + self.effort.batch]], enough)
+        self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
+        self.references = References(ledger, sample, self.base)
+
     def _look(self, plan: np.ndarray, best: int = 48) -> None:
         """Bound these plans, and solve those that promise most."""
-        self._bound(plan[[p not in self.ledger.weights for p in plan.tolist()]])
+        self.bound(plan[self.ledger.tried[plan] == 0])
         self._promising(plan, best)
 
     def _promising(self, plan: np.ndarray, best: int) -> None:
@@ -136,8 +149,8 @@ class Closing:
         new = new[self.ledger.lower[new] < self.ledger.cut]
         self._refined(new[np.argsort(self.guess[new], kind="stable")[:best]], 4)
 
-    def _bound(self, plan: np.ndarray) -> None:
-        """One tangent at the base, and for what is left one where the nearest reference has its optimum."""
+    def bound(self, plan: np.ndarray) -> None:
+        """One tangent at the base; for what is left one where the nearest reference has its optimum, then both."""
         ledger = self.ledger
         if len(plan) == 0:
             return
@@ -147,58 +160,50 @@ class Closing:
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
         if len(left) == 0:
             return
-        self._transfer(plan[left], nearest[left])
-        still = left[ledger.lower[plan[left]] < ledger.cut]
-        ledger.keep(plan[still], exact[still], affine[still])
-
-    def _transfer(self, plan: np.ndarray, nearest: np.ndarray) -> None:
-        """A tangent of each plan where its reference has its optimum, and a guess at the plan's own optimum."""
-        ledger, multipliers = self.ledger, self.references.multipliers[nearest]
-        exact, affine = ledger.evaluate(plan, self.references.u[nearest], REFERENCE_SHARPNESS)
-        self.guess[plan] = exact[:, 0] + (multipliers[:, 1:] * exact[:, 1:]).sum(axis=1)
-        ledger.bound_by(plan, affine, multipliers)
-        still = np.flatnonzero(ledger.lower[plan] < ledger.cut)
-        ledger.keep(plan[still], exact[still], affine[still])
+        plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
+        multipliers = self.references.multipliers[nearest]
+        there, learnt = ledger.evaluate(plan, self.references.u[nearest], REFERENCE_SHARPNESS)
+        self.guess[plan] = there[:, 0] + (multipliers[:, 1:] * there[:, 1:]).sum(axis=1)
+        ledger.bound_by(plan, learnt, multipliers)
+        left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
+        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left])
+        left = left[ledger.lower[plan[left]] < ledger.cut]
+        ledger.keep(plan[left], exact[left], affine[left])
+        ledger.keep(plan[left], there[left], learnt[left])
 
     def bound_all(self) -> None:
-        """Bound every plan that is not closed yet; once more from all plans solved by then where many are left."""
+        """Bound every plan that is not closed yet, and solve those that promise most."""
         ledger, effort = self.ledger, self.effort
         left = ledger.open()
         left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
         for first in range(0, len(left), effort.chunk):
             if self._late():
                 return
-            self._bound(left[first : first + effort.chunk])
+            self.bound(left[first : first + effort.chunk])
             self._note("bound", min(first + effort.chunk, len(left)), len(left))
         self._promising(left, 2 * effort.references)
-        left = np.array([p for p in ledger.open().tolist() if p not in ledger.weights and p in ledger.own], dtype=int)
-        if len(left) > 4 * effort.batch:
-            self.references = References(ledger, np.array(list(ledger.solution)), self.base)
-            _, affine = self._at(left, self.base)
-            nearest = self.references.nearest(affine)
-            for first in range(0, len(left), effort.chunk):
-                part = slice(first, first + effort.chunk)
-                self._transfer(left[part], nearest[part])
         self._note("bound", ledger.count, ledger.count)
 
     def close(self) -> None:
         """Refine open plans until none is left: first those never solved, the most promising first; then by bound."""
-        ledger = self.ledger
+        ledger, batch, before = self.ledger, self.effort.batch, np.inf
         while not self._late():
             left = ledger.open()
-            left = left[[ledger.tries.get(p, 0) < MOST_TRIES for p in left.tolist()]]
+            left = left[ledger.tried[left] < MOST_TRIES]
             if len(left) == 0:
                 return
-            solved = np.array([p in ledger.weights for p in left.tolist()])
+            solved = ledger.tried[left] > 0
             order = np.argsort(np.where(solved, ledger.lower[left], self.guess[left] - NEVER_SOLVED), kind="stable")
-            ledger.refine(left[order[: self.effort.batch]])
+            batch = self.effort.batch if ledger.upper < before else min(2 * batch, 8 * self.effort.batch)
+            before = ledger.upper
+            ledger.refine(left[order[:batch]])
             self._note("close", ledger.count - len(left), ledger.count)
 
-    def run(self) -> Outcome:
-        """All stages; an interrupt ends with what is known."""
+    def run(self, start: Callable[[], None] | None = None) -> Outcome:
+        """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""
         stopped, ledger = "", self.ledger
         try:
-            self.incumbent()
+            (start or self.incumbent)()
             self.bound_all()
             self.close()
         except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 ELASTIC = 64.0
 """First price of a unit of log-violation. It must exceed the sum of the multipliers for the violation to vanish: that
 of a plan is raised where it does not."""
-SMALLEST_PART = 96  # programmes that are worth a thread
+SMALLEST_PART = 192  # programmes that are worth a thread
 EMPTY = -1e3  # intercept of a tangent that says nothing
 
 
@@ -44,54 +44,128 @@ def lower_bound(
     return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
 
 
-def _programme(affine: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(G, h, start) of min c z with G z <= h, z = (u, s, r): tangents, faces of the cube, s >= 0; a z inside."""
-    lanes, count, rows, width = affine.shape
-    n, tangents = width - 1, count * rows
-    flat, goal = affine.reshape(lanes, tangents, width), np.arange(tangents) % rows == 0
-    G, h = np.zeros((lanes, tangents + 2 * n + 1, n + 2)), np.zeros((lanes, tangents + 2 * n + 1))
-    G[:, :tangents, :n] = flat[..., 1:]
-    G[:, :tangents, n], G[:, :tangents, n + 1] = np.where(goal, 0.0, -1.0), np.where(goal, -1.0, 0.0)
-    h[:, :tangents] = -flat[..., 0]
-    G[:, tangents:-1, :n] = np.concatenate([np.eye(n), -np.eye(n)])
-    h[:, tangents : tangents + n] = 1.0
-    G[:, -1, n] = -1.0
-    middle = flat[..., 0] + 0.5 * flat[..., 1:].sum(axis=-1)
-    s = np.maximum(np.where(goal, -np.inf, middle).max(axis=1), 0.0) + 0.5
-    r = np.where(goal, middle, -np.inf).max(axis=1) + 0.5
-    return G, h, np.concatenate([np.full((lanes, n), 0.5), s[:, None], r[:, None]], axis=1)
+class _Programmes:
+    """Tangents with the lanes along the last axis, so that every step is one array operation over all lanes.
+
+    z = (u, s, r); the slacks are those of the tangents (the goal's first), the faces u <= 1 and u >= 0, and s >= 0.
+    """
+
+    def __init__(self, value: np.ndarray, slope: np.ndarray, goals: int):
+        self.value, self.slope, self.goals = value, slope, goals
+        self.tangents, self.n, _ = slope.shape
+
+    @classmethod
+    def of(cls, affine: np.ndarray) -> "_Programmes":
+        """From [lanes, tangents, rows, coefficients]; the tangents of one row lie side by side."""
+        lanes, count, rows, width = affine.shape
+        flat = np.ascontiguousarray(affine.transpose(2, 1, 3, 0).reshape(count * rows, width, lanes))
+        return cls(flat[:, 0].copy(), flat[:, 1:].copy(), count)
+
+    def of_lanes(self, lanes: np.ndarray) -> "_Programmes":
+        """Only these lanes."""
+        return _Programmes(self.value[:, lanes], self.slope[:, :, lanes], self.goals)
+
+    def start(self) -> np.ndarray:
+        """A z inside."""
+        middle = self.value + 0.5 * self.slope.sum(axis=1)
+        z = np.full((self.n + 2, self.value.shape[1]), 0.5)
+        z[-2] = np.maximum(middle[self.goals :].max(axis=0, initial=-np.inf), 0.0) + 0.5
+        z[-1] = middle[: self.goals].max(axis=0) + 0.5
+        return z
+
+    def times(self, z: np.ndarray) -> np.ndarray:
+        """Change of the left-hand sides with z."""
+        n, m = self.n, self.tangents
+        found = np.empty((m + 2 * n + 1, z.shape[1]))
+        np.einsum("tnl,nl->tl", self.slope, z[:n], out=found[:m])
+        found[: self.goals] -= z[-1]
+        found[self.goals : m] -= z[-2]
+        found[m : m + n], found[m + n : -1], found[-1] = z[:n], -z[:n], -z[-2]
+        return found
+
+    def slack(self, z: np.ndarray) -> np.ndarray:
+        """How far every constraint is from binding."""
+        n, m = self.n, self.tangents
+        left = -self.times(z)
+        left[:m] -= self.value
+        left[m : m + n] += 1.0
+        return left
+
+    def weighted(self, v: np.ndarray) -> np.ndarray:
+        """Sum of the constraints' gradients with these weights."""
+        n, m = self.n, self.tangents
+        found = np.empty((n + 2, v.shape[1]))
+        np.einsum("tnl,tl->nl", self.slope, v[:m], out=found[:n])
+        found[:n] += v[m : m + n] - v[m + n : -1]
+        found[-2], found[-1] = -v[self.goals : m].sum(axis=0) - v[-1], -v[: self.goals].sum(axis=0)
+        return found
+
+    def normal(self, d: np.ndarray) -> np.ndarray:
+        """Sum of the squares of the gradients with these weights, below the diagonal."""
+        n, m = self.n, self.tangents
+        found = np.zeros((n + 2, n + 2, d.shape[1]))
+        scaled = self.slope * d[:m, None]
+        for i in range(n):
+            np.einsum("tl,tjl->jl", scaled[:, i], self.slope[:, : i + 1], out=found[i, : i + 1])
+            found[i, i] += d[m + i] + d[m + n + i]
+        found[-2, :n], found[-2, -2] = -scaled[self.goals :].sum(axis=0), d[self.goals : m].sum(axis=0) + d[-1]
+        found[-1, :n], found[-1, -1] = -scaled[: self.goals].sum(axis=0), d[: self.goals].sum(axis=0)
+        return found
+
+    def bound(self, v: np.ndarray) -> np.ndarray:
+        """`lower_bound` of multipliers that are not normalised yet."""
+        slope = np.einsum("tnl,tl->nl", self.slope, v[: self.tangents])
+        value = (self.value * v[: self.tangents]).sum(axis=0) + np.minimum(slope, 0.0).sum(axis=0)
+        return value / np.maximum(v[: self.goals].sum(axis=0), 1e-12)
 
 
 def _longest(value: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """Longest step up to 1 that keeps every entry positive, with a margin; one column."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        limit = np.where(change < 0, -value / change, np.inf)
-    return np.minimum(1.0, 0.99 * limit.min(axis=1))[:, None]
+    """Longest step up to 1 that keeps every entry positive, with a margin."""
+    return np.minimum(1.0, 0.99 / np.maximum((-change / value).max(axis=0), 1e-30))
+
+
+class _Factor:
+    """Cholesky's factor of the normal matrix of every lane, scaled to a diagonal of ones."""
+
+    def __init__(self, normal: np.ndarray):
+        self.scale = np.maximum(np.einsum("iil->il", normal), 1e-30) ** -0.5
+        low = normal * self.scale[:, None] * self.scale[None]
+        for j in range(len(low)):
+            low[j, j] = np.maximum(low[j, j] + 1e-12, 1e-14) ** -0.5  # the inverse of the diagonal is kept
+            low[j + 1 :, j] *= low[j, j]
+            for i in range(j + 1, len(low)):
+                low[i, j + 1 : i + 1] -= low[i, j] * low[j + 1 : i + 1, j]
+        self.low = low
+
+    def solve(self, right: np.ndarray) -> np.ndarray:
+        """x with normal x = right."""
+        x, low = right * self.scale, self.low
+        for j in range(len(x)):
+            x[j] *= low[j, j]
+            x[j + 1 :] -= low[j + 1 :, j] * x[j]
+        for j in range(len(x) - 1, -1, -1):
+            x[j] *= low[j, j]
+            x[:j] -= low[j, :j] * x[j]
+        return x * self.scale
 
 
 def _direction(
-    G: np.ndarray, inverse: np.ndarray, residual: np.ndarray, w: np.ndarray, v: np.ndarray, rc: np.ndarray
+    programmes: _Programmes, factor: _Factor, residual: np.ndarray, w: np.ndarray, v: np.ndarray, rc: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Changes of z, w and v that make w v change by `rc`; a function of its own, so that tests check it once."""
-    rhs = -residual - np.matmul((rc / w)[:, None], G)[:, 0]
-    dz = np.matmul(inverse, rhs[..., None])[..., 0]
-    moved = np.matmul(G, dz[..., None])[..., 0]
+    """Changes of z, w and v that make w v change by `rc`."""
+    dz = factor.solve(-residual - programmes.weighted(rc / w))
+    moved = programmes.times(dz)
     return dz, -moved, (rc + v * moved) / w
 
 
-def _newton(G: np.ndarray, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mehrotra's predictor and corrector: changes of z and v."""
-    GT = G.transpose(0, 2, 1)
-    normal = np.matmul(GT * (v / w)[:, None, :], G)
-    scale = np.maximum(np.einsum("lvv->lv", normal), 1e-30) ** -0.5
-    normal = normal * scale[:, :, None] * scale[:, None, :] + 1e-12 * np.eye(G.shape[2])
-    inverse = np.linalg.inv(normal) * scale[:, :, None] * scale[:, None, :]
-
-    mu = (w * v).mean(axis=1)
-    _, dw, dv = _direction(G, inverse, residual, w, v, -w * v)
-    after = ((w + _longest(w, dw) * dw) * (v + _longest(v, dv) * dv)).mean(axis=1)
+def _newton(programmes: _Programmes, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mehrotra's predictor and corrector: changes of z, w and v."""
+    factor, product = _Factor(programmes.normal(v / w)), w * v
+    mu = product.mean(axis=0)
+    _, dw, dv = _direction(programmes, factor, residual, w, v, -product)
+    after = ((w + _longest(w, dw) * dw) * (v + _longest(v, dv) * dv)).mean(axis=0)
     centring = np.clip(after / mu, 0.0, 1.0) ** 3
-    return _direction(G, inverse, residual, w, v, (centring * mu)[:, None] - w * v - dw * dv)
+    return _direction(programmes, factor, residual, w, v, centring * mu - product - dw * dv)
 
 
 def solve(
@@ -122,12 +196,6 @@ def solve(
     return Solved(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(Solved)))
 
 
-def _bound(affine: np.ndarray, v: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """`lower_bound` of flat tangents and multipliers that are not normalised yet."""
-    total = np.matmul(v[:, None], affine)[:, 0] / np.maximum(v[:, goal].sum(axis=1), 1e-12)[:, None]
-    return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-
-
 def _solve(
     affine: np.ndarray,
     spread: np.ndarray,
@@ -137,31 +205,33 @@ def _solve(
     iterations: int = 40,
 ) -> Solved:
     lanes, count, rows, width = affine.shape
-    n, tangents = width - 1, count * rows
-    cost = np.concatenate([np.zeros((lanes, n)), price[:, None], np.ones((lanes, 1))], axis=1)
-    G, h, z = _programme(affine)
-    w = h - np.matmul(G, z[..., None])[..., 0]
+    n, tangents, left = width - 1, count * rows, _Programmes.of(affine)
+    z = left.start()
+    cost = np.zeros_like(z)
+    cost[-2], cost[-1] = price, 1.0
+    w = left.slack(z)
     v = 0.1 / w
     central, final_z, final_v = z.copy(), z.copy(), v.copy()
-    active, flat, goal = np.arange(lanes), affine.reshape(lanes, tangents, width), np.arange(tangents) % rows == 0
+    active = np.arange(lanes)
     for step in range(iterations):
-        gap = (w * v).sum(axis=1)
+        gap = (w * v).sum(axis=0)
         outside = gap > spread[active]
-        central[active[outside]] = z[outside]
-        residual = cost[active] + np.matmul(v[:, None, :], G)[:, 0]
-        final_z[active], final_v[active] = z, v
-        going = (gap > tolerance[active]) | (np.abs(residual).max(axis=1) > tolerance[active])
+        central[:, active[outside]] = z[:, outside]
+        residual = cost[:, active] + left.weighted(v)
+        final_z[:, active], final_v[:, active] = z, v
+        going = (gap > tolerance[active]) | (np.abs(residual).max(axis=0) > tolerance[active])
         if step > 2 and enough < np.inf:
-            going &= _bound(flat, v[:, :tangents], goal) < enough
+            going &= left.bound(v) < enough
         if not going.any():
             break
         if going.sum() < 0.8 * len(active):
-            active, G, h, flat = active[going], G[going], h[going], flat[going]
-            z, w, v, residual = z[going], w[going], v[going], residual[going]
-        dz, dw, dv = _newton(G, w, v, residual)
+            active, left = active[going], left.of_lanes(going)
+            z, w, v, residual = z[:, going], w[:, going], v[:, going], residual[:, going]
+        dz, dw, dv = _newton(left, w, v, residual)
         z, v = z + _longest(w, dw) * dz, v + _longest(v, dv) * dv
-        w = np.maximum(h - np.matmul(G, z[..., None])[..., 0], 1e-14)
-    weights = np.maximum(final_v[:, :tangents], 0.0).reshape(lanes, count, rows) * (affine[..., 0] > 0.5 * EMPTY)
+        w = np.maximum(left.slack(z), 1e-14)
+    weights = np.maximum(final_v[:tangents], 0.0).reshape(rows, count, lanes).transpose(2, 1, 0)
+    weights = weights * (affine[..., 0] > 0.5 * EMPTY)
     weights = weights / np.maximum(weights[:, :, 0].sum(axis=1), 1e-12)[:, None, None]
-    edge, inside = np.clip(final_z[:, :n], 0.0, 1.0), np.clip(central[:, :n], 0.0, 1.0)
-    return Solved(edge, inside, final_z[:, n], weights, lower_bound(affine, weights))
+    edge, inside = (np.clip(found[:n].T, 0.0, 1.0) for found in (final_z, central))
+    return Solved(edge, inside, final_z[-2].copy(), weights, lower_bound(affine, weights))

@@ -8,11 +8,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from . import interior
-from .bounds import dual_ascent, dual_value, never_holds
+from .bounds import dual_ascent, dual_ascent_of_two, dual_value, never_holds
 from .oracle import GOAL, AbstractOracle
 
 HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
 MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
+LENGTHS = (3, 8, 20)  # tangents of plans that are solved in one batch
+FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
 DEAREST = 1e6  # price of a unit of violation that is not raised any more
 REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
 
@@ -67,8 +69,10 @@ class Ledger:
         self.feasible: dict[int, tuple[float, np.ndarray]] = {}
         self.weights: dict[int, np.ndarray] = {}
         self.solution: dict[int, np.ndarray] = {}
+        self.lagrangian: dict[int, np.ndarray] = {}  # weighted tangents: below the plan's goal wherever limits hold
         self.price: dict[int, float] = {}  # plan -> price of its violation, once the first was too low
         self.tries: dict[int, int] = {}
+        self.tried = np.zeros(self.count, dtype=np.int32)  # the same for every plan, 0 where never solved
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self.began = time.perf_counter()
@@ -125,26 +129,48 @@ class Ledger:
             bound[left] = np.maximum(bound[left], dual_ascent(affine[left], start[left]))
         self.lower[plan] = np.maximum(self.lower[plan], bound)
 
-    def refine(self, plan: np.ndarray) -> None:
-        """One round for these plans: solve their programmes, evaluate where those say, learn."""
+    def bound_by_two(self, plan: np.ndarray, first: np.ndarray, second: np.ndarray, multipliers: np.ndarray) -> None:
+        """Raise the bounds of plans by two tangents of every row together; the multipliers are those of the second."""
+        self.lower[plan] = np.maximum(self.lower[plan], dual_ascent_of_two(first, second, multipliers))
+
+    def refine(self, plan: np.ndarray, enough: float | None = None) -> None:
+        """One round for these plans: solve their programmes, evaluate where those say, learn.
+
+        Work on a plan stops where its bound reaches `enough`, by default the incumbent less the gap.
+        """
+        for group in self._alike(plan):
+            self._refine(group, self.cut if enough is None else enough)
+
+    def _alike(self, plan: np.ndarray) -> list[np.ndarray]:
+        """Groups of plans with about as many tangents: the longest programme of a batch sets the length of all."""
+        count = np.array([len(self.own[p]) for p in plan.tolist()])
+        order = np.argsort(count, kind="stable")
+        size = np.searchsorted(LENGTHS, count[order])
+        return np.split(plan[order], np.flatnonzero(np.diff(size)) + 1)
+
+    def _refine(self, plan: np.ndarray, enough: float) -> None:
         affine = self.gathered(plan)
         known = np.array([self.soft[p] for p in plan.tolist()])
         gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
         price = np.array([self.price.get(p, interior.ELASTIC) for p in plan.tolist()])
         tolerance = np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02)
-        solved = interior.solve(affine, 0.3 * gap, tolerance, self.cut, price)
+        solved = interior.solve(affine, 0.3 * gap, tolerance, enough, price)
         self.lower[plan] = np.maximum(self.lower[plan], solved.lower)
-        self._rule_out(plan, affine, solved.violation)
+        self._rule_out(plan, affine, solved, enough)
+        lagrangian = np.einsum("ltr,ltrv->lv", solved.weights, affine)
+        leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
         for lane, p in enumerate(plan.tolist()):
             self.weights[p], self.solution[p] = solved.weights[lane].sum(axis=0), solved.edge[lane]
+            self.lagrangian[p] = lagrangian[lane]
             self.tries[p] = self.tries.get(p, 0) + 1
-            if price[lane] * solved.violation[lane] > 5 * tolerance[lane]:
+            self.tried[p] += 1
+            if leant_on[lane] > 0.9 * price[lane]:  # as dear as can be, and still a constraint gives way
                 self.price[p] = min(4 * price[lane], DEAREST)
             if len(self.own[p]) > MOST_TANGENTS:
                 leant = np.argsort(-solved.weights[lane, : len(self.own[p])].sum(axis=1), kind="stable")
                 self.own[p] = [self.own[p][i] for i in np.sort(leant[: MOST_TANGENTS // 2])]
         self.solved += len(plan)
-        still = self.lower[plan] < self.cut
+        still = self.lower[plan] < enough
         if not still.any():
             return
         plan = np.concatenate([plan[still]] * 2)
@@ -154,15 +180,22 @@ class Ledger:
         sharpness = np.clip(3.0 / np.concatenate([gap[still]] * 2), least, 1e6)
         self.keep(plan, *self.evaluate(plan, points, sharpness))
 
-    def _rule_out(self, plan: np.ndarray, affine: np.ndarray, violation: np.ndarray) -> None:
-        """Plans whose tangents cannot all hold anywhere: solve for the least violation alone (Farkas)."""
-        suspect = np.flatnonzero((violation > 1e-6) & (self.lower[plan] < self.cut))
-        if len(suspect) == 0:
-            return
-        alone = affine[suspect].copy()
+    def _rule_out(self, plan: np.ndarray, affine: np.ndarray, solved: interior.Solved, enough: float) -> None:
+        """Plans whose tangents cannot all hold anywhere (Farkas).
+
+        First by the constraints' multipliers of their programmes; those that still break a constraint after some
+        rounds by the programme of the least violation alone.
+        """
+        alone = affine.copy()
         alone[:, :, 0] = 0.0
-        solved = interior.solve(alone, np.ones(len(suspect)), np.full(len(suspect), 1e-7))
-        self.lower[plan[suspect[solved.lower > 1e-6]]] = np.inf
+        total = np.maximum(solved.weights[:, :, 1:].sum(axis=(1, 2)), 1e-12)
+        missing = interior.lower_bound(alone, solved.weights) / total > FORGIVEN
+        violates = (solved.violation > FORGIVEN) & (self.lower[plan] < enough) & ~missing
+        suspect = np.flatnonzero(violates & (self.tried[plan] >= 2) & (self.tried[plan] % 3 == 2))
+        if len(suspect):
+            found = interior.solve(alone[suspect], np.ones(len(suspect)), np.full(len(suspect), 1e-7))
+            missing[suspect] = found.lower > FORGIVEN
+        self.lower[plan[missing]] = np.inf
 
     def gathered(self, plan: np.ndarray) -> np.ndarray:
         """Tangents of each plan side by side, padded by some that say nothing."""
