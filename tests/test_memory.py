@@ -217,6 +217,41 @@ def test_finite_over_the_legal_box_with_slopes_as_differences_say(name):
     np.testing.assert_allclose(np.asarray(slopes[0]) * scale, np.asarray(differences).T * scale, atol=1e-7, rtol=1e-5)
 
 
+EXCEPTIONS = {  # what the classes name as not log-convex: shares that stand as 1 - x, and hits of a capacity
+    "cached pool": ("hit_ratio", "remote_cache", "prefetch"),
+    "pool with a working set": ("hits.", "remote_cache", "prefetch", "cache.capacity_bytes", "cache.reserved_bytes"),
+    "pool with a hot set": ("hits.", "cache.capacity_bytes", "cache.reserved_bytes"),
+    "shared pool": ("activity",),
+    "tiers": ("prefetch",),
+}
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_costs_are_log_convex_in_every_number_but_the_exceptions(name):
+    memory = MEMORIES[name]
+    start = {path: float(value) for path, _, value in walk(memory) if float(value) > 0}
+    start = {path: value for path, value in start.items() if not path.startswith(EXCEPTIONS.get(name, ("-",)))}
+
+    def costs(logs):
+        tree = replace(memory, dict(zip(start, jnp.exp(logs), strict=True)))
+        nbytes = jnp.asarray(1e6)
+        transfer = tree.charged_bytes(nbytes, "kv_cache") / tree.bandwidth("kv_cache")
+        limits = tree.limits({"weights": nbytes, "kv_cache": nbytes})
+        used = [share for limit, share in limits.items() if not limit.startswith("placed")]
+        used = used or [nbytes / tree.usable_bytes()]  # of several tiers, each must hold its part
+        told = [transfer, *used, tree.energy("kv_cache"), tree.price_usd(), tree.static_power_w()]
+        told += [tree.peak_power_w()]
+        return jnp.log(jnp.stack([jnp.asarray(each) for each in told]))
+
+    generator = np.random.default_rng(13)
+    ends = np.log(list(start.values())) + generator.normal(0, 1.0, (2, 200, len(start)))
+    reserved = [path.endswith("reserved_bytes") for path in start]
+    ends[..., reserved] = np.log(1e6)
+    first, second, middle = np.asarray(quick_jit(jax.vmap(jax.vmap(costs)))(jnp.stack([*ends, ends.mean(0)])))
+    assert np.isfinite(middle).all()
+    assert np.all(middle <= 0.5 * (first + second) + 1e-9)
+
+
 TIER = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e10, "bandwidth_bytes_per_s": 3e12}
 PORT = {"_target_": "codesign.hardware.Link", "alpha_s": 0, "beta_s_per_byte": 1e-12}
 

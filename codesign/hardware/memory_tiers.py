@@ -39,8 +39,8 @@ class TieredMemory(AbstractMemory):
     Shares are leaves of their own. A search that moves one alone must keep `limits()['placed.CLASS']` = 1 / (sum of the
     shares) at or below one; a sum above one keeps copies.
 
-    Assumes: every byte of a class is as hot as any other. Log-convex in shares, bandwidths, energies and prices;
-    `placed` is the exception.
+    Assumes: every byte of a class is as hot as any other. Log-convex in shares, bandwidths, energies and prices,
+    and tier by tier in the capacities; `placed` and the sum of the capacities are the exceptions.
     """
 
     tiers: dict[str, AbstractMemory]
