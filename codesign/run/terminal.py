@@ -54,7 +54,14 @@ def hardware_names(frame: pd.DataFrame) -> list[str]:
 
 def hardware_text(name: str, value: float) -> str:
     """A hardware variable as a reader wants it."""
-    return f"{name.replace('_', ' ')} {engineering(value, 'B/s') if 'bandwidth' in name else f'{value:.3g}'}"
+    words = name.replace("_", " ")
+    if name.endswith("seconds_per_byte") and value > 0:
+        return f"{words.removesuffix('seconds per byte')}{engineering(1 / value, 'B/s')}"
+    if name.endswith("bits_per_s"):
+        return f"{words.removesuffix('bits per s')}{engineering(value, 'b/s')}"
+    if "bandwidth" in name:
+        return f"{words} {engineering(value, 'B/s')}"
+    return f"{words} {engineering(value) if abs(value) >= 1e4 else f'{value:.3g}'}"
 
 
 def item(names: Iterable[Any]) -> str:
