@@ -216,7 +216,7 @@ class _Run:
                 self.note("exchange")
             if math.isfinite(self.search.upper) and not self._hopeless():
                 self.proof = Proof(
-                    self.members, self.search.blend, self.search, gap, self.began + mix.seconds, self.note
+                    self.members, self.search.blend, self.search, gap, self.began + mix.seconds, self.seed, self.note
                 )
                 self.proof.run()
         except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from scipy import optimize, sparse
 from .mix_goal import Blend
 from .mix_joint import Member, Seen
 
-CUTS = 6  # tangents of a plan in one programme
+CUTS = 16  # tangents of a plan in one programme
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,23 @@ class Lean:
 
 @dataclass(frozen=True)
 class Solution:
-    """Of the programme. shares: one array per workload, along its plans; u: [members, variables]; logs: goals."""
+    """Of the programme. shares, places, goals: share, hardware and log of the goal of each plan, one array per
+    workload; u: the common hardware as each workload has it, [members, variables]; logs: their goals.
+    """
 
     value: float
     bound: float
     shares: list[np.ndarray]
+    places: list[np.ndarray]
+    goals: list[np.ndarray]
     u: np.ndarray
     logs: np.ndarray
     lean: Lean | None = None
 
 
-def chosen_cuts(known: list[Seen], u: np.ndarray) -> list[Seen]:
-    """The tangents that say most: the latest, and the one that lies highest at u."""
-    if len(known) <= CUTS:
-        return known
-    heights = [max(s.affine[0, 0] + s.affine[0, 1:] @ u, -1e9) for s in known[: -CUTS + 1]]
-    return [known[int(np.argmax(heights))], *known[-CUTS + 1 :]]
+def chosen_cuts(known: list[Seen]) -> list[Seen]:
+    """The first and the latest."""
+    return known if len(known) <= CUTS else [known[0], *known[-CUTS + 1 :]]
 
 
 class Master:
@@ -57,12 +58,11 @@ class Master:
         blend: their common goal.
         plans: plan numbers of each workload.
         points: logs of goals at which the blend is linearised, [points, members].
-        u: hardware where the chosen tangents should be high.
     """
 
-    def __init__(self, members: list[Member], blend: Blend, plans: list[np.ndarray], points: np.ndarray, u: np.ndarray):
+    def __init__(self, members: list[Member], blend: Blend, plans: list[np.ndarray], points: np.ndarray):
         self.members, self.blend, self.plans = members, blend, plans
-        self.n, self.u = len(u), u
+        self.n = len(members[0].programme.oracle.variables)
         self.values, self.slopes = blend.tangent(points)
         self.constants = self.values - (self.slopes * points).sum(axis=1)
         sizes = [len(p) for p in plans]
@@ -78,7 +78,7 @@ class Master:
         goals, limits, owner_g, owner_l = [], [], [], []
         for k, member in enumerate(self.members):
             for j, plan in enumerate(self.plans[k].tolist(), start=self.first[k]):
-                for seen in chosen_cuts(member.seen[plan], self.u):
+                for seen in chosen_cuts(member.seen[plan]):
                     goals.append(seen.affine[0])
                     owner_g.append(j)
                     most = seen.affine[1:, 0] + np.maximum(seen.affine[1:, 1:], 0.0).sum(axis=1)
@@ -146,7 +146,10 @@ class Master:
         shares = [x[self.first[k] : self.first[k + 1]] for k in range(K)]
         z = x[total : total * (n + 1)].reshape(total, n)
         u = np.array([z[self.first[k] : self.first[k + 1]].sum(axis=0) for k in range(K)])
-        return Solution(value, bound, shares, np.clip(u, 0.0, 1.0), x[total * (n + 2) : -1], lean)
+        place = np.clip(z / np.maximum(x[:total], 1e-9)[:, None], 0.0, 1.0)
+        goal = x[total * (n + 1) : total * (n + 2)] / np.maximum(x[:total], 1e-9)
+        places, goals = ([part[self.first[k] : self.first[k + 1]] for k in range(K)] for part in (place, goal))
+        return Solution(value, bound, shares, places, goals, np.clip(u, 0.0, 1.0), x[total * (n + 2) : -1], lean)
 
     def relaxed(self) -> Solution | None:
         """Over continuous shares, with duals; None where it has no solution."""
@@ -182,11 +185,11 @@ class Master:
             options={"time_limit": seconds, "mip_rel_gap": gap},
         )  # fmt: skip
         if found.status == 2:  # no tuple of these plans is feasible
-            return Solution(np.inf, np.inf, [], self.u[None], np.zeros(0))
+            return Solution(np.inf, np.inf, [], [], [], np.zeros((0, self.n)), np.zeros(0))
         bound = found.mip_dual_bound
         if bound is None or not np.isfinite(bound):
             return None
         bound += centre - 1.0
         if found.x is None:
-            return Solution(np.inf, bound, [], self.u[None], np.zeros(0))
+            return Solution(np.inf, bound, [], [], [], np.zeros((0, self.n)), np.zeros(0))
         return self._solution(found.x, float(found.fun) + centre - 1.0, bound)
