@@ -162,7 +162,9 @@ def _tier(capacity: float, rate: float) -> MemoryTier:
 
 MEMORIES = {
     "tier": _tier(80e9, 3e12),
-    "cached pool": CachedPool(_tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), 0.9, 0.4, None, 0.3),
+    "cached pool": CachedPool(
+        _tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), 0.9, 0.4, None, 0.3, 4e-9
+    ),
     "pool with a working set": CachedPool(
         _tier(72e9, 1.7e12), _tier(2e12, 4e11), Link(1e-7, 1e-12, 8e-11), hits=WorkingSet(200e9), remote_cache=0.4
     ),

@@ -166,6 +166,7 @@ class TestCachedPool:
         pool = self.pool()
         assert float(pool.usable_bytes()) == 2e12
         assert float(pool.price_usd()) == pytest.approx(80 * 12 + 2000 * 4)
+        assert float(self.pool(usd_per_port_bytes_per_s=4e-9).price_usd()) == pytest.approx(80 * 12 + 2000 * 4 + 3600)
         assert float(pool.static_power_w()) == pytest.approx(20)
         assert float(pool.peak_power_w()) == pytest.approx(3.35e12 * 4e-11 + 400e9 * (1e-10 + 8e-11) + 20)
         assert float(pool.peak_power_w()) >= float(pool.bandwidth() * pool.energy() + pool.static_power_w())

@@ -31,6 +31,7 @@ class CachedPool(AbstractMemory):
     remote_cache: Float[Array, "*b"] = switch(default=0.0, doc="the cache is behind the port as well")
     hits: AbstractHits | None = None
     prefetch: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of the misses' time that is hidden")
+    usd_per_port_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of the port, by its rate")
 
     def __check_init__(self) -> None:
         """A number or a model, not both."""
@@ -62,8 +63,9 @@ class CachedPool(AbstractMemory):
         return self.cache.energy_j_per_byte + miss * self.pool.energy_j_per_byte + carried * self.port.energy_j_per_byte
 
     def price_usd(self) -> Array:
-        """Cache and pool."""
-        return self.cache.price_usd() + self.pool.price_usd()
+        """Cache, pool and port."""
+        port = self.usd_per_port_bytes_per_s / self.port.beta_s_per_byte
+        return self.cache.price_usd() + self.pool.price_usd() + port
 
     def static_power_w(self) -> Array:
         """Cache and pool."""
