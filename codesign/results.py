@@ -61,7 +61,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
             objective.value(metrics, objective.goal),
         )
 
-    rows, usages, excess, goal = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
+    rows, usages, excess, goal = quick_jit(jax.vmap(one, in_axes=(None, 0)), once=True)(problem.scenario, points)
     count = len(trace.method)
     columns: dict[str, Any] = {"method": trace.method, "seed": seed}
     columns |= {
@@ -129,7 +129,7 @@ def ops(scenario: Scenario) -> pd.DataFrame:
     bandwidth = float(accelerator.hbm.bandwidth())
     repeats = scenario.workload.repeats(scenario.layout)
     rows = []
-    costs = quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)])(scenario)
+    costs = quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)], once=True)(scenario)
     for op, cost in zip(scenario.workload.lower(scenario.layout), costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
@@ -163,7 +163,7 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
         metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
         return jnp.stack([jnp.log(metrics.get(name)) for name in names])
 
-    pull = quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0])
+    pull = quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0], once=True)
     each = [pull(scenario.cluster, scenario, which) for which in jnp.eye(len(names))]
     slopes = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
     values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}

@@ -86,7 +86,7 @@ def evaluate(scenario: Scenario) -> Metrics:
 
 @functools.cache
 def _compiled() -> Callable[[Scenario], Metrics]:
-    return quick_jit(_evaluate)
+    return quick_jit(_evaluate, once=True)
 
 
 def _evaluate(scenario: Scenario) -> Metrics:

@@ -23,7 +23,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     prepare_jax()
     scenario = scenario_from_config(*overrides)
     check_plan(scenario)
-    numbers = {name: float(value) for name, value in quick_jit(_numbers)(scenario).items()}
+    numbers = {name: float(value) for name, value in quick_jit(_numbers, once=True)(scenario).items()}
     devices = float(scenario.cluster.device_count)
     for name in numbers:
         if name.startswith(("capex.", "power.")):

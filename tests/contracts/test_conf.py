@@ -67,7 +67,7 @@ def value_and_slopes(path: str):
 
         return jax.value_and_grad(logs)(get_path(scenario, path))
 
-    return quick_jit(both)
+    return quick_jit(both, once=True)
 
 
 def unlabelled(fabric):
