@@ -163,6 +163,10 @@ def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
         rows.append(
             (f"[bold]{tier}: all of {size / GB:.0f} GB", f"{total / GB:.2f} GB", f"{colour}{total / max(size, 1):.1%}")
         )
+    for name, share in _group(numbers, "usage.").items():
+        tier, _, part = name.partition(".")
+        if tier in capacity and part and not part.startswith("placed."):
+            rows.append((f"{tier}, share used: {part}", "", f"{'[red]' if share > 1 + 1e-6 else ''}{share:.1%}"))
     return _plain_table("What lies in memory, per device", rows, "class", "bytes", "share")
 
 
