@@ -75,6 +75,13 @@ class Ratio:
 Variable = Continuous | Ratio
 
 
+def levels(variable: Variable) -> np.ndarray:
+    """Values that an exhaustive search tries, evenly spaced in log; the middle if there is one."""
+    if variable.grid == 1:
+        return np.array([np.sqrt(variable.low * variable.high)])
+    return np.geomspace(variable.low, variable.high, variable.grid)
+
+
 @dataclass(frozen=True)
 class DesignSpace:
     """What may be chosen.
@@ -141,12 +148,7 @@ class DesignSpace:
 
     def grid(self) -> dict[str, np.ndarray]:
         """All combinations of the hardware levels, one array per variable; a single point without variables."""
-        levels = []
-        for name in self.names:
-            variable = self.hardware[name]
-            middle = np.sqrt(variable.low * variable.high)
-            levels.append(np.geomspace(variable.low, variable.high, variable.grid) if variable.grid > 1 else [middle])
-        points = list(itertools.product(*levels))
+        points = list(itertools.product(*(levels(self.hardware[name]) for name in self.names)))
         table = np.array(points, dtype=float).reshape(len(points), len(self.names))
         return {name: table[:, column] for column, name in enumerate(self.names)}
 

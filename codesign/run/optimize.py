@@ -1,5 +1,6 @@
 """`codesign optimize`: from a study to a run folder with its designs, frames and report."""
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -20,7 +21,8 @@ from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..report import build_report
 from ..results import Results, collect, placed
-from ..search import Trace
+from ..search import AbstractSearch, Grid, Trace
+from ..search.grid import CHECKPOINT
 from .setup import prepare_jax
 from .terminal import Watch, console, designs_table
 
@@ -76,7 +78,7 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
     started = time.perf_counter()
     write_inputs(study, folder)
     with Watch(Console(quiet=True) if quiet else out, study.objective.goal) as watch:
-        trace = study.search.run(study.problem, study.seed, watch)
+        trace = _saving(study.search, folder).run(study.problem, study.seed, watch)
     results = collect(study.problem, trace, study.seed, study.provenance)
     write_results(study, results, trace, folder)
     page = build_report(folder)
@@ -84,6 +86,13 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
     return results
+
+
+def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
+    """A search that can be continued keeps its state in the run folder."""
+    if isinstance(search, Grid) and not search.checkpoint:
+        return dataclasses.replace(search, checkpoint=str(folder / CHECKPOINT))
+    return search
 
 
 def write_inputs(study: Study, folder: Path) -> None:
@@ -98,6 +107,8 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
     """The frames, and how the search went."""
     for name in ("pareto", "ops", "elasticities", "links", "designs"):  # designs last: with it the folder is a run
         write_frame(folder / f"{name}.parquet", getattr(results, name))
+    for name, columns in trace.tables.items():
+        write_frame(folder / f"{name}.parquet", pd.DataFrame(columns))
     objective = study.objective
     summary = {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,

@@ -49,7 +49,7 @@ class Trace:
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
     the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
     hold; empty where a search proves nothing). beside: name -> (problem, points) of further workloads that share the
-    hardware.
+    hardware. tables: name -> columns of what else is worth keeping.
     """
 
     points: dict[str, np.ndarray]
@@ -59,6 +59,7 @@ class Trace:
     claim: str = ""
     certificate: dict[str, Any] = field(default_factory=dict)
     beside: dict[str, tuple[Problem, dict[str, np.ndarray]]] = field(default_factory=dict)
+    tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
 class AbstractSearch(abc.ABC):

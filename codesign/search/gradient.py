@@ -90,7 +90,7 @@ class Descent:
             return final
 
         over_starts = jax.vmap(descend, in_axes=(0, None, None))
-        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None)))
+        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None)), once=True)
         return np.asarray(over_plans(jnp.asarray(start), _arrays(plans), problem.scenario))
 
 
@@ -122,9 +122,9 @@ class GridThenGradient(AbstractSearch):
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
-        screened = screen(problem, self.block, report)
-        trace = kept_of(screened, self.keep)
-        if not problem.space.names or not np.isfinite(screened.best).any():
+        screened = screen(problem, self.block, report, max(self.keep, self.candidates))
+        trace = kept_of(problem, screened)
+        if not problem.space.names or len(screened.kept.best) == 0 or screened.stopped:
             return trace
         began = time.perf_counter()
         refined = self._refine(problem, screened, seed, report)
@@ -137,13 +137,10 @@ class GridThenGradient(AbstractSearch):
         return trace
 
     def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
-        chosen = np.argsort(screened.best, kind="stable")[: self.candidates]
-        chosen = chosen[np.isfinite(screened.best[chosen])]
-        plans = {name: column[chosen] for name, column in screened.plans.items()} or {
-            "tp": np.full(1, float(problem.scenario.plan.tp))
-        }
-        names, count = problem.space.names, len(chosen)
-        levels = {name: jnp.asarray(screened.levels[name][screened.best_level[chosen]]) for name in names}
+        axes, pairs = screened.axes, screened.kept.best_at[: self.candidates]
+        plans = {name: column[pairs[:, 0]] for name, column in axes.plans.items()}
+        names, count = problem.space.names, len(pairs)
+        levels = {name: jnp.asarray(column) for name, column in axes.values_of(pairs[:, 1]).items()}
         coordinates = problem.space.coordinates(levels)
         first = np.stack([np.asarray(coordinates[name]) for name in names], axis=-1)
         rng = np.random.default_rng(seed)
@@ -153,7 +150,7 @@ class GridThenGradient(AbstractSearch):
         final = self.descent.minimise(problem, plans, spread)
         points = _best_on_segments(problem, plans, first, final)
         report(Progress("gradient", count, count, float("nan")))
-        return points if screened.plans else {n: v for n, v in points.items() if n in names}
+        return points if axes.listed else {n: v for n, v in points.items() if n in names}
 
 
 def _best_on_segments(
@@ -174,7 +171,7 @@ def _best_on_segments(
         metrics = evaluate(problem.space.place(scenario, point))
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
 
-    priced = quick_jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
+    priced = quick_jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)), once=True)
     goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]

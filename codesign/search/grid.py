@@ -1,8 +1,17 @@
-"""Exhaustive search: all legal plans x all hardware levels, in blocks, with one compilation."""
+"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, with one compilation.
 
+Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
+each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
+continues where it stopped.
+"""
+
+import copy
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +22,13 @@ from ..compiling import quick_jit
 from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Scenario
+from ..space import levels
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .stream import Block, Kept, fingerprint
+from .stream import non_dominated as non_dominated
+
+CHECKPOINT = "grid_checkpoint.npz"
+FEW_RIVALS = 256  # points near the best that are all priced exactly in the frame
 
 
 def single_precision(tree: Scenario) -> Scenario:
@@ -22,23 +37,85 @@ def single_precision(tree: Scenario) -> Scenario:
 
 
 @dataclass
-class Screened:
-    """What is kept of the points: the best hardware level of every plan and the front of time against cost."""
+class Axes:
+    """The points of a search: plans as listed, levels numbered with the last hardware variable running fastest."""
 
     plans: dict[str, np.ndarray]
-    levels: dict[str, np.ndarray]
-    best: np.ndarray  # [plans] log goal of the best feasible level, inf where none is
-    best_level: np.ndarray  # [plans]
-    excess: np.ndarray  # [plans] smallest violation of any level
-    front: np.ndarray  # [front, 2] (plan, level)
-    evaluated: int
-    feasible: int
-    seconds: float
+    names: tuple[str, ...]
+    levels: list[np.ndarray]
+    listed: bool  # whether any plan field varies
 
-    def points(self, plan_index: np.ndarray, level_index: np.ndarray) -> dict[str, np.ndarray]:
-        """Values of the given (plan, level) pairs."""
-        chosen = {name: column[plan_index] for name, column in self.plans.items()}
-        return chosen | {name: column[level_index] for name, column in self.levels.items()}
+    @classmethod
+    def of(cls, problem: Problem) -> "Axes":
+        """Of a problem.
+
+        Raises:
+            ConfigError: nothing varies, or no plan is legal.
+        """
+        space = problem.space
+        plans = space.plans(problem.scenario)
+        if not plans and not space.names:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        listed = bool(plans)
+        plans = plans or {"tp": np.full(1, float(problem.scenario.plan.tp))}
+        return cls(plans, space.names, [levels(space.hardware[name]) for name in space.names], listed)
+
+    @property
+    def plan_count(self) -> int:
+        """Legal plans."""
+        return len(next(iter(self.plans.values())))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Levels of each hardware variable."""
+        return tuple(len(level) for level in self.levels) or (1,)
+
+    @property
+    def level_count(self) -> int:
+        """Points of the hardware grid: one where nothing continuous varies."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def level_places(self, level: np.ndarray) -> np.ndarray:
+        """[levels, hardware variables] which level of each variable."""
+        return np.stack(np.unravel_index(level, self.shape), axis=-1)
+
+    def values_of(self, level: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of the hardware variables at these levels."""
+        places = self.level_places(level)
+        return {name: self.levels[i][places[:, i]] for i, name in enumerate(self.names)}
+
+    def points(self, pairs: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of [n, 2] (plan, level) pairs."""
+        chosen = {name: column[pairs[:, 0]] for name, column in self.plans.items()} if self.listed else {}
+        return chosen | self.values_of(pairs[:, 1])
+
+
+@dataclass
+class Screened:
+    """What an exhaustive search leaves."""
+
+    axes: Axes
+    kept: Kept
+    evaluated: int
+    seconds: float
+    stopped: str = ""
+
+    def tables(self) -> dict[str, dict[str, np.ndarray]]:
+        """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
+        names, values = [], []
+        for name, column in _variables(self.axes):
+            names += [name] * len(column)
+            values.append(column)
+        by_value = {"variable": np.array(names), "value": np.concatenate(values), "log_goal": self.kept.by_value}
+        edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
+        counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.kept.histogram}
+        return {"best_by_value": by_value, "histogram": counts}
+
+
+def _variables(axes: Axes) -> list[tuple[str, np.ndarray]]:
+    """Every variable with its distinct values: plan fields, then hardware."""
+    plan = [(name, np.unique(column)) for name, column in axes.plans.items()]
+    return plan + list(zip(axes.names, axes.levels, strict=True))
 
 
 def _block_function(problem: Problem):
@@ -57,76 +134,109 @@ def _block_function(problem: Problem):
     return quick_jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
 
 
-def _blocks(plan_count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """(plan indices, how many are real) of each block; the last block repeats its final plan."""
-    for first in range(0, plan_count, size):
-        index = np.minimum(np.arange(first, first + size), plan_count - 1)
-        yield index, min(size, plan_count - first)
+class Sweep:
+    """One pass over all points of a problem."""
+
+    def __init__(self, problem: Problem, block: int, keep: int):
+        self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
+        plans, levels = self.axes.plan_count, self.axes.level_count
+        self.wide = min(levels, block)  # levels of a block
+        self.tall = max(1, min(block // self.wide, plans))  # plans of a block
+        self.function = _block_function(problem)
+        self.scenario = single_precision(problem.scenario)
+        self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
+        sizes = [len(column) for _, column in _variables(self.axes)]
+        self.offsets = np.cumsum([0, *sizes])
+        plan_columns = list(self.axes.plans.values())
+        self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
+        self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
+        self.level_offsets = self.offsets[len(plan_columns) : -1]
+
+    def fresh(self) -> Kept:
+        """Nothing seen yet."""
+        return Kept.empty(self.tall, int(self.offsets[-1]))
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(plans, levels) of each block; all levels of some plans before the next plans."""
+        firsts = range(0, self.axes.plan_count, self.tall), range(0, self.axes.level_count, self.wide)
+        for plan, level in itertools.product(*firsts):
+            yield (
+                np.arange(plan, min(plan + self.tall, self.axes.plan_count)),
+                np.arange(level, min(level + self.wide, self.axes.level_count)),
+            )
+
+    def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
+        """One block through the compiled function; short ones are padded by their last row and column."""
+        rows = np.minimum(np.arange(self.tall), len(plan) - 1)
+        columns = np.minimum(np.arange(self.wide), len(level) - 1)
+        plans = {name: jnp.asarray(c[plan[rows]], jnp.float32) for name, c in self.axes.plans.items()}
+        values = self.axes.values_of(level[columns]) or {"tp": self.axes.plans["tp"][:1]}
+        levels = {name: jnp.asarray(column, dtype=jnp.float32) for name, column in values.items()}
+        with jax.enable_x64(False):  # constants inside the model follow
+            answers = self.function(self.scenario, plans, levels)
+        whole = (np.asarray(part, dtype=float)[: len(plan), : len(level)] for part in answers)
+        goal, excess, seconds, cost = whole
+        return Block(plan, level, goal, excess, (seconds, cost))
+
+    def take(self, kept: Kept, plan: np.ndarray, level: np.ndarray) -> None:
+        """Evaluate one block and learn from it."""
+        places = self.axes.level_places(level)[:, : len(self.axes.names)] + self.level_offsets
+        kept.take(self.evaluated(plan, level), self.plan_places[plan], places)
+        if level[-1] == self.axes.level_count - 1:
+            kept.finish_plans(plan, self.keep)
 
 
-def non_dominated(values: np.ndarray) -> np.ndarray:
-    """Indices of the rows of [n, 2] that no other row beats in both columns, sorted by the first."""
-    order = np.lexsort((values[:, 1], values[:, 0]))
-    best = np.minimum.accumulate(values[order, 1])
-    keep = np.concatenate([[True], values[order[1:], 1] < best[:-1]]) if len(order) else np.array([], dtype=bool)
-    return order[keep]
+@dataclass(frozen=True)
+class Saving:
+    """Where the state of a search goes, how often, and which state it starts from (paths; empty: none)."""
+
+    path: str = ""
+    resume: str = ""
+    every_s: float = 30.0
 
 
-def screen(problem: Problem, block: int = 16384, report: Report = silent) -> Screened:
+def screen(
+    problem: Problem, block: int = 16384, report: Report = silent, keep: int = 64, saving: Saving | None = None
+) -> Screened:
     """Evaluate every legal plan at every hardware level, in float32.
 
+    An interrupt ends the search with what is known, its state saved.
+
     Raises:
-        ConfigError: nothing varies, or no plan is legal.
+        ConfigError: nothing varies, no plan is legal, or a state that is not of this study.
     """
-    start = time.perf_counter()
-    plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
-    fixed = not plans
-    if fixed and not levels:
-        raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
-    if fixed:
-        plans = {"tp": np.full(1, float(problem.scenario.plan.tp))}
-    plan_count, level_count = len(next(iter(plans.values()))), _count(levels)
-    size = max(1, min(block // level_count, plan_count))
-    function = _block_function(problem)
-    scenario = single_precision(problem.scenario)
-    levels_f32 = {name: jnp.asarray(column, dtype=jnp.float32) for name, column in levels.items()}
-    levels_f32 = levels_f32 or {"tp": jnp.asarray(plans["tp"][:1], dtype=jnp.float32)}
-
-    best, best_level = np.full(plan_count, np.inf), np.zeros(plan_count, dtype=np.int64)
-    least_excess = np.full(plan_count, np.inf)
-    front_values, front_pairs = np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int64)
-    done = feasible_count = 0
-    for index, real in _blocks(plan_count, size):
-        points = {name: jnp.asarray(column[index], dtype=jnp.float32) for name, column in plans.items()}
-        with jax.enable_x64(False):  # constants inside the model follow
-            answers = function(scenario, points, levels_f32)
-        goal, excess, seconds, cost = (np.asarray(a, dtype=float)[:real] for a in answers)
-        index = index[:real]
-        ok = (excess <= 1e-6) & np.isfinite(goal)
-        feasible_count += int(ok.sum())
-        score = np.where(ok, goal, np.inf)
-        best_level[index] = np.where(ok.any(axis=1), score.argmin(axis=1), excess.argmin(axis=1))
-        best[index], least_excess[index] = score.min(axis=1), excess.min(axis=1)
-        plan_at, level_at = np.nonzero(ok)
-        values = np.concatenate([front_values, np.stack([seconds[ok], cost[ok]], axis=-1)])
-        pairs = np.concatenate([front_pairs, np.stack([index[plan_at], level_at], axis=-1)])
-        keep = non_dominated(values)
-        front_values, front_pairs = values[keep], pairs[keep]
-        done += real * level_count
-        report(Progress("grid", done, plan_count * level_count, _goal_value(problem, best)))
-    plans = {} if fixed else plans
-    return Screened(
-        plans, levels, best, best_level, least_excess, front_pairs, done, feasible_count, time.perf_counter() - start
-    )
+    start, saving = time.perf_counter(), saving or Saving()
+    sweep = Sweep(problem, block, keep)
+    kept = Kept.load(_state(saving.resume), sweep.study) if saving.resume else sweep.fresh()
+    total, saved, stopped = sweep.axes.plan_count * sweep.axes.level_count, time.perf_counter(), ""
+    points = 0
+    try:
+        for number, (plan, level) in enumerate(sweep.blocks()):
+            points += len(plan) * len(level)
+            if number < int(kept.done):
+                continue
+            after = copy.deepcopy(kept)  # an interrupt finds the state before a block or after it
+            sweep.take(after, plan, level)
+            kept = after
+            report(Progress("grid", points, total, _goal_value(problem, kept)))
+            if saving.path and time.perf_counter() - saved > saving.every_s:
+                kept.save(Path(saving.path), sweep.study)
+                saved = time.perf_counter()
+    except KeyboardInterrupt:
+        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(kept.done)))
+        stopped = f"interrupted after {points:,} of {total:,} points"
+    if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
+        kept.save(Path(saving.path), sweep.study)
+    return Screened(sweep.axes, kept, points, time.perf_counter() - start, stopped)
 
 
-def _count(levels: dict[str, np.ndarray]) -> int:
-    """Points of the hardware grid: one where nothing continuous varies."""
-    return len(next(iter(levels.values()))) if levels else 1
+def _state(resume: str) -> Path:
+    """A state file, or the one in a run folder."""
+    return Path(resume) / CHECKPOINT if Path(resume).is_dir() else Path(resume)
 
 
-def _goal_value(problem: Problem, best: np.ndarray) -> float:
-    value = float(np.min(best))
+def _goal_value(problem: Problem, kept: Kept) -> float:
+    value = min(float(kept.best.min(initial=np.inf)), float(kept.row[:, 0].min()))
     return float(np.exp(value if problem.objective.minimise else -value))
 
 
@@ -134,13 +244,22 @@ def _goal_value(problem: Problem, best: np.ndarray) -> float:
 class Grid(AbstractSearch):
     """Every legal plan at every hardware level.
 
+    Points are screened in float32; all that float32 cannot tell from the best are priced again in float64, so that the
+    best of the frame is the best of the grid.
+
     Args:
         block: points in one vectorised call.
         keep: plans whose best level is kept for the frame.
+        resume: run folder (or state file) of an interrupted search of the same study to continue.
+        checkpoint: file that holds the state; the run folder's own if empty.
+        every_s: seconds between two states.
     """
 
     block: int = 16384
     keep: int = 64
+    resume: str = ""
+    checkpoint: str = ""
+    every_s: float = 30.0
 
     def __post_init__(self) -> None:
         """Positive sizes."""
@@ -149,20 +268,43 @@ class Grid(AbstractSearch):
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Exhaustive; the seed is not used."""
-        return kept_of(screen(problem, self.block, report), self.keep)
+        saving = Saving(self.checkpoint, self.resume, self.every_s)
+        return kept_of(problem, screen(problem, self.block, report, self.keep, saving))
 
 
-def kept_of(screened: Screened, keep: int) -> Trace:
-    """The best plans at their best level, and the front of time against cost.
+def kept_of(problem: Problem, screened: Screened) -> Trace:
+    """The best plans at their best level, rivals of the best point, and the front of time against cost.
 
     Where nothing is feasible, the plans that violate least are kept: an infeasible design is worth seeing.
     """
-    order = np.argsort(screened.best, kind="stable")[:keep]
-    if not np.isfinite(screened.best).any():
-        order = np.argsort(screened.excess, kind="stable")[:keep]
-    plan = np.concatenate([order, screened.front[:, 0]])
-    level = np.concatenate([screened.best_level[order], screened.front[:, 1]])
-    counts = {"plans": len(screened.best), "points": screened.evaluated, "feasible": screened.feasible}
-    method = ["grid"] * len(order) + ["pareto"] * len(screened.front)
+    kept = screened.kept
+    if len(kept.best) == 0 and (kept.row[:, 0] < np.inf).any():  # interrupted before any plan was done
+        kept.finish_plans(np.arange(len(kept.row)), 1)
+    best = kept.best_at if len(kept.best) else kept.nearest_at
+    rivals = kept.rivals_at if len(kept.rivals_at) <= FEW_RIVALS else _exact_best(problem, screened)
+    pairs = np.concatenate([best, rivals, kept.front_at])
+    method = ["grid"] * (len(best) + len(rivals)) + ["pareto"] * len(kept.front_at)
+    axes = screened.axes
+    counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
     claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
-    return Trace(screened.points(plan, level), method, counts, {"grid": screened.seconds}, claim)
+    if screened.stopped:
+        claim = f"{screened.stopped}: best so far; continue with search.resume"
+    elif int(kept.overflow):
+        claim += "; float32 could not tell its best from too many others (1e-4)"
+    found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
+    found.tables = screened.tables()
+    return found
+
+
+def _exact_best(problem: Problem, screened: Screened) -> np.ndarray:
+    """Of many rivals, the best feasible one in float64."""
+    axes, pairs = screened.axes, screened.kept.rivals_at
+
+    def one(scenario: Scenario, point: dict[str, Array]) -> tuple[Array, Array]:
+        metrics = evaluate(problem.space.place(scenario, point))
+        return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
+
+    points: dict[str, Any] = {name: jnp.asarray(column) for name, column in axes.points(pairs).items()}
+    goal, excess = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
+    score = np.where(np.asarray(excess) <= 1e-6, np.asarray(goal), np.inf)
+    return pairs[int(np.argmin(score))][None]

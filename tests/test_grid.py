@@ -1,0 +1,169 @@
+"""The streaming grid against all points at once: nothing lost, nothing kept that grows, continued to the bit."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import training
+
+from codesign.errors import ConfigError
+from codesign.metrics import evaluate
+from codesign.objective import Objective
+from codesign.results import designs
+from codesign.search import Grid, Problem
+from codesign.search.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
+from codesign.search.stream import MARGIN, Block, Kept
+from codesign.space import Continuous, DesignSpace
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"
+BLOCK = 24
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    space = DesignSpace(
+        plan={"tp": [4, 8], "pp": [4, 8], "micro_batch": [1, 2], "zero": [0, 1]},
+        hardware={"up": Continuous(UP, 100e9, 900e9, grid=8), "out": Continuous(OUT, 20e9, 100e9, grid=5)},
+    )
+    return Problem(training(), space, Objective("usd_per_million_tokens", limits={"capex_usd": 5.2e7}))
+
+
+@pytest.fixture(scope="module")
+def everything(problem):
+    """Every point in double precision, [plans, levels]: goal, excess, time."""
+    plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
+
+    def one(plan, level):
+        metrics = evaluate(problem.space.place(problem.scenario, plan | level))
+        return metrics.usd_per_million_tokens, problem.objective.excess(metrics), metrics.time_s
+
+    price = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))
+    return [np.asarray(a) for a in price(*({n: jnp.asarray(c) for n, c in d.items()} for d in (plans, levels)))]
+
+
+@pytest.fixture(scope="module")
+def sweep(problem):
+    """One compilation for the whole module."""
+    return Sweep(problem, BLOCK, keep=4)
+
+
+@pytest.fixture
+def compiled(sweep, monkeypatch):
+    """Searches of this problem share the compiled block function."""
+    monkeypatch.setattr("codesign.search.grid._block_function", lambda _: sweep.function)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_keeps_what_all_points_show(problem, everything):
+    goal, excess, time = everything
+    kept = screen(problem, BLOCK, keep=4).kept
+    score = np.where(excess <= 1e-6, goal, np.inf)
+    assert int(kept.feasible) == np.isfinite(score).sum() < score.size
+    assert kept.histogram.sum() == int(kept.feasible)
+    best = np.argsort(score.min(axis=1), kind="stable")[:4]
+    assert kept.best_at[:, 0].tolist() == best.tolist()
+    assert kept.best_at[:, 1].tolist() == score.argmin(axis=1)[best].tolist()
+    np.testing.assert_allclose(np.exp(kept.best), score.min(axis=1)[best], rtol=1e-5)
+    ok = np.isfinite(score)
+    front = np.stack([time[ok], goal[ok]], axis=-1)
+    np.testing.assert_allclose(kept.front, front[non_dominated(front)], rtol=1e-4)
+    by_level = score.min(axis=0).reshape(5, 8)  # out, up: sorted names, the last fastest
+    np.testing.assert_allclose(np.exp(kept.by_value[-13:-8]), by_level.min(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(kept.by_value[-8:]), by_level.min(axis=0), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_best_of_the_frame_is_the_exact_arg_min(problem, everything):
+    goal, excess, _ = everything
+    frame = designs(problem, Grid(BLOCK, keep=2).run(problem, 0), 0)
+    assert frame.iloc[0]["objective"] == pytest.approx(np.where(excess <= 1e-6, goal, np.inf).min(), rel=1e-12)
+
+
+def test_rivals_hold_the_best_however_single_precision_errs():
+    """Random goals and violations with errors below the margin: the true best is among the rivals, in any blocks."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        goal, excess = 3e-4 * rng.normal(size=(6, 40)), 2e-3 * rng.normal(size=(6, 40))
+        seen = (
+            goal + 0.49 * MARGIN * rng.uniform(-1, 1, goal.shape),
+            excess + 0.9 * MARGIN * rng.uniform(-1, 1, goal.shape),
+        )
+        kept = Kept.empty(2, 1)
+        for row in range(0, 6, 2):
+            for column in range(0, 40, 8):
+                part = np.s_[row : row + 2, column : column + 8]
+                plan, level = np.arange(row, row + 2), np.arange(column, column + 8)
+                none = np.zeros((2, 8))
+                block = Block(plan, level, seen[0][part], seen[1][part], (none, none))
+                kept.take(block, np.zeros((2, 1), int), np.zeros((8, 1), int))
+        truth = np.where(excess <= 0, goal, np.inf)
+        best = np.unravel_index(truth.argmin(), truth.shape)
+        assert list(best) in kept.rivals_at.tolist()
+        assert len(kept.rivals) < goal.size / 2
+
+
+def same(a: Kept, b: Kept) -> bool:
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(Kept))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("inside", [False, True])
+def test_interrupted_search_continues_to_the_bit(problem, tmp_path, monkeypatch, inside):
+    """Stopped between blocks, or in the middle of one."""
+    whole = screen(problem, BLOCK, keep=4)
+    calls, original = [], Kept._front
+
+    def stop(*_):
+        calls.append(1)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+
+    def stop_inside(self, *args):
+        original(self, *args)
+        stop()
+
+    if inside:
+        monkeypatch.setattr(Kept, "_front", stop_inside)
+    first = screen(problem, BLOCK, lambda p: None if inside else stop(), 4, Saving(str(tmp_path / CHECKPOINT)))
+    monkeypatch.setattr(Kept, "_front", original)
+    assert 0 < first.evaluated < whole.evaluated
+    assert "interrupted after" in first.stopped
+    assert not same(first.kept, whole.kept)
+    again = screen(problem, BLOCK, keep=4, saving=Saving(str(tmp_path / "next.npz"), resume=str(tmp_path)))
+    assert same(again.kept, whole.kept)
+    assert again.evaluated == whole.evaluated
+    assert (tmp_path / "next.npz").is_file()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_state_of_another_study_is_refused(problem, tmp_path):
+    screen(problem, BLOCK, lambda p: (_ for _ in ()).throw(KeyboardInterrupt), 4, Saving(str(tmp_path / CHECKPOINT)))
+    other = dataclasses.replace(problem, objective=Objective("time_s"))
+    with pytest.raises(ConfigError, match="of another study"):
+        screen(other, BLOCK, saving=Saving(resume=str(tmp_path)))
+    with pytest.raises(ConfigError, match="does not exist"):
+        screen(problem, BLOCK, saving=Saving(resume=str(tmp_path / "nowhere")))
+
+
+@pytest.mark.usefixtures("compiled")
+def test_memory_does_not_grow_with_points(problem, monkeypatch):
+    """A grid of a million times as many levels: states have the size of the values listed, blocks their own."""
+
+    def of(grid: int) -> tuple[int, int]:
+        space = DesignSpace(
+            problem.space.plan, {n: dataclasses.replace(v, grid=grid) for n, v in problem.space.hardware.items()}
+        )
+        sweep = Sweep(dataclasses.replace(problem, space=space), BLOCK, keep=4)
+        kept = sweep.fresh()
+        for plan, level in [next(sweep.blocks())]:
+            sweep.take(kept, plan, level)
+        fixed = sum(getattr(kept, f.name).nbytes for f in dataclasses.fields(Kept) if f.name != "by_value")
+        return sweep.axes.level_count, fixed + sum(level.nbytes for level in sweep.axes.levels)
+
+    few, small = of(30)
+    many, large = of(30_000)
+    assert many == 1e6 * few
+    assert large - small < 2 * 30_000 * 8 + 10_000
