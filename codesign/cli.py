@@ -85,6 +85,9 @@ def _dispatch(words: list[str]) -> int:
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
+    if hasattr(known, "overrides"):  # those that stand after an option
+        known.overrides += [word for word in unknown if "=" in word and not word.startswith("-")]
+        unknown = [word for word in unknown if "=" not in word or word.startswith("-")]
     if unknown and known.command != "optimize":
         options = [text for action in commands[known.command]._actions for text in action.option_strings]
         raise ConfigError(f"{known.command}: unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")

@@ -67,6 +67,8 @@ def test_list_shows_groups_and_options(capsys):
         (["evaluate", "plan.tp"], ["'plan.tp'", "key=value"]),
         (["list", "acelerator"], ["'acelerator'", "'accelerator'"]),
         (["report", "no_such_run"], ["no_such_run"]),
+        (["evaluate", "--top", "3", "plan.tp=7"], ["plan.tp = 7 does not divide"]),
+        (["evaluate", "plan.pp=8", "--json", "plan.tp=7"], ["plan.tp = 7 does not divide"]),
         (["evaluate", "plan.tp=7"], ["plan.tp = 7 does not divide model heads = 96"]),
         (["evaluate", "fabric.bandwidth_bytes_per_s=-1"], ["bandwidth_bytes_per_s = -1 is outside [1, inf]"]),
     ],
