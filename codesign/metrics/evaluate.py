@@ -74,7 +74,7 @@ def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
 def evaluate(scenario: Scenario) -> Metrics:
     """Price the scenario.
 
-    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is compiled once for each
+    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is compiled once a
     structure: run one operation at a time, the first call would take several times as long.
 
     Returns:
