@@ -135,6 +135,9 @@ def test_committed_page_of_a_run(tmp_path):
     assert best["time_s"].tolist() == pytest.approx(designs["time_s"].head(10).tolist())
     assert not any(column.startswith("var.") for column in best)
     assert len(list(page.parent.glob("*.png"))) == text.count(".png)")
+    (page.parent / "claims.csv").write_text("claim\n", encoding="utf-8")  # an experiment of the same name
+    again = write_run_report(run, tmp_path / "reports")
+    assert again.parent.name == f"{page.parent.name}_search"
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

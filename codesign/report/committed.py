@@ -19,6 +19,8 @@ DESIGNS = 10
 def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     """Write `folder/<name of the study>/` with page, best designs as CSV and the run's figures.
 
+    Where an experiment of the same name has its claims there, the run goes beside it, `<name>_search`.
+
     Raises:
         ConfigError: the run folder is not a run.
     """
@@ -39,6 +41,6 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     lines += [
         f"`codesign optimize experiment={name}`, then `codesign report RUN --reports reports` rewrites this page."
     ]
-    return write_experiment_report(
-        Path(folder) / name, wording.title(run), {"Best designs": table}, figures, "\n\n".join(lines)
-    )
+    taken = (Path(folder) / name / "claims.csv").is_file()
+    place, text = Path(folder) / (f"{name}_search" if taken else name), "\n\n".join(lines)
+    return write_experiment_report(place, wording.title(run), {"Best designs": table}, figures, text)
