@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codesign.compiling import quick_jit
-from codesign.config import build
+from codesign.config import build, scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace, walk
 from codesign.hardware import (
@@ -22,6 +22,7 @@ from codesign.hardware import (
     WorkingSet,
     ZipfLru,
 )
+from codesign.metrics.footprint import memory_limits
 
 
 def executed_hit_ratio(items: int, exponent: float, room: int, accesses: int = 60_000) -> float:
@@ -154,6 +155,13 @@ def test_edge_is_shared_by_stacks_links_and_ports():
     assert float(edge.used_mm(rates)) == pytest.approx(3e12 / 100e9 + 450e9 / 50e9 + 0.9e12 / 500e9)
     price = jax.grad(lambda mm: Shoreline(mm, edge.bytes_per_s_per_mm).used_share(rates))(60.0)
     assert float(price) == pytest.approx(-float(edge.used_share(rates)) / 60.0)
+
+
+def test_the_edge_of_a_study_by_hand():
+    """72 mm: 4 TB/s of stacks at 11 mm a TB/s, 450 GB/s of links at 0.5 Tb/s/mm, one port at 4 Tb/s/mm."""
+    cluster = scenario_from_config("experiment=serve_llama31_405b_edge").cluster
+    share = memory_limits(cluster, {})["shoreline"]
+    assert float(share) == pytest.approx((4 * 11 + 450 / 62.5 + 900 / 500) / 72, rel=1e-3)
 
 
 def _tier(capacity: float, rate: float) -> MemoryTier:
