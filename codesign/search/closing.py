@@ -19,11 +19,9 @@ from .base import Progress, Report, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
 
 MOST_TRIES = 80  # rounds after which a plan is left open
+HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
 REFERENCE_ROUNDS = 4
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
-NEVER_SOLVED = 0.2
-"""Head start, in the log of the goal, of plans never solved over the bounds of those that were: all need a solution,
-and the sooner the incumbent is good the fewer."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,6 @@ class Closing:
         points = np.broadcast_to(u, (len(plan), self.ledger.width))
         return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
 
-    def _refined(self, plan: np.ndarray, rounds: int) -> None:
-        for _ in range(rounds):
-            if len(plan) == 0 or self._late():
-                return
-            for first in range(0, len(plan), self.effort.batch):
-                self.ledger.refine(plan[first : first + self.effort.batch])
-            plan = plan[self.ledger.lower[plan] < self.ledger.cut]
-
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
         ledger, effort = self.ledger, self.effort
@@ -112,18 +102,24 @@ class Closing:
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
         first = np.argsort(soft, kind="stable")[: effort.references // 4]
         ledger.keep(sample[first], exact[first], affine[first])
-        self._refined(sample[first], 5)
+        self._halved(sample[first])
         self._note("incumbent", ledger.solved, ledger.solved)
         self._refer(sample, exact, affine)
-        self._look(sample)
+        self._look(sample, 2 * effort.references)
         for _ in range(6):
             before = ledger.plan
             if ledger.plan < 0 or ledger.count <= effort.sample:
                 break
-            self._look(ledger.programme.oracle.near(ledger.plan, 2))
+            self._look(self._around(), 2 * effort.references)
             self._note("incumbent", ledger.solved, ledger.solved)
             if ledger.plan == before:
                 break
+
+    def _around(self, rivals: int = 6) -> np.ndarray:
+        """Neighbours of the best plan in three fields and of the next-best in two."""
+        near = self.ledger.programme.oracle.near
+        best = sorted(self.ledger.feasible, key=lambda plan: self.ledger.feasible[plan][0])[: 1 + rivals]
+        return np.unique(np.concatenate([near(best[0], 3), *(near(plan, 2) for plan in best[1:])]))
 
     def _refer(self, sample: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
         """Solve some plans of all kinds, good or not: others are bounded from where those have their optimum."""
@@ -139,15 +135,33 @@ class Closing:
         self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
         self.references = References(ledger, sample, self.base)
 
-    def _look(self, plan: np.ndarray, best: int = 48) -> None:
+    def _look(self, plan: np.ndarray, most: int) -> None:
         """Bound these plans, and solve those that promise most."""
         self.bound(plan[self.ledger.tried[plan] == 0])
-        self._promising(plan, best)
+        self._promising(plan, most)
 
-    def _promising(self, plan: np.ndarray, best: int) -> None:
-        new = plan[[p in self.ledger.own and p not in self.ledger.weights for p in plan.tolist()]]
-        new = new[self.ledger.lower[new] < self.ledger.cut]
-        self._refined(new[np.argsort(self.guess[new], kind="stable")[:best]], 4)
+    def _promising(self, plan: np.ndarray, most: int) -> None:
+        """Solve the plans with the least bounds among those never solved."""
+        ledger = self.ledger
+        new = plan[(ledger.lower[plan] < ledger.cut) & (ledger.tried[plan] == 0)]
+        new = new[[p in ledger.own for p in new.tolist()]]
+        self._halved(new[np.argsort(ledger.lower[new], kind="stable")[:most]])
+
+    def _halved(self, plan: np.ndarray) -> None:
+        """Rounds over ever fewer of these plans: each leaves those with the least bounds and those with the best designs.
+
+        The bound of a plan rises, and its best design comes down, towards its optimum with every round.
+        """
+        ledger = self.ledger
+        while len(plan) and not self._late():
+            for first in range(0, len(plan), self.effort.batch):
+                ledger.refine(plan[first : first + self.effort.batch])
+            plan = plan[ledger.lower[plan] < ledger.cut]
+            plan = plan[ledger.tried[plan] < HALVINGS]
+            soft = np.array([ledger.soft[p] for p in plan.tolist()])
+            few = max(len(plan) // 4, FEWEST)
+            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plan], soft)]
+            plan = plan[np.unique(np.concatenate(best))]
 
     def bound(self, plan: np.ndarray) -> None:
         """One tangent at the base; for what is left one where the nearest reference has its optimum, then both."""
@@ -181,22 +195,20 @@ class Closing:
                 return
             self.bound(left[first : first + effort.chunk])
             self._note("bound", min(first + effort.chunk, len(left)), len(left))
-        self._promising(left, 2 * effort.references)
+        self._promising(left, effort.references)
         self._note("bound", ledger.count, ledger.count)
 
     def close(self) -> None:
-        """Refine open plans until none is left: first those never solved, the most promising first; then by bound."""
+        """Refine open plans until none is left, the least bounds first."""
         ledger, batch, before = self.ledger, self.effort.batch, np.inf
         while not self._late():
             left = ledger.open()
             left = left[ledger.tried[left] < MOST_TRIES]
             if len(left) == 0:
                 return
-            solved = ledger.tried[left] > 0
-            order = np.argsort(np.where(solved, ledger.lower[left], self.guess[left] - NEVER_SOLVED), kind="stable")
             batch = self.effort.batch if ledger.upper < before else min(2 * batch, 8 * self.effort.batch)
             before = ledger.upper
-            ledger.refine(left[order[:batch]])
+            ledger.refine(left[:batch])
             self._note("close", ledger.count - len(left), ledger.count)
 
     def run(self, start: Callable[[], None] | None = None) -> Outcome:

@@ -209,8 +209,9 @@ def _solve(
     z = left.start()
     cost = np.zeros_like(z)
     cost[-2], cost[-1] = price, 1.0
-    w = left.slack(z)
-    v = 0.1 / w
+    w, v = left.slack(z), np.empty((tangents + 2 * n + 1, lanes))
+    v[:] = 0.1 / w
+    v[-1] = np.maximum(price - v[count:tangents].sum(axis=0), v[-1])  # a dear violation starts with its price
     central, final_z, final_v = z.copy(), z.copy(), v.copy()
     active = np.arange(lanes)
     for step in range(iterations):

@@ -13,6 +13,7 @@ from .oracle import GOAL, AbstractOracle
 
 HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
 MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
+INSIDE = 1e-5  # log by which a point keeps every constraint that others are pulled towards
 LENGTHS = (3, 8, 20)  # tangents of plans that are solved in one batch
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
 DEAREST = 1e6  # price of a unit of violation that is not raised any more
@@ -70,6 +71,7 @@ class Ledger:
         self.weights: dict[int, np.ndarray] = {}
         self.solution: dict[int, np.ndarray] = {}
         self.lagrangian: dict[int, np.ndarray] = {}  # weighted tangents: below the plan's goal wherever limits hold
+        self.inside: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # plan -> a point that keeps all, and its rows
         self.price: dict[int, float] = {}  # plan -> price of its violation, once the first was too low
         self.tries: dict[int, int] = {}
         self.tried = np.zeros(self.count, dtype=np.int32)  # the same for every plan, 0 where never solved
@@ -173,12 +175,33 @@ class Ledger:
         still = self.lower[plan] < enough
         if not still.any():
             return
-        plan = np.concatenate([plan[still]] * 2)
-        points = np.concatenate([solved.central[still], solved.edge[still]])
+        plan, gap = plan[still], gap[still]
         tries = np.array([self.tries[p] for p in plan.tolist()])
         least = 30.0 * 1.6 ** np.minimum(tries, 20)  # rows of great weight need sharper kinks than the gap tells
-        sharpness = np.clip(3.0 / np.concatenate([gap[still]] * 2), least, 1e6)
-        self.keep(plan, *self.evaluate(plan, points, sharpness))
+        sharpness = np.clip(3.0 / gap, least, 1e6)
+        both = np.concatenate([plan, plan])
+        points = np.concatenate([solved.central[still], solved.edge[still]])
+        exact, learnt = self.evaluate(both, points, np.concatenate([sharpness, sharpness]))
+        self.keep(both, exact, learnt)
+        self._repair(plan, points, exact, sharpness)
+
+    def _repair(self, plan: np.ndarray, points: np.ndarray, exact: np.ndarray, sharpness: np.ndarray) -> None:
+        """Pull edges that break a constraint back along the line to a point inside, as far as convexity asks."""
+        count = len(plan)
+        worst = exact[:, 1:].max(axis=1, initial=-np.inf)
+        for lane in np.flatnonzero(worst[:count] < -INSIDE):
+            self.inside[int(plan[lane])] = (points[lane], exact[lane])
+        edge, found = points[count:], exact[count:]
+        asked = np.flatnonzero((worst[count:] > HOLDS) & (found[:, 0] < self.upper) & np.isfinite(found).all(axis=1))
+        asked = asked[[p in self.inside for p in plan[asked].tolist()]]
+        if len(asked) == 0:
+            return
+        inside = [self.inside[p] for p in plan[asked].tolist()]
+        u, rows = np.array([each[0] for each in inside]), np.array([each[1] for each in inside])
+        over = np.maximum(found[asked, 1:], 0.0)
+        share = (over / np.where(over > 0, over - np.minimum(rows[:, 1:], -1e-12), 1.0)).max(axis=1)[:, None]
+        pulled = edge[asked] + share * (u - edge[asked])
+        self.keep(plan[asked], *self.evaluate(plan[asked], pulled, sharpness[asked]))
 
     def _rule_out(self, plan: np.ndarray, affine: np.ndarray, solved: interior.Solved, enough: float) -> None:
         """Plans whose tangents cannot all hold anywhere (Farkas).
