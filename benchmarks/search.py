@@ -196,8 +196,8 @@ def show(row: dict[str, Any], *, as_json: bool) -> None:
     if "plans_solved" in row:
         line += (
             f"; {row['plans_solved']:,} plans solved alone ({row['feasible']:,} feasible, {row['infeasible']:,} proven "
-            f"infeasible, median gap {row['median_gap_alone']:.0e}), {row['bound_above_value']} bounds above their value, "
-            f"{row['better_than_certified']} better than certified"
+            f"infeasible, median gap {row['median_gap_alone']:.0e}), {row['bound_above_value']} bounds above their "
+            f"value, {row['better_than_certified']} better than certified"
         )
     print(line, flush=True)
 

@@ -148,7 +148,7 @@ class Closing:
         self._halved(new[np.argsort(ledger.lower[new], kind="stable")[:most]])
 
     def _halved(self, plan: np.ndarray) -> None:
-        """Rounds over ever fewer of these plans: each leaves those with the least bounds and those with the best designs.
+        """Rounds over ever fewer of these plans: each leaves the least bounds and the best designs.
 
         The bound of a plan rises, and its best design comes down, towards its optimum with every round.
         """
