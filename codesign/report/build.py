@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from matplotlib.figure import Figure
 
-from . import figures, proof, series, tables, wording
+from . import figures, front, proof, series, tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
 from .topology import topology_load
@@ -82,8 +82,11 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
 
 def _asked(run: RunFolder, title: str) -> bool:
     """Whether a section belongs to this kind of run at all."""
+    certificate = run.summary.get("certificate") or {}
     if title == "Proof":
-        return bool(run.summary.get("certificate"))
+        return bool(certificate) and "front" not in certificate
+    if title == "Front":
+        return "front" in certificate
     if title == "Topology":
         return not run.links.empty
     return bool(title) or run.is_serving
@@ -113,6 +116,11 @@ def _proof(run: RunFolder) -> Section:
     except MissingPart:
         picture = None
     return Section("Proof", proof.text(run), picture, proof.table(run))
+
+
+def _proven_front(run: RunFolder) -> Section:
+    picture = _picture(run, front.certified_front, "Designs of the front with their bounds")
+    return Section("Front", front.text(run), picture, front.table(run))
 
 
 def _time(run: RunFolder) -> Section:
@@ -210,6 +218,7 @@ def _constants(run: RunFolder) -> Section:
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Best designs", _best_designs),
     ("Proof", _proof),
+    ("Front", _proven_front),
     ("Where the time goes", _time),
     ("Time against cost", _front),
     ("Topology", _topology),
@@ -222,5 +231,6 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Constants used", _constants),
 )
 FIGURES = (
-    "closing", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power", "elasticities", "roofline",
+    "closing", "certified_front", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
+    "elasticities", "roofline",
 )  # fmt: skip

@@ -93,6 +93,10 @@ def asked(run: RunFolder) -> str:
     """The question in words."""
     goal = metric(run.goal, run.is_serving).label
     want = f"the {'highest' if run.maximised else 'lowest'} {_inside(goal)}"
+    front = (run.summary.get("certificate") or {}).get("front") or {}
+    if front:
+        names = [_inside(metric(name, run.is_serving).label) for name in front["metrics"]]
+        want = f"designs of which none is better in all of {_listed(names)}"
     limits = []
     for name, bound, is_floor in bounds(run):
         known = metric(name, run.is_serving)

@@ -85,10 +85,11 @@ class Blackbox(AbstractSearch):
 
 
 def rows_with(problem: Problem, names: tuple[str, ...]) -> Rows:
-    """The rows of a problem, and the logs of further metrics by their names."""
+    """The rows of a problem, and the logs of further metrics by their names; a limit on one of them keeps its row."""
     rows = rows_of(problem)
 
     def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
-        return rows(metrics, values) | {name: jnp.log(metrics.get(name)) for name in names}
+        kept = {f"limit.{name}" if name in names else name: row for name, row in rows(metrics, values).items()}
+        return kept | {name: jnp.log(metrics.get(name)) for name in names}
 
     return extended

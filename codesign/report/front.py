@@ -1,0 +1,134 @@
+"""A proven front on the page: its designs with their bounds, and what no design can reach."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from .figures import ACCENT, INK, SOFT, canvas
+from .labels import DASH, metric, number
+from .run_folder import MissingPart, RunFolder
+from .tables import Table
+from .wording import degrees
+
+BLUE, EMPTY = "#0072b2", "#f3d9c8"
+ROWS = 40  # of the table
+
+
+def front(run: RunFolder) -> dict[str, Any]:
+    """The front of the run's certificate.
+
+    Raises:
+        MissingPart: the search leaves none.
+    """
+    found = (run.summary.get("certificate") or {}).get("front")
+    if not isinstance(found, dict) or not found.get("points"):
+        raise MissingPart("the search leaves no front")
+    return found
+
+
+def text(run: RunFolder) -> str:
+    """How many designs, how sure, where the front bends."""
+    found, certificate = front(run), run.summary["certificate"]
+    names = [metric(name, run.is_serving) for name in found["metrics"]]
+    bend = found["points"][found["knee"]]["values"]
+    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, found["metrics"], strict=True))
+    words = [f"{len(found['points'])} designs of which none is better in everything. The front bends at {knee}."]
+    if not certificate.get("convex"):
+        return " ".join([*words, f"No proof: {certificate.get('reason')}."])
+    gaps = [row["gap"] for row in found["points"] if row["gap"] is not None]
+    first = _inside(names[0].label)
+    words.append(
+        f"For each, no design that is no worse in the other metrics has a {first} lower by more than its gap, "
+        f"{number(max(gaps), '%', 2)} at most."
+        if names[0].label and found["metrics"][0] not in found["maximised"]
+        else f"For each, no design that is no worse in the other metrics is better in {first} by more than its gap."
+    )
+    return " ".join(words)
+
+
+def table(run: RunFolder) -> Table:
+    """Every design of the front: metrics, bound, gap and plan."""
+    found = front(run)
+    names = found["metrics"]
+    known = [metric(name, run.is_serving) for name in names]
+    rows = []
+    for row in found["points"][:ROWS]:
+        values = [entry.text(row["values"][name], 4) for entry, name in zip(known, names, strict=True)]
+        bound = known[0].text(row["bound"], 4) if row["bound"] is not None else DASH
+        gap = number(row["gap"], "%", 2) if row["gap"] is not None else DASH
+        rows.append((*values, bound, gap, _plan(run, names, row["values"])))
+    limit = "At most" if names[0] in found["maximised"] else "At least"
+    head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
+    return Table(head, rows, frozenset({len(head) - 1}), "front")
+
+
+def _plan(run: RunFolder, names: list[str], values: dict[str, float]) -> str:
+    """The plan of the design of the frame with these metrics."""
+    known = run.designs[names].to_numpy(dtype=float)
+    apart = np.abs(np.log(known / np.array([values[name] for name in names]))).sum(axis=1)
+    return degrees(run.designs.iloc[int(np.argmin(apart))].to_dict())
+
+
+def certified_front(run: RunFolder) -> Figure:
+    """Two metrics: designs, the staircase they dominate, and below it what is proven empty; three: the third in colour.
+
+    A bar below a design reaches down to its bound.
+    """
+    found = front(run)
+    names, points = found["metrics"], found["points"]
+    values = np.array([[row["values"][name] for name in names] for row in points])
+    bound = np.array([np.nan if row["bound"] is None else row["bound"] for row in points])
+    figure, (axes,) = canvas(3.8)
+    reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
+    if names[0] in found["maximised"]:
+        reach = reach[::-1]
+    axes.errorbar(values[:, 1], values[:, 0], yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
+    if len(names) == 2:
+        if not found["maximised"]:
+            _staircase(axes, points, values, bound, names)
+        axes.plot(values[:, 1], values[:, 0], "o", color=BLUE, markersize=5, zorder=4, label="design")
+    else:
+        third = metric(names[2], run.is_serving)
+        dots = axes.scatter(values[:, 1], values[:, 0], c=values[:, 2], cmap="viridis", s=34, zorder=4, label="design")
+        bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
+        bar.set_label(third.label, color=SOFT)
+    knee = values[found["knee"]]
+    axes.scatter(
+        knee[1], knee[0], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5, label="knee"
+    )
+    for which, name, column in (("x", names[1], 1), ("y", names[0], 0)):
+        known = metric(name, run.is_serving)
+        if values[:, column].max() > 4 * values[:, column].min():
+            getattr(axes, f"set_{which}scale")("log")
+        getattr(axes, f"{which}axis").set_major_formatter(
+            FuncFormatter(lambda value, _, known=known: known.text(value))
+        )
+        getattr(axes, f"set_{which}label")(known.label)
+    axes.legend(loc="best")
+    return figure
+
+
+def _staircase(
+    axes: Axes, points: list[dict[str, Any]], values: np.ndarray, bound: np.ndarray, names: list[str]
+) -> None:
+    """What the designs dominate, and what is proven empty: within a design's level nothing lies below its bound."""
+    order = np.argsort(values[:, 1], kind="stable")
+    axes.step(values[order, 1], values[order, 0], where="post", color=BLUE, linewidth=0.8, alpha=0.6)
+    most = values[:, 1].max()  # the first design's programme had no level
+    levels = sorted(
+        (row["levels"].get(names[1], most), low) for row, low in zip(points, bound, strict=True) if low == low
+    )
+    if not levels:
+        return
+    edge = min(values[:, 1].min(), levels[0][0])
+    x, y = [edge, *(level for level, _ in levels)], [levels[0][1], *(low for _, low in levels)]
+    floor = 0.9 * float(np.nanmin(bound))
+    axes.fill_between(x, y, floor, step="pre", color=EMPTY, zorder=1, label="proven empty")
+    axes.set_ylim(bottom=floor)
+
+
+def _inside(label: str) -> str:
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]

@@ -1,0 +1,193 @@
+"""Fronts: which designs, how much they dominate, and the proof of each against exhaustive grids."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from builders import training
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesign.config import study_from_config
+from codesign.errors import ConfigError
+from codesign.objective import Objective
+from codesign.results import designs
+from codesign.search import Pareto, Problem
+from codesign.search.closing import Effort
+from codesign.search.front import hypervolume, knee, non_dominated_rows
+from codesign.search.oracle import GOAL, AbstractOracle, Tangents, affine
+from codesign.search.pareto import Walk, halving
+from codesign.search.recall import Memory, Remembering
+from codesign.search.sweep import Sweep
+from codesign.space import Continuous, DesignSpace
+
+POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12)
+
+
+@given(POINTS, st.integers(2, 3))
+def test_hypervolume_is_the_number_of_unit_cells_that_are_dominated(points, goals):
+    values = np.array(points, dtype=float)[:, :goals]
+    cells = np.array(list(itertools.product(range(10), repeat=goals)))
+    dominated = (values[None] <= cells[:, None]).all(axis=2).any(axis=1)
+    assert hypervolume(values, np.full(goals, 10.0)) == pytest.approx(dominated.sum())
+
+
+@given(POINTS)
+def test_front_is_what_pairwise_comparison_leaves(points):
+    values = np.array(points, dtype=float)
+    front = values[non_dominated_rows(values)]
+    better = (values[:, None] <= values[None]).all(axis=2) & (values[:, None] < values[None]).any(axis=2)
+    expected = {tuple(row) for row in values[~better.any(axis=0)]}
+    assert len(front) == len(expected)
+    assert {tuple(row) for row in front} == expected
+
+
+def test_knee_and_order_of_levels():
+    assert knee(np.array([[0.0, 10.0], [1.0, 2.0], [9.0, 1.0], [10.0, 0.0]])) == 1
+    for count in (2, 3, 7, 12):
+        assert sorted(halving(count)) == list(range(count))
+    assert halving(9)[:5] == [8, 0, 4, 6, 2]
+
+
+class Rooms(AbstractOracle):
+    """Plan p: time a/x + b/y, money x + y, energy c x, over x, y from 0.05 to 20; its front is known by calculus."""
+
+    names, variables, count = (GOAL, "energy", "money"), ("x", "y"), 12
+
+    def __init__(self):
+        rng = np.random.default_rng(5)
+        self.a, self.b, self.c = rng.uniform(0.5, 3.0, (3, self.count))
+        self.evaluated = 0
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        return np.arange(self.count)
+
+    def tangents(self, plan, u, sharpness):
+        del sharpness
+        self.evaluated += len(plan)
+        width = np.log(400.0)
+        x, y = (0.05 * np.exp(width * u)).T
+        a, b, c, nil = self.a[plan], self.b[plan], self.c[plan], 0 * x
+        parts = [(a / x, b / y, -1, -1), (c * x, nil, 1, 1), (x, y, 1, 1)]
+        value = np.stack([np.log(p + q) for p, q, _, _ in parts], axis=1)
+        slope = np.stack([np.stack([i * p, j * q], axis=1) / (p + q)[:, None] for p, q, i, j in parts], axis=1)
+        return Tangents(value, affine(value, width * slope, u), np.zeros(len(plan)))
+
+    def least_time(self, money: float) -> float:
+        """(sqrt a + sqrt b)^2 / money, of the best plan."""
+        return float(((np.sqrt(self.a) + np.sqrt(self.b)) ** 2).min() / money)
+
+
+def walked(rows: tuple[str, ...], levels: int, limits: tuple[str, ...] = ()) -> Walk:
+    sweep = Sweep(Remembering(Rooms()), limits, Effort(gap=5e-3, batch=16, references=8), 0)
+    walk = Walk(sweep, rows, levels, lambda progress: None)
+    assert walk.run() == ""
+    return walk
+
+
+def test_front_of_two_metrics_against_calculus():
+    walk = walked((GOAL, "money"), 6)
+    assert len(walk.found) >= 6
+    for one in walk.found:
+        time, money = np.exp(one.values)
+        assert one.closed
+        assert one.gap <= 5e-3 + 1e-9
+        if 0.3 < money < 20:  # the best shares of it lie inside the box
+            assert np.exp(one.lower) <= walk.sweep.oracle.inner.least_time(np.exp(one.levels["money"])) * (1 + 1e-9)
+            assert time >= walk.sweep.oracle.inner.least_time(money) * (1 - 1e-6)
+
+
+def test_front_of_three_metrics_against_a_fine_grid():
+    """No grid point within a design's levels lies below its bound; four levels hold most of what the grid does."""
+    walk = walked((GOAL, "energy", "money"), 4)
+    oracle = walk.sweep.oracle.inner
+    line = np.linspace(0, 1, 61)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    plan = np.repeat(np.arange(oracle.count), len(grid))
+    exact = oracle.tangents(plan, np.tile(grid, (oracle.count, 1)), 1.0).exact
+    for one in walk.found:
+        inside = np.ones(len(exact), dtype=bool)
+        for name, most in one.levels.items():
+            inside &= exact[:, oracle.names.index(name)] <= most
+        assert one.closed
+        assert not inside.any() or exact[inside, 0].min() >= one.lower - 1e-9
+    values = np.array([one.values for one in walk.found])
+    assert len(non_dominated_rows(values)) >= 8
+    reference = values.max(axis=0) + 0.1
+    best = exact[(exact < reference).all(axis=1)]
+    best = best[non_dominated_rows(np.round(best, 2))]
+    assert 0.6 < hypervolume(values, reference) / hypervolume(best, reference) < 1.05
+
+
+def test_later_programmes_ask_less_than_the_first():
+    """The same level once more costs hardly a point; a bound never rises above what a fresh search finds."""
+    walk = walked((GOAL, "money"), 6)
+    sweep, one = walk.sweep, walk.found[-1]
+    before = sweep.oracle.evaluated
+    again = sweep.solve(GOAL, dict(one.levels))
+    fresh = Sweep(Remembering(Rooms()), (), sweep.effort, 1)
+    alone = fresh.solve(GOAL, dict(one.levels))
+    assert sweep.oracle.evaluated - before < 0.5 * fresh.oracle.evaluated
+    assert again.upper == pytest.approx(alone.upper, abs=5e-3)
+    assert again.lower <= alone.upper + 1e-9
+    assert alone.lower <= again.upper + 1e-9
+
+
+def test_remembered_tangents_are_the_latest():
+    oracle = Remembering(Rooms(), depth=2)
+    u = np.random.default_rng(0).uniform(size=(3, 2))
+    found = [oracle.tangents(np.array([4]), point[None], 1.0) for point in u]
+    both = [Memory(oracle, slot).tangents(np.array([4]), u[:1], 1.0).exact[0] for slot in (0, 1)]
+    np.testing.assert_array_equal(both, [found[2].exact[0], found[1].exact[0]])
+    twice = oracle.tangents(np.array([7, 7]), u[:2], 1.0)
+    for slot in (0, 1):
+        plan, at = oracle.recall(np.arange(12), slot)
+        assert set(plan) == {4, 7}
+        np.testing.assert_array_equal(at[plan == 7][0], u[slot])
+        np.testing.assert_array_equal(oracle.exact[7, slot], twice.exact[slot])
+
+
+def test_interrupt_leaves_the_front_so_far():
+    def impatient(progress):
+        if progress.done == 4:
+            raise KeyboardInterrupt
+
+    walk = Walk(Sweep(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, impatient)
+    assert walk.run() == "interrupted"
+    assert len(walk.found) == 3
+
+
+def test_front_of_a_study_is_priced_and_told():
+    """End to end on the model: the frame has the designs of the certificate, none dominated, all limits kept."""
+    space = DesignSpace(
+        plan={"tp": [4, 8], "pp": [4, 8], "recompute": ["none", "full"]},
+        hardware={
+            "up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 100e9, 900e9),
+            "hbm": Continuous("cluster.accelerator.hbm.capacity_bytes", 30e9, 200e9),
+        },
+    )
+    problem = Problem(training(), space, Objective("time_s", limits={"capex_usd": 60e6}))
+    told = []
+    search = Pareto(("time_s", "capex_usd"), levels=4, block=32, pairs=96)
+    trace = search.run(problem, 0, lambda progress: told.append(progress))
+    front = trace.certificate["front"]
+    json.dumps(trace.certificate, allow_nan=False)
+    assert trace.claim.startswith("certified: ")
+    assert all(row["certified"] and row["gap"] <= 5e-3 * 1.001 for row in front["points"])
+    frame = designs(problem, trace, 0).sort_values("time_s")
+    assert frame["feasible"].all()
+    expected = [[row["values"][name] for name in ("time_s", "capex_usd")] for row in front["points"]]
+    np.testing.assert_allclose(frame[["time_s", "capex_usd"]], expected, rtol=1e-9)
+    assert (np.diff(frame["capex_usd"]) < 0).all()
+    assert told[-1].done == told[-1].total or told[-1].done >= 4
+
+
+def test_settings_are_refused_in_one_line():
+    with pytest.raises(ConfigError, match="must name two or three different metrics together"):
+        Pareto(("time_s",))
+    with pytest.raises(ConfigError, match=r"search\.levels = 1 must be at least 2"):
+        Pareto(levels=1)
+    study = study_from_config("search=pareto", "search.minimise=[time_s]", "search.maximise=[tokens_per_s]")
+    assert isinstance(study.search, Pareto)
+    assert study.search.metrics == ("time_s", "tokens_per_s")
