@@ -141,7 +141,7 @@ def soundness(closing: Closing, count: int, seed: int) -> dict[str, Any]:
         for first in range(0, len(left), 1024):
             alone.refine(left[first : first + 1024])
         value = np.array([alone.feasible.get(p, (np.inf,))[0] for p in left.tolist()])
-        left = left[np.isfinite(alone.lower[left]) & ~(value - alone.lower[left] < 1e-5)]
+        left = left[np.isfinite(alone.lower[left]) & (value > alone.lower[left] + 1e-5)]
     for plan, (value, _) in alone.feasible.items():
         best[plan] = value
     solved = plans[np.isfinite(best[plans])]

@@ -43,7 +43,11 @@ def text(run: RunFolder) -> str:
 
 def table(run: RunFolder) -> Table | None:
     """What binds and what a tenth more of it would bring; or by how much constraints must give."""
-    found = certificate(run)
+    return explained(certificate(run))
+
+
+def explained(found: dict[str, Any]) -> Table | None:
+    """The table of a certificate; None where nothing binds."""
     if found.get("infeasible"):
         rows = [(_named(row["constraint"]), _must_give(row)) for row in found["infeasible"]]
         return Table(("Constraint", "Must give, if it alone gives"), rows, name="infeasible")

@@ -24,7 +24,7 @@ from ..results import Results, collect, placed
 from ..search import AbstractSearch, Grid, Trace
 from ..search.grid import CHECKPOINT
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table
+from .terminal import Watch, console, designs_table, show_certificate
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -165,6 +165,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
     out.print(designs_table(results.designs, f"{study.name}: best designs by {study.objective.goal}"))
     out.print(f"{count}; {trace.claim}")
+    if trace.certificate:
+        show_certificate(out, trace.certificate)
     for group, text in results.cables.items():
         out.print(f"which cable limits {group}: {text}", highlight=False)
 

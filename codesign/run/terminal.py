@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..report.proof import explained
 from ..search import Progress as SearchProgress
 from ..space import PLAN_FIELDS, shown
 from ..units import GB, engineering
@@ -206,6 +207,21 @@ def _ops(ops: pd.DataFrame, top: int) -> Table:
         "once",
         "in all",
     )
+
+
+def show_certificate(out: Console, found: dict[str, Any]) -> None:
+    """Bounds, what binds, what more of it would bring; or by how much constraints must give."""
+    if found.get("best") is not None and found.get("bound") is not None:
+        better = "below" if found["sense"] == "minimise" else "above"
+        away = f"{found['gap']:.2%}" if found["gap"] >= 5e-5 else "less than 0.01%"
+        out.print(f"{found['goal']}: best {found['best']:.6g}, no design {better} {found['bound']:.6g}, {away} away")
+    table = explained(found)
+    if table is not None:
+        titles = {"infeasible": "Why nothing is feasible", "binding": "What binds, d log goal / d log allowed"}
+        out.print(_plain_table(titles[table.name], table.rows, *table.head))
+    if found.get("at_bounds"):
+        edges = ", ".join(f"{edge['variable'].replace('_', ' ')} ({edge['at']})" for edge in found["at_bounds"])
+        out.print(f"at the edge of their range: {edges}")
 
 
 class Watch:

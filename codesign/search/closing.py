@@ -218,6 +218,7 @@ class Closing:
             (start or self.incumbent)()
             self.bound_all()
             self.close()
+            self._note("close", ledger.count - len(ledger.open()), ledger.count)
         except KeyboardInterrupt:
             stopped = "interrupted"
         left = len(ledger.open())
