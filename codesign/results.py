@@ -3,6 +3,10 @@
 JAX arrays end here; reports are made from these frames alone.
 """
 
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +18,7 @@ from jaxtyping import Array
 
 from .collectives import stages
 from .compiling import quick_jit
+from .cost import Cost
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
@@ -123,13 +128,58 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
     return problem.space.place(problem.scenario, point)
 
 
+@functools.cache
+def _costs() -> Callable[[Scenario], list[Cost]]:
+    return quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)], once=True)
+
+
+@functools.cache
+def _slopes(names: tuple[str, ...]) -> Callable[[Cluster, Scenario, Array], Cluster]:
+    """(cluster, the rest, which metric as a one-hot vector) -> slopes of its log by every number of the cluster."""
+
+    def logs(cluster: Cluster, rest: Scenario) -> Array:
+        metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
+        return jnp.stack([jnp.log(metrics.get(name)) for name in names])
+
+    return quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0], once=True)
+
+
+def _elastic(scenario: Scenario) -> tuple[str, ...]:
+    """Those of ELASTICITY_METRICS that the workload has."""
+    known = jax.eval_shape(lambda tree: evaluate(tree).flat(), scenario)
+    return tuple(name for name in ELASTICITY_METRICS if name in known)
+
+
+def _as_arrays(scenario: Scenario) -> Scenario:
+    """Every number in float64: one type of leaf, so one compilation for all designs of a structure."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.float64), scenario)
+
+
+@contextlib.contextmanager
+def compiling_ahead(scenario: Scenario) -> Iterator[None]:
+    """Compile, beside a search, what `collect` needs for a design of the same structure: compilers use one core."""
+
+    def compile_all() -> None:
+        tree, names = _as_arrays(scenario), _elastic(scenario)
+        with contextlib.suppress(Exception):  # what is wrong with it is said where its result is asked for
+            _slopes(names)(tree.cluster, tree, jnp.eye(len(names))[0])
+            _costs()(tree)
+
+    thread = threading.Thread(target=compile_all, name="compiling ahead")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
     accelerator = scenario.cluster.accelerator
     bandwidth = float(accelerator.hbm.bandwidth())
     repeats = scenario.workload.repeats(scenario.layout)
     rows = []
-    costs = quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)], once=True)(scenario)
+    costs = _costs()(_as_arrays(scenario))
     for op, cost in zip(scenario.workload.lower(scenario.layout), costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
@@ -156,14 +206,8 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
-    known = jax.eval_shape(lambda tree: evaluate(tree).flat(), scenario)
-    names = [name for name in ELASTICITY_METRICS if name in known]
-
-    def logs(cluster: Cluster, rest: Scenario) -> Array:
-        metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
-        return jnp.stack([jnp.log(metrics.get(name)) for name in names])
-
-    pull = quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0], once=True)
+    scenario, names = _as_arrays(scenario), _elastic(scenario)
+    pull = _slopes(names)
     each = [pull(scenario.cluster, scenario, which) for which in jnp.eye(len(names))]
     slopes = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
     values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}

@@ -20,7 +20,7 @@ from ..config import Study, check_formats, study_from_config
 from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..report import build_report
-from ..results import Results, collect, placed
+from ..results import Results, collect, compiling_ahead, placed
 from ..search import AbstractSearch, Grid, Trace
 from ..search.grid import CHECKPOINT
 from .setup import prepare_jax
@@ -77,7 +77,8 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
     """Search, price exactly, write every file of the run folder, show the best designs."""
     started = time.perf_counter()
     write_inputs(study, folder)
-    with Watch(Console(quiet=True) if quiet else out, study.objective.goal) as watch:
+    watched = Watch(Console(quiet=True) if quiet else out, study.objective.goal)
+    with compiling_ahead(study.scenario), watched as watch:
         trace = _saving(study.search, folder).run(study.problem, study.seed, watch)
     results = collect(study.problem, trace, study.seed, study.provenance)
     write_results(study, results, trace, folder)
