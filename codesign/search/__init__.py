@@ -6,6 +6,7 @@ from .base import Progress as Progress
 from .base import Trace as Trace
 from .blackbox import Blackbox as Blackbox
 from .certified import Certified as Certified
+from .chain import Chain as Chain
 from .gradient import Descent as Descent
 from .gradient import GridThenGradient as GridThenGradient
 from .grid import Grid as Grid
