@@ -15,6 +15,7 @@ from codesign.results import designs
 from codesign.search import Blackbox, CmaEs, DifferentialEvolution, Nsga2, Problem, Random, Tpe, peers
 from codesign.search.blackbox import rows_with
 from codesign.search.box import Box, Evaluator
+from codesign.search.comparison import line
 from codesign.search.oracle import GOAL
 from codesign.search.trial import Exhausted, Trial
 from codesign.space import Continuous, DesignSpace
@@ -141,6 +142,18 @@ def test_interrupt_and_time_limit_return_the_incumbent(single):
     assert Blackbox(Random(BATCH)).ask(late, 0) == ""
     assert 0.3 <= late.elapsed < 2.0
     assert late.history[-1][1] == late.best
+
+
+def test_line_of_a_comparison():
+    """Five per cent off after 1 s, half a per cent after 3 s: a hit at 3 s."""
+    history = [(0.5, np.log(2.0)), (1.0, np.log(1.05)), (3.0, np.log(1.005))]
+    row = line("some", np.log(1.005), history, 0.0, 100)
+    assert row["gap"] == pytest.approx(0.005)
+    assert row["hit"] is True
+    assert row["seconds_to_hit"] == 3.0
+    missed = line("some", np.log(1.05), history[:2], 0.0, 100)
+    assert missed["hit"] is False
+    assert np.isnan(missed["seconds_to_hit"])
 
 
 def test_settings_and_packages_are_refused_in_one_line(monkeypatch):

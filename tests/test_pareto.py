@@ -4,14 +4,20 @@ import itertools
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import training
+from example_run import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
+from codesign.report import build_report
+from codesign.report import front as front_page
+from codesign.report.run_folder import read_run
+from codesign.report.wording import degrees
 from codesign.results import designs
 from codesign.search import Pareto, Problem
 from codesign.search.closing import Effort
@@ -181,6 +187,32 @@ def test_front_of_a_study_is_priced_and_told():
     np.testing.assert_allclose(frame[["time_s", "capex_usd"]], expected, rtol=1e-9)
     assert (np.diff(frame["capex_usd"]) < 0).all()
     assert told[-1].done == told[-1].total or told[-1].done >= 4
+
+
+def test_report_shows_the_front_with_its_bounds(tmp_path):
+    """Three designs of a made-up run as a front: heading, gap and plan in the table, a figure, no section of proof."""
+    folder = write_run(tmp_path / "run")
+    frame = pd.read_parquet(folder / "designs.parquet").head(3)
+    metrics = ["time_s", "capex_usd"]
+    points = [
+        {"values": {name: float(row[name]) for name in metrics}, "bound": 0.996 * row["time_s"], "gap": 0.004,
+         "certified": True, "levels": {"capex_usd": float(row["capex_usd"])}}
+        for _, row in frame.iterrows()
+    ]  # fmt: skip
+    summary = json.loads((folder / "summary.json").read_text())
+    front = {"metrics": metrics, "maximised": [], "points": points, "knee": 1, "hypervolume": 0.1, "reference": {}}
+    summary["certificate"] = {"certified": True, "convex": True, "reason": "", "front": front}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page = build_report(folder).read_text(encoding="utf-8")
+    assert "<h2>Front</h2>" in page
+    assert "<h2>Proof</h2>" not in page
+    assert "designs of which none is better in all of step time and capex" in page
+    assert (folder / "figures" / "certified_front.png").stat().st_size > 10_000
+    shown = front_page.table(read_run(folder))
+    assert shown.head[:3] == ("Step time", "Capex", "At least (step time)")
+    assert len(shown.rows) == 3
+    assert shown.rows[0][3].startswith("0.4")
+    assert shown.rows[0][-1] == degrees(frame.iloc[0].to_dict())
 
 
 def test_settings_are_refused_in_one_line():

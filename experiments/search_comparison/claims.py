@@ -1,0 +1,146 @@
+"""The certified search against black-box searches at equal wall time, and its fronts against NSGA-II's."""
+
+import dataclasses
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from codesign.config import study_from_config
+from codesign.objective import Objective
+from codesign.reproduce import Claim
+from codesign.run.setup import prepare_jax
+from codesign.search import Blackbox, Nsga2, Pareto, Problem
+from codesign.search.blackbox import rows_with
+from codesign.search.box import Box, Evaluator
+from codesign.search.comparison import BLOCK, CERTIFIED, compare, proven
+from codesign.search.front import hypervolume
+from codesign.search.oracle import GOAL
+from codesign.search.trial import Trial
+
+NAME = "search_comparison"
+STUDY = "train_gpt3_175b"
+SECONDS = 3.0  # of each black-box search
+SEEDS = (0, 1, 2)
+FRONT, LEVELS = ("time_s", "capex_usd"), 24
+GAP, FRONT_GAP, VOLUME = 1e-3, 5e-3, 1.05  # what was asked: proven gap, gap of each design of a front, hypervolume
+MEASURED = Path(__file__).parent / "six_instances.csv"
+LABELS = {
+    CERTIFIED: "certified", "differential evolution": "DE", "cma-es": "CMA-ES", "nsga-ii": "NSGA-II",
+    "optuna tpe": "TPE", "random": "random",
+}  # fmt: skip
+
+
+@functools.cache
+def problem() -> Problem:
+    """The fastest step of the study under its budgets."""
+    prepare_jax()
+    study = study_from_config(f"experiment={STUDY}")
+    return dataclasses.replace(study.problem, objective=Objective("time_s", limits=study.objective.limits))
+
+
+@functools.cache
+def runs() -> pd.DataFrame:
+    """One row a search and seed."""
+    return pd.DataFrame(compare(problem(), SECONDS, SEEDS))
+
+
+@functools.cache
+def bound() -> float:
+    """What no design of the study can beat."""
+    return float(np.exp(proven(problem(), 0, GAP).outcome.lower))
+
+
+@functools.cache
+def fronts() -> dict[str, Any]:
+    """The certified front and, in the wall time it took, NSGA-II's: every design it priced, not its last population."""
+    trace = Pareto(FRONT, levels=LEVELS).run(problem(), 0)
+    points = trace.certificate["front"]["points"]
+    asked = problem()
+    evaluator = Evaluator(Box(asked), rows_with(asked, FRONT[1:]), BLOCK, (GOAL, *FRONT[1:]))
+    trial = Trial(evaluator, trace.seconds["pareto"], math.inf)
+    Blackbox(Nsga2()).ask(trial, 0)
+    ours = np.array([[row["values"][name] for name in FRONT] for row in points])
+    theirs = np.exp([point[0] for point in trial.front])
+    reference = np.log(np.maximum(ours.max(axis=0), theirs.max(axis=0)) * 1.1)
+    ratio = hypervolume(np.log(ours), reference) / hypervolume(np.log(theirs), reference)
+    worst = max(row["gap"] if row["certified"] else math.inf for row in points)
+    return {"ours": ours, "theirs": theirs, "ratio": ratio, "worst_gap": worst}
+
+
+def claims() -> list[Claim]:
+    """What was asked of the searches."""
+    frame, front = runs(), fronts()
+    best = frame.groupby("method")["best"].min()
+    own = frame[frame["method"] == CERTIFIED]
+    beaten = max(0.0, float(bound() / best.min() - 1))
+    rows = [
+        Claim(NAME, "certified: largest proven gap", 0.0, float(own["proven_gap"].max()), GAP * 1.001, "derived",
+              float(own["proven_gap"].max())),
+        Claim(NAME, "certified: no search found a design below its bound (excess)", 0.0, beaten, 1e-9, "derived",
+              beaten),
+        Claim(NAME, "front: largest gap of its designs", 0.0, front["worst_gap"], FRONT_GAP * 1.001, "derived",
+              front["worst_gap"]),
+        Claim(NAME, "front: hypervolume over NSGA-II's at equal time, at least", VOLUME, front["ratio"], 0.0,
+              "derived", max(0.0, VOLUME / front["ratio"] - 1)),
+    ]  # fmt: skip
+    for method, part in frame[frame["method"] != CERTIFIED].groupby("method", sort=False):
+        text = f"{LABELS[str(method)]} after {SECONDS:g} s: median gap over {len(part)} seeds"
+        rows.append(Claim(NAME, text, 0.0, float(part["gap"].median()), None, "derived", float(part["gap"].median())))
+    text = "mix of workloads, 60 dimensions and more: time of DE to the same quality over ours"
+    rows.append(Claim(NAME, text, 30.0, None, 0.0, "not determined: benchmarks/mix.py measures it"))
+    return rows
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One line a search."""
+    parts = frame.groupby("method", sort=False)
+    table = pd.DataFrame(
+        {"search": [LABELS.get(str(name), str(name)) for name in parts.groups], "runs": parts.size().to_numpy(),
+         "median gap [%]": 100 * parts["gap"].median().to_numpy(),
+         "worst gap [%]": 100 * parts["gap"].max().to_numpy(), "within 1 %": parts["hit"].mean().to_numpy(),
+         "median s to 1 % where hit": parts["seconds_to_hit"].median().to_numpy(),
+         "median s": parts["seconds"].median().to_numpy(), "median points": parts["points"].median().to_numpy()}
+    )  # fmt: skip
+    return table.sort_values("median gap [%]", kind="stable")
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """This study, and the six named instances as `benchmarks/peers.py` measured them."""
+    found = {f"{STUDY}, each search {SECONDS:g} s": summary(runs())}
+    if MEASURED.is_file():
+        frame = pd.read_csv(MEASURED)
+        found["Six instances, measured once"] = summary(frame)
+        found["Six instances, run by run"] = frame
+    return found
+
+
+def figures() -> dict[str, Any]:
+    """Both fronts; gaps of all runs on the six instances."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    front = fronts()
+    order = np.argsort(front["theirs"][:, 1])
+    left.plot(*front["theirs"][order][:, ::-1].T / np.array([[1e6], [1]]), ".", color="#d55e00", markersize=2,
+              label=f"NSGA-II, {len(order)} designs")  # fmt: skip
+    time, capex = front["ours"].T
+    left.errorbar(capex / 1e6, time, yerr=[time * FRONT_GAP, 0 * time], fmt="o", color="#0072b2", markersize=4,
+                  label=f"certified to 0.5 %, {len(time)} designs")  # fmt: skip
+    left.set(xlabel="Capex [M$]", ylabel="Step time [s]", title="Fronts at equal time")
+    left.legend(fontsize=8)
+    frame = pd.read_csv(MEASURED) if MEASURED.is_file() else runs()
+    methods = list(summary(frame)["search"])
+    for place, name in enumerate(methods):
+        part = frame[[LABELS.get(str(method), str(method)) == name for method in frame["method"]]]
+        gaps = 100 * part["gap"].clip(lower=1e-4)
+        right.plot(gaps, [place] * len(gaps), "o", color="#0072b2", alpha=0.6, markersize=5)
+    right.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
+    right.set_yticks(range(len(methods)), methods)
+    right.set(xscale="log", xlabel="Distance from the certified optimum [%]", title="Every run of the six instances")
+    right.grid(axis="x", alpha=0.3)
+    return {"Fronts and distances": figure}
