@@ -42,7 +42,7 @@ def text(run: RunFolder) -> str:
     first = _inside(names[0].label)
     words.append(
         f"For each, no design that is no worse in the other metrics has a {first} lower by more than its gap, "
-        f"{number(max(gaps), '%', 2)} at most."
+        f"{number(max(gaps), '%', 4)} at most."
         if names[0].label and found["metrics"][0] not in found["maximised"]
         else f"For each, no design that is no worse in the other metrics is better in {first} by more than its gap."
     )
@@ -58,7 +58,7 @@ def table(run: RunFolder) -> Table:
     for row in found["points"][:ROWS]:
         values = [entry.text(row["values"][name], 4) for entry, name in zip(known, names, strict=True)]
         bound = known[0].text(row["bound"], 4) if row["bound"] is not None else DASH
-        gap = number(row["gap"], "%", 2) if row["gap"] is not None else DASH
+        gap = number(row["gap"], "%", 4) if row["gap"] is not None else DASH
         rows.append((*values, bound, gap, _plan(run, names, row["values"])))
     limit = "At most" if names[0] in found["maximised"] else "At least"
     head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
