@@ -42,7 +42,8 @@ class Step:
         total = np.array([mine.lagrangian[p] for p in plans.tolist()])
         weights = np.array([mine.weights[p] for p in plans.tolist()])
         bound = total[:, 0] - weights @ shift + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-        to.lower[plans] = np.maximum(to.lower[plans], bound)
+        whole = np.abs(weights[:, 0] - 1.0) < 1e-9  # multipliers that never settled bound nothing
+        to.lower[plans[whole]] = np.maximum(to.lower[plans[whole]], bound[whole])
 
     def looser(self, goal: str, allowed: dict[str, float]) -> bool:
         """Whether whatever `allowed` admits was admitted here too, for the same goal: bounds then carry over."""
@@ -100,10 +101,9 @@ class Sweep:
         self._recall(ledger, first)
         first = first[[p in ledger.own for p in first.tolist()]]
         for _ in range(FIRST_ROUNDS):
-            ledger.refine(first)
+            if len(first):
+                ledger.refine(first)
             first = first[ledger.lower[first] < ledger.cut]
-            if len(first) == 0:
-                break
         if ledger.plan < 0 or len(ledger.solution) == 0:
             closing.incumbent()
         else:
