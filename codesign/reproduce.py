@@ -9,10 +9,10 @@ its README says what is asked, what was expected and what was seen. Standing is 
 
 import functools
 import importlib.util
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import shorten
 from types import ModuleType
 from typing import Any
 
@@ -138,9 +138,15 @@ def agreement(claims: Any) -> Any:
         if bar == bar and bar is not None:
             axes.barh(height, 2 * bar, left=1 - bar, height=0.8, color="#0072b2", alpha=0.15)
     axes.plot(shown["model"] / shown["paper"], list(heights), "o", color="#d55e00", markersize=5)
-    axes.set_yticks(list(heights), [shorten(text, 64, placeholder=" ...") for text in shown["claim"]], fontsize=8)
+    axes.set_yticks(list(heights), [_label(text) for text in shown["claim"]], fontsize=8)
     axes.set_xlabel("model / paper")
     axes.set_title(title, fontsize=9)
     axes.set_ylim(-1, len(shown))
     axes.grid(axis="x", alpha=0.3)
     return figure
+
+
+def _label(claim: str) -> str:
+    """A claim without its remark on errors; of a long one its beginning and its end."""
+    text = re.sub(r" \(error[^)]*\)", "", claim)
+    return text if len(text) <= 76 else f"{text[:46]} ... {text[-24:]}"
