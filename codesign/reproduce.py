@@ -112,7 +112,9 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
         module = load(known[str(name)]) if name in known else None
         text = f"Question, command and what was expected: [experiments/{name}](../../experiments/{name}/README.md)."
         tables = {"Claims": part.reset_index(drop=True)} | getattr(module, "tables", dict)()
-        figures = {"Model against paper": agreement(part)} | getattr(module, "figures", dict)()
+        both = (part["paper"].notna() & part["model"].notna()).any()
+        figures = {"Model against paper": agreement(part)} if both else {}
+        figures |= getattr(module, "figures", dict)()
         pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
     return pages
 

@@ -10,35 +10,13 @@ import optax
 from jaxtyping import Array
 
 from ..compiling import quick_jit
-from ..errors import ConfigError, suggestion
+from ..errors import ConfigError
 from ..metrics import evaluate
 from ..scenario import Scenario
 from ..smooth import reading_with_sharpness
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .grid import Screened, kept_of, screen
-
-OPTIMISERS = ("adam", "adamw", "adabelief", "amsgrad", "lion", "nadam", "radam", "rmsprop", "sgd", "yogi")
-
-
-@dataclass(frozen=True)
-class Optimiser:
-    """An Optax optimiser by name; `options` go to its constructor."""
-
-    name: str = "adam"
-    learning_rate: float = 0.05
-    options: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Only names from the list: a configuration may not reach arbitrary code."""
-        if self.name not in OPTIMISERS:
-            raise ConfigError(f"search.optimiser.name = {self.name!r} is not known{suggestion(self.name, OPTIMISERS)}")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"search.optimiser.learning_rate = {self.learning_rate} must be positive")
-
-    def build(self, steps: int) -> optax.GradientTransformation:
-        """The transformation with a cosine decay over the run."""
-        schedule = optax.cosine_decay_schedule(self.learning_rate, steps, alpha=0.02)
-        return getattr(optax, self.name)(schedule, **self.options)
+from .optimiser import Optimiser
 
 
 @dataclass(frozen=True)
@@ -51,7 +29,7 @@ class Descent:
 
     starts: int = 4
     steps: int = 150
-    optimiser: Optimiser = Optimiser()
+    optimiser: Optimiser = field(default_factory=Optimiser)
     sharpness: tuple[float, float] = (8.0, 400.0)
     penalty: tuple[float, float] = (1.0, 40.0)
     margin: float = 2e-3

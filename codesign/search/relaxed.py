@@ -1,0 +1,183 @@
+"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again."""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from ..compiling import quick_jit
+from ..errors import ConfigError
+from ..metrics import Metrics, evaluate
+from ..scenario import Scenario
+from ..smooth import at_least, reading_with_sharpness
+from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from .optimiser import Optimiser
+from .oracle import Oracle, designs_of, rows_of
+from .relaxation import Relaxation
+
+ROUNDS = 4  # of neighbours of the best plan
+HALF = 0.5  # a rule broken by less than this is a matter of rounding
+
+
+@dataclass(frozen=True)
+class Gradient(AbstractSearch):
+    """Relax, descend, round, solve again.
+
+    1. Degrees and switches of the plan are relaxed (`relaxation`) and descended together with the hardware over the
+       unit cube, all starts in one vectorised loop: the maximum read as a p-norm that sharpens, constraints as
+       penalties that grow.
+    2. Where a start stops, the `near` nearest legal plans are taken, and of all those the `candidates` that look best
+       are solved over the hardware by the programme that `search=certified` closes plans with; then those that differ
+       from the best one in two fields, until none of them is better.
+
+    Nothing is proven about plans that no start came near.
+
+    Args:
+        starts: descents side by side.
+        steps: of each.
+        optimiser: any of Optax, with transformations before it.
+        relaxation: log2, straight_through or gumbel.
+        sharpness: first and last p of the p-norm.
+        penalty: first and last weight of a violated constraint.
+        near: legal plans taken for each start.
+        candidates: plans solved over the hardware.
+        rounds: of the inner solve, at most.
+        gap: log-gap at which a plan counts as solved.
+        keep: designs (each with another plan) in the frame.
+        block: points in one call of the exact model.
+    """
+
+    starts: int = 64
+    steps: int = 150
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    relaxation: str = "log2"
+    sharpness: tuple[float, float] = (2.0, 60.0)
+    penalty: tuple[float, float] = (0.5, 8.0)
+    near: int = 256
+    candidates: int = 128
+    rounds: int = 12
+    gap: float = 1e-4
+    keep: int = 16
+    block: int = 256
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        for name in ("starts", "steps", "near", "candidates", "rounds", "gap", "keep", "block"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Descend from `starts` random points, then settle on legal plans.
+
+        Raises:
+            ConfigError: nothing varies, or no plan is legal.
+        """
+        relaxation = Relaxation.of(problem.space, self.relaxation)
+        if not problem.space.plan and not problem.space.hardware:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        began = time.perf_counter()
+        oracle = Oracle(problem, rows_of(problem), self.block)
+        x, u = self._descended(problem, relaxation, seed)
+        report(Progress("gradient", self.starts, self.starts, math.nan))
+        middle = time.perf_counter()
+        near = relaxation.nearest(relaxation.settled(x), oracle.plans, self.near)
+        ledger = self._solved(oracle, near, u)
+        value = math.exp(ledger.upper if problem.objective.minimise else -ledger.upper)
+        report(Progress("solve", self.starts, self.starts, value))
+        return self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": time.perf_counter() - middle})
+
+    def _descended(self, problem: Problem, relaxation: Relaxation, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the starts stop: coordinates of the plan and of the hardware, [starts, ...] each."""
+        names, optimiser = problem.space.names, self.optimiser.build(self.steps)
+        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+
+        def loss(at: tuple[Array, Array], noise: Array, scenario: Scenario, progress: Array) -> Array:
+            x, u = at
+            values = problem.space.values({name: u[i] for i, name in enumerate(names)})
+            point = relaxation.fields(x, noise, progress) | values
+            sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
+            weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+            metrics: Metrics = priced(sharpness, problem.space.place(scenario, point))
+            return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
+
+        def descend(at: tuple[Array, Array], key: Array, scenario: Scenario):
+            def step(carry, progress):
+                at, state, key = carry
+                key, own = jax.random.split(key)
+                noise = jax.random.gumbel(own, at[0].shape) * (1 - progress)
+                gradient = jax.jacfwd(loss)(
+                    at, noise, scenario, progress
+                )  # few inputs: reverse mode compiles for longer
+                gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
+                updates, state = optimiser.update(gradient, state, at)
+                x, u = optax.apply_updates(at, updates)
+                x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
+                return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
+
+            (end, _, _), _ = jax.lax.scan(step, (at, optimiser.init(at), key), jnp.linspace(0.0, 1.0, self.steps))
+            return end
+
+        rng = np.random.default_rng(seed)
+        at = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
+        keys = jax.random.split(jax.random.key(seed), self.starts)
+        run = quick_jit(jax.vmap(descend, in_axes=(0, 0, None)))
+        x, u = run(tuple(map(jnp.asarray, at)), keys, problem.scenario)
+        return np.asarray(x), np.asarray(u)
+
+    def _solved(self, oracle: Oracle, near: np.ndarray, u: np.ndarray) -> Ledger:
+        """The most promising of the plans near a start, each solved over the hardware."""
+        ledger = Ledger(Programme(oracle), self.gap)
+        plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
+        plan, first = np.unique(plan, return_index=True)
+        self._settle(ledger, plan, start[first])
+        for _ in range(ROUNDS):
+            best = ledger.plan
+            around = oracle.near(best, 2) if best >= 0 else np.zeros(0, dtype=int)
+            new = np.array([p for p in around.tolist() if p not in ledger.own], dtype=int)
+            if len(new) == 0:
+                break
+            self._settle(ledger, new, np.broadcast_to(ledger.u, (len(new), ledger.width)))
+            if ledger.plan == best:
+                break
+        return ledger
+
+    def _settle(self, ledger: Ledger, plan: np.ndarray, u: np.ndarray) -> None:
+        """Evaluate these plans at these points, and solve the `candidates` that look best."""
+        exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
+        ledger.keep(plan, exact, affine)
+        soft = np.array([ledger.soft[int(p)] for p in plan])
+        chosen = plan[np.argsort(soft, kind="stable")[: self.candidates]]
+        for _ in range(self.rounds if ledger.width else 0):
+            chosen = chosen[ledger.lower[chosen] < ledger.cut]
+            if len(chosen) == 0:
+                return
+            ledger.refine(chosen)
+
+    def _traced(
+        self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float]
+    ) -> Trace:
+        counts = {"plans": oracle.count, "tried": len(ledger.own), "solved": ledger.solved}
+        counts |= {"starts": self.starts, "points": oracle.evaluated + self.starts * self.steps}
+        claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
+        best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
+        if not best:  # an infeasible design is worth seeing
+            at = min(ledger.soft, key=lambda p: ledger.soft[p])
+            row = int(np.argmax((near == at).any(axis=1)))
+            points = designs_of(oracle, np.array([at]), u[row : row + 1])
+            return Trace(points, ["gradient"], counts, seconds, "no feasible design found, no proof")
+        points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
+        return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
+
+
+def _broken(metrics: Metrics) -> Array:
+    """Rules of the plan that no rounding would mend, such as more ranks than devices."""
+    total = jnp.asarray(0.0)
+    for broken in metrics.violations.values():
+        total = total + jnp.log1p(at_least(broken - HALF, 0.0))
+    return total

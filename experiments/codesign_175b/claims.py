@@ -1,0 +1,152 @@
+"""The fastest GPT-3 175B step for a budget: certified answer, what binds, next-best designs, a sweep of the budget."""
+
+import functools
+import math
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign.config import study_from_config
+from codesign.reproduce import Claim
+from codesign.search import Certified, Problem
+from codesign.search.certified import Wanted
+from codesign.search.closing import Closing, Effort, Outcome
+from codesign.search.convexity import check
+from codesign.search.ledger import Ledger, Programme
+from codesign.search.oracle import Oracle, rows_of
+from codesign.search.sensitivity import polish
+from codesign.space import shown
+
+NAME = "codesign_175b"
+BUDGETS = (0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.6)  # of both capex and power, relative to the study's
+EFFORT = Effort(gap=math.log1p(2e-3), seconds=300.0)  # of one budget of the sweep
+STEP = 1e-3  # log by which a constraint is moved
+RECORD = ("tp", "pp", "virtual_stages", "micro_batch", "recompute", "zero", "offload_activations", "offload_optimizer")
+UNITS = {"compute": 1e12, "hbm_capacity": 1e9, "hbm_bandwidth": 1e12, "scale_up_bandwidth": 1e9,
+         "scale_out_bandwidth": 1e9, "ddr_capacity": 1e9}  # fmt: skip
+LABELS = {"compute": "TFLOP/s", "hbm_capacity": "HBM, GB", "hbm_bandwidth": "HBM, TB/s",
+          "scale_up_bandwidth": "scale-up, GB/s", "scale_out_bandwidth": "scale-out, GB/s",
+          "ddr_capacity": "DDR, GB"}  # fmt: skip
+
+
+@functools.cache
+def problem() -> Problem:
+    """The study `experiment=codesign_175b`."""
+    return study_from_config(f"experiment={NAME}").problem
+
+
+@functools.cache
+def oracle() -> Oracle:
+    """Its rows, compiled once for all questions."""
+    return Oracle(problem(), rows_of(problem()))
+
+
+@functools.cache
+def solved() -> tuple[dict, Outcome]:
+    """Certificate and ledger of the study."""
+    search = Certified()
+    verdict = check(oracle(), 0)
+    outcome = Closing(Programme(oracle()), search.effort, 0).run()
+    wanted = Wanted(problem().objective.goal)
+    return search.traced(oracle(), wanted, verdict, outcome, 0).certificate, outcome
+
+
+def alone(plan: int, allowed: dict[str, float]) -> float:
+    """Log of one plan's optimum under moved constraints, from nothing but the model."""
+    ledger = Ledger(Programme(oracle(), allowed=allowed), 1e-8)
+    ledger.keep(np.array([plan]), *ledger.evaluate(np.array([plan]), np.full((1, ledger.width), 0.5), 50.0))
+    polish(ledger, plan, 1e-8, rounds=60)
+    return 0.5 * (ledger.upper + float(ledger.lower[plan]))
+
+
+def claims() -> list[Claim]:
+    """The answer with its proof, and the elasticities held against solving the plan again."""
+    certificate, outcome = solved()
+    standing = "certified" if certificate["certified"] else f"not certified: {certificate['reason']}"
+    found = [
+        Claim(NAME, f"fastest step over {oracle().count:,} plans and six numbers of hardware, s", None,
+              certificate["best"], 1e-3, standing, error=certificate["gap"]),
+    ]  # fmt: skip
+    plan = outcome.ledger.plan
+    middle = alone(plan, {})
+    for row in certificate["constraints"]:
+        if row["used"] < 0.999:
+            continue
+        name = row["constraint"]
+        for side, sign in (("fewer", -1), ("more", 1)):
+            again = sign * (alone(plan, {name: sign * STEP}) - middle) / STEP
+            told = row[f"elasticity_{side}"]
+            words = f"d log time / d log {name}, {'taken away' if sign < 0 else 'added'}; against solving again"
+            found.append(Claim(NAME, words, None, told, 1e-4, "derived", error=abs(again - told)))
+    return found
+
+
+@functools.cache
+def sweep() -> tuple[tuple[float, Outcome], ...]:
+    """The study at other budgets."""
+    found = []
+    for share in BUDGETS:
+        allowed = {"capex_usd": math.log(share), "provisioned_power_w": math.log(share)}
+        found.append((share, Closing(Programme(oracle(), allowed=allowed), EFFORT, 0).run()))
+    return tuple(found)
+
+
+def design(ledger: Ledger, plan: int, u: np.ndarray) -> dict[str, object]:
+    """Plan and hardware of a design, in the units of `LABELS`."""
+    point = oracle().point(plan, u)
+    words = {name: shown(name, point[name]) for name in RECORD if name in point}
+    return words | {LABELS[name]: float(f"{point[name] / unit:.3g}") for name, unit in UNITS.items()}
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """What binds, the next-best designs, the sweep."""
+    certificate, outcome = solved()
+    ledger = outcome.ledger
+    binding = pd.DataFrame(certificate["constraints"])[
+        ["constraint", "used", "elasticity_fewer", "elasticity_more", "tenth_more", "changes_plan"]
+    ]
+    best = sorted(ledger.feasible, key=lambda plan: ledger.feasible[plan][0])[:8]
+    rivals = [
+        {"time_s": math.exp(ledger.feasible[p][0]), "bound_s": math.exp(min(ledger.lower[p], ledger.feasible[p][0]))}
+        | design(ledger, p, ledger.feasible[p][1])
+        for p in best
+    ]
+    swept = [
+        {"budget": share, "time_s": math.exp(o.upper), "bound_s": math.exp(o.lower)}
+        | design(o.ledger, o.ledger.plan, o.ledger.u)
+        for share, o in sweep()
+    ]
+    return {
+        "What binds and what a tenth more brings": binding,
+        "Best designs with distinct plans": pd.DataFrame(rivals),
+        "Sweep of the budget": pd.DataFrame(swept),
+    }
+
+
+def figures() -> dict[str, Figure]:
+    """How step time, plan and hardware change with the budget."""
+    frame = tables()["Sweep of the budget"]
+    rows = [name for name in [*RECORD, *LABELS.values()] if name in frame and frame[name].nunique() > 1]
+    figure = Figure(figsize=(8.5, 2.4 + 0.34 * len(rows)), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=[2.0, 0.34 * len(rows)])
+    places = np.arange(len(frame))
+    upper.plot(places, frame["time_s"], "o-", color="#0072b2", label="best design")
+    upper.plot(places, frame["bound_s"], "_", color="#d55e00", markersize=16, label="bound on every design")
+    upper.set_ylabel("step, s")
+    upper.set_ylim(0, None)
+    upper.set_xlim(-0.5, len(frame) - 0.5)
+    upper.set_xticks(places, [f"{share:g}" for share in frame["budget"]])
+    upper.legend(frameon=False, fontsize=8)
+    shades = np.array([pd.factorize(frame[name], sort=True)[0] / max(frame[name].nunique() - 1, 1) for name in rows])
+    lower.imshow(shades, aspect="auto", cmap=matplotlib.colormaps["Blues"], vmin=-0.3, vmax=1.8)
+    for line, name in enumerate(rows):
+        for place, value in enumerate(frame[name]):
+            lower.text(
+                place, line, value if isinstance(value, str) else f"{value:g}", ha="center", va="center", fontsize=8
+            )
+    lower.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], fontsize=8)
+    lower.set_xticks(places, [f"{share:g}" for share in frame["budget"]])
+    lower.set_xlabel("capex and power, relative to 55 M USD and 1.4 MW")
+    return {"How the best design changes with the budget": figure}

@@ -1,0 +1,118 @@
+"""Llama 3.1 405B served on 64 H100: cheapest tokens under limits on TTFT and TPOT, and how the design moves."""
+
+import functools
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign.config import study_from_config
+from codesign.reproduce import Claim
+from codesign.search.closing import Closing, Effort, Outcome
+from codesign.search.convexity import Verdict, check
+from codesign.search.grid import screen
+from codesign.search.ledger import Programme
+from codesign.search.oracle import Oracle, rows_of
+
+NAME = "codesign_405b_serving"
+SEED, GAP = 0, 1e-3
+TPOT_S = (0.025, 0.026, 0.027, 0.028, 0.029, 0.03, 0.04, 0.05, 0.1)
+CROWDED = (26.0, 27.0, 29.0)  # ms; ticks without a number
+TTFT_S = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+
+
+@functools.cache
+def study():
+    """The study of `experiment=codesign_405b_serving`."""
+    return study_from_config(f"experiment={NAME}")
+
+
+@functools.cache
+def oracle() -> tuple[Oracle, Verdict]:
+    """Rows and tangents of all plans, and whether they are convex."""
+    made = Oracle(study().problem, rows_of(study().problem), block=128)
+    return made, check(made, SEED, 256)
+
+
+@functools.cache
+def solve(tpot_s: float, ttft_s: float) -> Outcome:
+    """Cheapest tokens under these latencies."""
+    limits = study().objective.limits
+    moved = {"tpot_s": math.log(tpot_s / limits["tpot_s"]), "ttft_s": math.log(ttft_s / limits["ttft_s"])}
+    return Closing(Programme(oracle()[0], allowed=moved), Effort(gap=GAP, seconds=120.0), SEED).run()
+
+
+def base() -> Outcome:
+    """At the limits of the experiment."""
+    limits = study().objective.limits
+    return solve(limits["tpot_s"], limits["ttft_s"])
+
+
+def _standing(outcome: Outcome) -> str:
+    verdict = oracle()[1]
+    if not verdict.convex:
+        return f"derived: best found, no proof ({verdict.reason})"
+    if not math.isfinite(outcome.upper) and not outcome.stopped:
+        return "derived: certified that no design keeps all limits"
+    return f"derived: certified within {math.expm1(outcome.gap):.1g}" if not outcome.stopped else outcome.stopped
+
+
+def _row(outcome: Outcome) -> dict:
+    made = oracle()[0]
+    if not math.isfinite(outcome.upper):
+        proven = oracle()[1].convex and not outcome.stopped
+        return {"usd_per_million_tokens": None, "binds": "no design, certified" if proven else "none found"}
+    exact = made.tangents(np.array([outcome.ledger.plan]), outcome.ledger.u[None], 1e6).exact[0]
+    shift = outcome.ledger.programme.allowed
+    used = {n: math.exp(exact[i] - shift.get(n, 0.0)) for i, n in enumerate(made.names) if i}
+    row = {"usd_per_million_tokens": math.exp(outcome.upper), "gap": math.expm1(outcome.gap)}
+    row |= made.point(outcome.ledger.plan, outcome.ledger.u)
+    return row | {"binds": ", ".join(name for name, share in used.items() if share > 0.999)}
+
+
+def claims() -> list[Claim]:
+    """The optimum with its gap, the exhaustive grid beside it, and the price of the limits."""
+    best = base()
+    value, proven = math.exp(best.upper), oracle()[1].convex
+    gap = math.expm1(best.gap)
+    grid = math.exp(float(screen(study().problem).kept.best[0]))
+    text = "cheapest USD per million tokens with TTFT 10 s and TPOT 50 ms (error: proven gap)"
+    result = [Claim(NAME, text, None, value, GAP if proven else None, _standing(best), error=gap if proven else None)]
+    text = "the same by an exhaustive grid of 6 levels a variable (error: by how much the grid is cheaper)"
+    result.append(Claim(NAME, text, None, grid, 1e-5, "derived: exhaustive", error=max(0.0, value / grid - 1)))
+    for tpot in (0.026, 0.028):
+        outcome = solve(tpot, 10.0)
+        found = math.exp(outcome.upper) if math.isfinite(outcome.upper) else None
+        text = f"cheapest USD per million tokens with TPOT {1e3 * tpot:g} ms"
+        result.append(Claim(NAME, text, None, found, None, _standing(outcome)))
+    return result
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The best design along each limit."""
+    tpot = pd.DataFrame([{"tpot_ms": round(1e3 * t, 3)} | _row(solve(t, 10.0)) for t in TPOT_S])
+    ttft = pd.DataFrame([{"ttft_s": t} | _row(solve(0.05, t)) for t in TTFT_S])
+    return {"Along the limit of TPOT": tpot, "Along the limit of TTFT": ttft}
+
+
+def figures() -> dict[str, Figure]:
+    """Cost along each limit, each plan its own colour: where the colour changes, so does the plan."""
+    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    frames, places = tables(), (("tpot_ms", "limit of TPOT, ms"), ("ttft_s", "limit of TTFT, s"))
+    for axes, (frame, (x, label)) in zip(figure.subplots(1, 2), zip(frames.values(), places, strict=True), strict=True):
+        known = frame.dropna(subset=["usd_per_million_tokens"])
+        axes.plot(known[x], known["usd_per_million_tokens"], "-", color="0.7", zorder=1)
+        for plan, part in known.groupby(["tp", "pp", "micro_batch"], sort=False):
+            name = f"tp {plan[0]:g}, pp {plan[1]:g}, batch {plan[2]:g}"
+            axes.plot(part[x], part["usd_per_million_tokens"], "o", markersize=7, label=name)
+        for at in frame[frame["usd_per_million_tokens"].isna()][x]:
+            axes.axvline(at, color="#d55e00", linestyle=":", linewidth=1)
+        axes.set(xscale="log", xlabel=label)
+        shown = [v for v in frame[x] if v not in CROWDED]
+        axes.set_xticks(shown, [f"{v:g}" for v in shown])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, title="best plan", title_fontsize=7)
+    figure.axes[0].set_ylabel("USD per million tokens")
+    return {"Cost along the limits": figure}
