@@ -143,7 +143,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("fabric.latency_s=[1, 2]", ["a tuple", "plain number of seconds"]),
         ("accelerator.peak_flops_per_s=1e15", ["peak_flops_per_s", "mapping of names to numbers"]),
         ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.hardware.MemoryTier"]),
-        ("search.block=many", ["search.block must be a whole number", "'many'"]),
+        ("search.grid.block=many", ["search.grid.block must be a whole number", "'many'"]),
         ("seed=x", ["seed = 'x' is not a whole number"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),
         ("workload.precision.compute=bf17", ["workload.precision.compute = 'bf17'", "'bf16'"]),

@@ -1,12 +1,10 @@
-"""Searches one after the other."""
+"""Two searches one after the other."""
 
 import numpy as np
-import pytest
 
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.search import Chain, Trace
-from codesign.search.chain import joined
+from codesign.search import GridThenProof, Trace
+from codesign.search.grid_then_proof import joined
 
 
 def found(tp: float, claim: str, **counts: int) -> Trace:
@@ -22,12 +20,7 @@ def test_designs_join_and_the_last_one_claims():
     assert set(trace.seconds) == {"grid", "proof"}
 
 
-def test_nothing_to_chain_is_refused():
-    with pytest.raises(ConfigError, match=r"search\.searches"):
-        Chain([])
-
-
 def test_from_configuration():
-    study = study_from_config("search=grid_then_proof", "search.searches.1.gap=0.01")
-    assert [type(search).__name__ for search in study.search.searches] == ["Grid", "Certified"]
-    assert study.search.searches[1].gap == 0.01
+    study = study_from_config("search=grid_then_proof", "search.proof.gap=0.01", "search.grid.keep=8")
+    assert isinstance(study.search, GridThenProof)
+    assert (study.search.proof.gap, study.search.grid.keep) == (0.01, 8)

@@ -21,7 +21,7 @@ from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..report import build_report
 from ..results import Results, collect, compiling_ahead, placed
-from ..search import AbstractSearch, Chain, Grid, Trace
+from ..search import AbstractSearch, Grid, GridThenProof, Trace
 from ..search.grid import CHECKPOINT
 from .setup import prepare_jax
 from .terminal import Watch, console, designs_table, show_certificate
@@ -93,8 +93,8 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
     """A search that can be continued keeps its state in the run folder."""
     if isinstance(search, Grid) and not search.checkpoint:
         return dataclasses.replace(search, checkpoint=str(folder / CHECKPOINT))
-    if isinstance(search, Chain):
-        return Chain([_saving(part, folder) for part in search.searches])
+    if isinstance(search, GridThenProof):
+        return dataclasses.replace(search, grid=_saving(search.grid, folder))
     return search
 
 

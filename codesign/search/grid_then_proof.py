@@ -1,32 +1,30 @@
-"""`search=grid_then_proof`: several searches of one problem, one after the other, their designs in one frame."""
+"""`search=grid_then_proof`: an exhaustive grid shows the whole field, a certified search proves the best of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Report, Trace, silent
+from .certified import Certified
+from .grid import Grid
 
 
 @dataclass(frozen=True)
-class Chain(AbstractSearch):
-    """Searches one after the other: an exhaustive grid shows the whole field, a certified search proves the best.
+class GridThenProof(AbstractSearch):
+    """Two searches of one problem, one after the other, their designs in one frame.
 
     Args:
-        searches: in their order; the last one makes the claim.
+        grid: for the field: the front of time against cost, the best by every value, how much is feasible.
+        proof: for the claim: the best design and how far from the optimum it may be.
     """
 
-    searches: Sequence[AbstractSearch]
-
-    def __post_init__(self) -> None:
-        """At least one search."""
-        if not self.searches:
-            raise ConfigError("search.searches = [] must list at least one search")
+    grid: Grid = field(default_factory=Grid)
+    proof: Certified = field(default_factory=Certified)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Run all; an interrupted one leaves what it found, and the next one starts."""
-        return joined([search.run(problem, seed, report) for search in self.searches])
+        """Run both; an interrupted one leaves what it found, and the next one starts."""
+        return joined([search.run(problem, seed, report) for search in (self.grid, self.proof)])
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
