@@ -36,7 +36,6 @@ def joined(traces: Sequence[Trace]) -> Trace:
         evaluated = together.counts.get("points", 0) + trace.counts.get("points", 0)
         together.counts |= trace.counts | {"points": evaluated}
         together.seconds |= trace.seconds
-        together.beside |= trace.beside
         together.tables |= trace.tables
     together.claim, together.certificate = last.claim, last.certificate
     return together
