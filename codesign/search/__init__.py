@@ -13,13 +13,15 @@ from .grid_then_proof import GridThenProof as GridThenProof
 from .inverse import Inverse as Inverse
 from .mix import Entry as Entry
 from .mix import Mix as Mix
-from .gradient import Optimiser as Optimiser
+from .optimiser import Optimiser as Optimiser
+from .optimiser import Transformation as Transformation
 from .pareto import Pareto as Pareto
 from .peers import CmaEs as CmaEs
 from .peers import DifferentialEvolution as DifferentialEvolution
 from .peers import Nsga2 as Nsga2
 from .peers import Random as Random
 from .peers import Tpe as Tpe
+from .relaxed import Gradient as Gradient
 from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
