@@ -48,8 +48,7 @@ class Trace:
 
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
     the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
-    hold; empty where a search proves nothing). beside: name -> (problem, points) of further workloads that share the
-    hardware. tables: name -> columns of what else is worth keeping.
+    hold; empty where a search proves nothing). tables: name -> columns of what else is worth keeping.
     """
 
     points: dict[str, np.ndarray]
@@ -58,7 +57,6 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     claim: str = ""
     certificate: dict[str, Any] = field(default_factory=dict)
-    beside: dict[str, tuple[Problem, dict[str, np.ndarray]]] = field(default_factory=dict)
     tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 

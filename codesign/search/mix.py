@@ -32,6 +32,8 @@ from .mix_joint import Alternating, Member
 from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .robust import Cases, robust_oracle
 
+Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -47,8 +49,8 @@ class Entry:
 
     def __post_init__(self) -> None:
         """A positive weight, a list of overrides."""
-        if isinstance(self.overrides, str) or not all(isinstance(text, str) and "=" in text for text in self.overrides):
-            raise ConfigError(f"overrides = {self.overrides!r} must be a list of key=value")
+        if isinstance(self.overrides, str) or not all(map(_is_override, self.overrides)):
+            raise ConfigError(f"overrides = {self.overrides!r} must be a list of key=value or ~key")
         if not self.weight > 0:
             raise ConfigError(f"weight = {self.weight:g} must be positive")
 
@@ -58,7 +60,7 @@ class Mix(AbstractSearch):
     """One hardware for several workloads.
 
     Args:
-        workloads: name -> `Entry`.
+        workloads: name -> `Entry`, or its fields as a mapping; none takes an entry of the defaults away.
         how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
             `worst` or `cvar`.
         tail: share of the weight that cvar takes the mean of.
@@ -73,7 +75,7 @@ class Mix(AbstractSearch):
         problems: name -> its problem; the configuration fills this in from the overrides.
     """
 
-    workloads: dict[str, Entry | dict]
+    workloads: dict[str, Entry | dict | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
@@ -88,9 +90,10 @@ class Mix(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Entries, a known blend, positive sizes."""
-        if not self.workloads:
+        made = {name: _entry(name, given) for name, given in self.workloads.items() if given is not None}
+        if not made:
             raise ConfigError("search.workloads is empty: name the workloads of the mix")
-        object.__setattr__(self, "workloads", {name: _entry(name, given) for name, given in self.workloads.items()})
+        object.__setattr__(self, "workloads", made)
         Blend(self.how, np.ones(1), self.tail)
         Blend(self.over_cases, np.ones(1), self.tail)
         for name in ("gap", "seconds", "block", "pairs"):
@@ -113,6 +116,16 @@ class Mix(AbstractSearch):
             _same_hardware(names[0], problems[names[0]], name, problems[name])
         return dataclasses.replace(self, problems=problems)
 
+    def members(self, oracles: "Oracles | None" = None, seed: int = 0) -> list[Member]:
+        """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
+        found = []
+        for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
+            judged: AbstractOracle = oracle
+            if self.cases is not None and self.cases.uncertain:
+                judged = robust_oracle(oracle, self.cases, self.over_cases, self.tail, seed)
+            found.append(Member(name, Programme(judged, allowed=allowed)))
+        return found
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search; the trace has the first workload's design, the certificate all of them.
 
@@ -120,6 +133,10 @@ class Mix(AbstractSearch):
         """
         problems = self.problems or {next(iter(self.workloads)): problem}
         return _Run(self, problems, seed, report).trace()
+
+
+def _is_override(text: object) -> bool:
+    return isinstance(text, str) and ("=" in text or text.startswith("~"))
 
 
 def _entry(name: str, given: Any) -> Entry:
@@ -163,12 +180,7 @@ class _Run:
     def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):
         self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
         self.oracles = oracles_of(problems, mix.block)
-        self.members = []
-        for name, (oracle, allowed) in self.oracles.items():
-            judged: AbstractOracle = oracle
-            if mix.cases is not None and mix.cases.uncertain:
-                judged = robust_oracle(oracle, mix.cases, mix.over_cases, mix.tail, seed)
-            self.members.append(Member(name, Programme(judged, allowed=allowed)))
+        self.members = mix.members(self.oracles, seed)
         self.wanted = {
             name: Wanted(p.objective.goal, 1.0 if p.objective.minimise else -1.0) for name, p in problems.items()
         }
@@ -261,11 +273,9 @@ class _Run:
         first = self.members[0]
         points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
         certificate = self._certificate(verdict)
-        trace = Trace(points, ["mix"], counts, {"mix": self.elapsed}, self._claim(verdict), certificate)
-        for k, member in enumerate(self.members):
-            column = designs_of(self.oracles[member.name][0], search.plans[k : k + 1], search.u[None])
-            trace.beside[member.name] = (self.problems[member.name], column)
-        return trace
+        tables = {"workloads": _columns(certificate["workloads"])} if certificate["workloads"] else {}
+        claim, seconds = self._claim(verdict), {"mix": self.elapsed}
+        return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables)
 
     def _claim(self, verdict: Verdict) -> str:
         if not math.isfinite(self.search.upper):
@@ -325,16 +335,27 @@ class _Run:
         return rows
 
 
+def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
+    flat = []
+    for row in rows:
+        found = {name: value for name, value in row.items() if not isinstance(value, dict)}
+        found |= {f"limit.{name}": share for name, share in row["used"].items()}
+        flat.append(found | {f"var.{name}": value for name, value in row["design"].items()})
+    names = dict.fromkeys(name for row in flat for name in row)
+    return {name: np.array([row.get(name, math.nan) for row in flat]) for name in names}
+
+
 def _value(log: float) -> float | None:
     return math.exp(log) if math.isfinite(log) else None
 
 
-def oracles_of(problems: dict[str, Problem], block: int) -> dict[str, tuple[Oracle, dict[str, float]]]:
+def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
     """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures compile once."""
-    found: dict[str, tuple[Oracle, dict[str, float]]] = {}
+    found: Oracles = {}
     models: list[tuple[Problem, Oracle]] = []
     for name, given in problems.items():
-        problem = dataclasses.replace(given, scenario=_nameless(given.scenario))
+        problem = dataclasses.replace(given, scenario=nameless(given.scenario))
         shared = next((entry for entry in models if _alike(entry[0], problem)), None)
         rows = rows_of(shared[0] if shared else problem)
         oracle = Oracle(problem, rows, block)
@@ -342,11 +363,11 @@ def oracles_of(problems: dict[str, Problem], block: int) -> dict[str, tuple[Orac
             oracle._compiled = shared[1]._compiled
         else:
             models.append((problem, oracle))
-        found[name] = oracle, _moved(shared[0], problem) if shared else {}
+        found[name] = oracle, moved_limits(shared[0], problem) if shared else {}
     return found
 
 
-def _nameless(scenario: Scenario) -> Scenario:
+def nameless(scenario: Scenario) -> Scenario:
     """Without the name of the model, which is part of a tree's structure but prices nothing."""
     model = getattr(scenario.workload, "model", None)
     if not isinstance(getattr(model, "name", None), str):
@@ -358,17 +379,13 @@ def _nameless(scenario: Scenario) -> Scenario:
 def _alike(one: Problem, other: Problem) -> bool:
     """Whether both are priced by the same compiled function."""
     a, b = one.objective, other.objective
-    goals = (a.minimise, a.maximise, set(a.limits), set(a.floors)) == (
-        b.minimise,
-        b.maximise,
-        set(b.limits),
-        set(b.floors),
-    )
+    names = (set(a.limits), set(a.floors)) == (set(b.limits), set(b.floors))
+    goals = names and a == dataclasses.replace(b, limits=a.limits, floors=a.floors)
     spaces = one.space.hardware == other.space.hardware and list(one.space.plan) == list(other.space.plan)
     return goals and spaces and jax.tree.structure(one.scenario) == jax.tree.structure(other.scenario)
 
 
-def _moved(one: Problem, other: Problem) -> dict[str, float]:
+def moved_limits(one: Problem, other: Problem) -> dict[str, float]:
     """Row -> log of the second problem's bound over the first's (of a floor, the reverse)."""
     a, b = one.objective, other.objective
     limits = {name: math.log(b.limits[name] / bound) for name, bound in a.limits.items()}

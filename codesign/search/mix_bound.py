@@ -100,7 +100,7 @@ class Side:
 
     def drop(self, bound: float, enough: float) -> None:
         """With `bound` on all tuples: raise the floors of single plans, leave out those that reach `enough`."""
-        if self.ledger is not None:
+        if self.ledger is not None and np.isfinite(bound):
             self.floor = np.maximum(self.floor, bound + np.maximum(self.ledger.lower - self.least, 0.0))
         self.alive &= self.floor < enough
 
@@ -117,7 +117,8 @@ class Side:
     def look(self, plans: np.ndarray, u: np.ndarray) -> None:
         """Tangents of plans, for the relaxed programme: at u, and where the last pricing has their optimum."""
         fresh = plans[[p not in self.member.seen for p in plans.tolist()]]
-        self.member.tangents(fresh, np.broadcast_to(u, (len(fresh), len(u))), REFERENCE_SHARPNESS)
+        if len(fresh):
+            self.member.tangents(fresh, np.broadcast_to(u, (len(fresh), len(u))), REFERENCE_SHARPNESS)
         ledger = self.ledger
         solved = [p for p in plans.tolist() if ledger is not None and p in ledger.solution]
         if ledger is not None and solved:

@@ -16,7 +16,8 @@ from .mix_goal import Blend
 from .oracle import GOAL, AbstractOracle, Tangents
 
 MOST_KEPT = 24  # tangents kept of a plan
-SAMPLE, STARTS, EXCHANGED = 4096, 8, 12
+SAMPLE, STARTS, SHORTLIST = 512, 16, 16  # plans looked at first, at so many places; of them kept for later
+BEAM, EXCHANGED = 4, 12  # tuples followed at first, plans exchanged for each workload
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,11 @@ def solve_tuples(
 
 
 class Alternating:
-    """The search for a good tuple: `run` until no exchange of single plans helps."""
+    """The search for a good tuple: `run` until no exchange of single plans helps.
+
+    `beam` holds the best tuples with their hardware, first the best; the rounds begin with several, since workloads
+    that would all gain by moving together do not move one by one.
+    """
 
     def __init__(self, members: list[Member], blend: Blend, gap: float, seed: int):
         self.members, self.blend, self.gap = members, blend, gap
@@ -127,6 +132,7 @@ class Alternating:
         self.upper, self.plans = np.inf, np.zeros(len(members), dtype=int)
         self.u = np.full(len(members[0].programme.oracle.variables), 0.5)
         self.samples = [self._sample(m) for m in members]
+        self.beam: list[tuple[float, np.ndarray, np.ndarray]] = []
 
     def _sample(self, member: Member) -> np.ndarray:
         if member.count <= SAMPLE:
@@ -134,21 +140,25 @@ class Alternating:
         return np.sort(self.rng.choice(member.count, SAMPLE, replace=False))
 
     def start(self) -> None:
-        """The best of tuples that are good at some hardware: the middle of the box and random places."""
-        places = self.rng.uniform(size=(STARTS, len(self.u)))
+        """The best of tuples that are good at some hardware; what was good anywhere is looked at again later."""
+        places = self.rng.choice([0.1, 0.35, 0.65, 0.9], size=(STARTS, len(self.u)))
         places[0] = 0.5
         tuples = np.zeros((STARTS, len(self.members)), dtype=int)
         for k, member in enumerate(self.members):
             sample = self.samples[k]
-            for place in range(STARTS):
-                u = np.broadcast_to(places[place], (len(sample), len(self.u)))
-                exact, _ = member.tangents(sample, u, REFERENCE_SHARPNESS, keep=False)
-                tuples[place, k] = sample[np.argmin(_soft(exact))]
+            asked = np.tile(sample, STARTS)
+            exact, _ = member.tangents(asked, np.repeat(places, len(sample), axis=0), REFERENCE_SHARPNESS, keep=False)
+            order = np.argsort(_soft(exact).reshape(STARTS, -1), axis=1, kind="stable")
+            tuples[:, k] = sample[order[:, 0]]
+            self.samples[k] = np.unique(sample[order[:, :SHORTLIST]])
         self.take(tuples, places)
 
     def take(self, tuples: np.ndarray, u: np.ndarray) -> bool:
         """Solve tuples; True where the best became better."""
         ledger = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper)
+        found = [(value, tuples[p], at) for p, (value, at) in ledger.feasible.items()]
+        known = {tuple(entry[1].tolist()): entry for entry in sorted([*found, *self.beam], key=lambda e: -e[0])}
+        self.beam = sorted(known.values(), key=lambda e: e[0])[:BEAM]
         if ledger.plan < 0:
             if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
                 best = min(ledger.soft, key=lambda p: ledger.soft[p])
@@ -159,25 +169,27 @@ class Alternating:
         self.upper, self.plans, self.u = ledger.upper, tuples[ledger.plan].copy(), ledger.u.copy()
         return better
 
-    def exchange(self) -> bool:
-        """One round: single plans, and all at once, exchanged for those that are best at the hardware found."""
-        promising = [self._promising(k) for k in range(len(self.members))]
-        tuples = [self.plans.copy()]
-        for k, plans in enumerate(promising):
-            for plan in plans:
-                tuples.append(self.plans.copy())
-                tuples[-1][k] = plan
-        tuples.append(np.array([plans[0] for plans in promising]))
-        distinct = np.unique(np.array(tuples), axis=0)
-        return self.take(distinct, np.broadcast_to(self.u, (len(distinct), len(self.u))))
+    def exchange(self, width: int = 1) -> bool:
+        """One round from the best `width` tuples: single plans, and all at once, exchanged for better ones there."""
+        tuples, places = [], []
+        for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
+            promising = [self._promising(k, plans, u) for k in range(len(self.members))]
+            some = [plans, *(np.array([p[i] for p in promising]) for i in (0, EXCHANGED // 3, -EXCHANGED // 3))]
+            for k, mine in enumerate(promising):
+                for plan in mine:
+                    some.append(plans.copy())
+                    some[-1][k] = plan
+            tuples += some
+            places += [u] * len(some)
+        distinct, first = np.unique(np.array(tuples), axis=0, return_index=True)
+        return self.take(distinct, np.array(places)[first])
 
-    def _promising(self, k: int) -> np.ndarray:
-        """Plans of a workload with the least goal plus price of what they break, at the hardware found."""
+    def _promising(self, k: int, plans: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Plans of a workload with the least goal plus price of what they break, at this hardware."""
         member = self.members[k]
-        near = member.programme.oracle.near(int(self.plans[k]), 2)
+        near = member.programme.oracle.near(int(plans[k]), 2)
         asked = np.union1d(self.samples[k], near)
-        u = np.broadcast_to(self.u, (len(asked), len(self.u)))
-        exact, _ = member.tangents(asked, u, REFERENCE_SHARPNESS, keep=False)
+        exact, _ = member.tangents(asked, np.broadcast_to(u, (len(asked), len(u))), REFERENCE_SHARPNESS, keep=False)
         best = [
             np.argsort(_soft(exact, price), kind="stable")[: EXCHANGED // 3] for price in (1.0, 8.0, interior.ELASTIC)
         ]
@@ -187,8 +199,8 @@ class Alternating:
         """Alternate until nothing improves, or for so many rounds."""
         if not np.isfinite(self.upper):
             self.start()
-        for _ in range(rounds):
-            if not self.exchange() and np.isfinite(self.upper):
+        for width in [BEAM, BEAM // 2, *[1] * rounds][:rounds]:
+            if not self.exchange(width) and np.isfinite(self.upper) and width == 1:
                 break
 
 
