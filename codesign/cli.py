@@ -49,6 +49,14 @@ def parser() -> Parser:
     one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
     one.add_argument("directory", help="folder of measured tables")
     one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
+    one = command(
+        "train-amortised", _train_amortised, "train the networks of search=amortised and measure their regret"
+    )
+    one.add_argument("names", nargs="*", metavar="FAMILY", help="families of studies; all if none is named")
+    one.add_argument("--seed", type=int, default=0, help="of weights and studies (0)")
+    one.add_argument("--steps", type=int, default=2000, help="of training (2000)")
+    one.add_argument("--held-out", type=int, default=40, metavar="N", help="studies that regret is measured on (40)")
+    one.add_argument("--out", default=None, metavar="DIR", help="where the networks land (where the package looks)")
     one = command("validate", _validate, "compare the model with a folder of measured or peer-model results")
     one.add_argument("directory", help="folder of tables")
     one.add_argument("--json", action="store_true", help="print the table of errors as JSON")
@@ -156,6 +164,17 @@ def _calibrate(options: argparse.Namespace) -> int:
     for path in _later("calibration", "calibrate")(options.directory, out):
         print(path)
     for path in _later("validation", "calibrate_frameworks")(options.directory, out):
+        print(path)
+    return 0
+
+
+def _train_amortised(options: argparse.Namespace) -> int:
+    if options.steps < 1 or options.held_out < 0:
+        raise ConfigError("train-amortised: --steps must be at least 1 and --held-out at least 0")
+    written = _later("run.amortised", "train_amortised")(
+        options.names, options.out, options.seed, options.steps, options.held_out
+    )
+    for path in written:
         print(path)
     return 0
 

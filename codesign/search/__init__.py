@@ -1,5 +1,6 @@
 """Ways to look for good designs."""
 
+from .amortised import Amortised as Amortised
 from .base import AbstractSearch as AbstractSearch
 from .base import Problem as Problem
 from .base import Progress as Progress
@@ -25,3 +26,4 @@ from .relaxed import Gradient as Gradient
 from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
+from .whole import Whole as Whole
