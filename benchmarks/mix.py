@@ -208,12 +208,13 @@ def compare(members: list[Member], losses: Losses, seed: int, seconds: float, po
 
 
 def _line(row: dict[str, Any]) -> str:
+    least = "" if row["peer_reached_mix"] else "more than "
     return (
         f"seed {row['seed']}, {row['dimensions']} dimensions: mix {row['mix']:.5g} in {row['mix_wall_s']:.1f} s "
         f"({row['mix_cpu_s']:.1f} CPU s); differential evolution {row['peer']:.5g} ({row['peer_behind']:+.1%}) after "
-        f"{row['peer_wall_s']:.0f} s ({row['peer_cpu_s']:.0f} CPU s), {row['peer_points']:,} points. To the mix's "
-        f"quality {'' if row['peer_reached_mix'] else 'more than '}{row['ratio_wall']:.0f}x ({row['ratio_cpu']:.0f}x the CPU "
-        f"time); to the peer's best: {row['ratio_at_peers_best_cpu']:.0f}x the CPU time (the mix was there after "
+        f"{row['peer_wall_s']:.0f} s ({row['peer_cpu_s']:.0f} CPU s), {row['peer_points']:,} points. "
+        f"To the mix's quality: {least}{row['ratio_wall']:.0f}x the time, {least}{row['ratio_cpu']:.0f}x the CPU time; "
+        f"to the peer's best: {row['ratio_at_peers_best_cpu']:.0f}x the CPU time (the mix was there after "
         f"{row['equal_wall_s']:.1f} s, {row['equal_cpu_s']:.1f} CPU s)"
     )
 
