@@ -26,3 +26,4 @@ from .relaxed import Gradient as Gradient
 from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
+from .whole import Whole as Whole

@@ -1,0 +1,101 @@
+"""Whole numbers: coordinates held exactly, the best of them found, the bound honest."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import serving
+
+from codesign.errors import ConfigError
+from codesign.fields import replace
+from codesign.metrics import evaluate
+from codesign.objective import Objective
+from codesign.search import Certified, Problem, Whole
+from codesign.search.closing import Closing, Effort
+from codesign.search.ledger import Programme
+from codesign.search.oracle import AbstractOracle, Tangents
+from codesign.search.whole import Held
+from codesign.space import Continuous, DesignSpace
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+CENTRES = np.array([[0.2, 0.7, 0.4], [0.6, 0.3, 0.9]])
+
+
+class Bowls(AbstractOracle):
+    """Two plans: goal |u - centre|^2, one limit u_0 + u_1 + u_2 >= 1.2; convex, so tangents are exact bounds."""
+
+    names = ("goal", "limit")
+    evaluated = 0
+    count = 2  # type: ignore[assignment]
+    variables = ("a", "b", "c")  # type: ignore[assignment]
+
+    def near(self, plan, changes):
+        return np.arange(2)
+
+    def tangents(self, plan, u, sharpness):
+        off = u - CENTRES[plan]
+        goal, limit = (off**2).sum(axis=1) + 0.1 * plan, 1.2 - u.sum(axis=1)
+        slopes = np.stack([2 * off, -np.ones_like(u)], axis=1)
+        exact = np.stack([goal, limit], axis=1)
+        intercept = exact - np.einsum("prv,pv->pr", slopes, u)
+        return Tangents(exact, np.concatenate([intercept[..., None], slopes], axis=-1), np.zeros(len(plan)))
+
+
+def test_held_coordinates_stay_and_tangents_touch():
+    held = Held(Bowls(), {1: 0.25})
+    assert held.variables == ("a", "c")
+    rng = np.random.default_rng(0)
+    plan, u = rng.integers(0, 2, 50), rng.uniform(size=(50, 2))
+    found, full = held.tangents(plan, u, 50.0), held.whole(u)
+    assert (full[:, 1] == 0.25).all()
+    touched = found.affine[..., 0] + np.einsum("prv,pv->pr", found.affine[..., 1:], u)
+    np.testing.assert_allclose(touched, Bowls().tangents(plan, full, 50.0).exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("at", [0.0, 0.25, 0.5, 1.0])
+def test_solution_with_a_held_coordinate_is_that_of_a_fine_grid(at):
+    outcome = Closing(Programme(Held(Bowls(), {1: at})), Effort(gap=1e-6), 0).run()
+    axis = np.linspace(0, 1, 401)
+    points = np.array([(a, at, c) for a, c in itertools.product(axis, axis) if a + at + c >= 1.2])
+    best = min(Bowls().tangents(np.full(len(points), p), points, 1.0).exact[:, 0].min() for p in (0, 1))
+    assert outcome.upper == pytest.approx(best, abs=2e-5)
+    assert outcome.lower <= best + 1e-9
+
+
+def test_whole_lanes_of_a_served_model():
+    """The bandwidth is a whole number of lanes, as good as the best of all whole numbers priced one by one."""
+    space = DesignSpace({"tp": [8, 16], "micro_batch": [4, 16]}, {"up": Continuous(UP, 100e9, 900e9)})
+    problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.03}))
+    trace = Whole({"up": 75e9}, Certified(gap=1e-5, pairs=8, block=16, explain=False)).run(problem, 0)
+    lanes = trace.points["up"] / 75e9
+    assert lanes == pytest.approx(np.round(lanes), abs=1e-12)
+    assert trace.certificate["certified"]
+    assert trace.certificate["bound"] <= trace.certificate["best"]
+
+    def one(tp, batch, up):
+        metrics = evaluate(replace(problem.scenario, {"plan.tp": tp, "plan.micro_batch": batch, UP: up}))
+        return jnp.where(problem.objective.excess(metrics) <= 1e-6, metrics.usd_per_million_tokens, jnp.inf)
+
+    every = np.array(list(itertools.product([8.0, 16.0], [4.0, 16.0], 75e9 * np.arange(2, 13))))
+    prices = jax.jit(jax.vmap(one))(*map(jnp.asarray, every.T))
+    assert trace.certificate["best"] == pytest.approx(float(prices.min()), rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Whole({}), "1 to 10 variables"),
+        (lambda: Whole({"up": -1.0}), "must be positive"),
+        (
+            lambda: Whole({"upp": 1.0}).run(
+                Problem(serving(), DesignSpace({}, {"up": Continuous(UP, 1e11, 9e11)}), Objective("time_s")), 0
+            ),
+            "did you mean 'up'",
+        ),
+    ],
+)
+def test_bad_choices_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
