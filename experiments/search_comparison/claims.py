@@ -27,6 +27,7 @@ SECONDS = 3.0  # of each black-box search
 SEEDS = (0, 1, 2)
 FRONT, LEVELS = ("time_s", "capex_usd"), 24
 GAP, FRONT_GAP, VOLUME = 1e-3, 5e-3, 1.05  # what was asked: proven gap, gap of each design of a front, hypervolume
+SIX_SECONDS = 5.0  # of each black-box search on the six instances
 MEASURED = Path(__file__).parent / "six_instances.csv"
 LABELS = {
     CERTIFIED: "certified", "differential evolution": "DE", "cma-es": "CMA-ES", "nsga-ii": "NSGA-II",
@@ -95,13 +96,15 @@ def claims() -> list[Claim]:
     return rows
 
 
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One line a search."""
+def summary(frame: pd.DataFrame, seconds: float) -> pd.DataFrame:
+    """One line a search. What the black-box searches had is `seconds`; the certified one goes on to its proof."""
+    frame = frame.assign(soon=frame["seconds_to_hit"] <= seconds)
     parts = frame.groupby("method", sort=False)
     table = pd.DataFrame(
         {"search": [LABELS.get(str(name), str(name)) for name in parts.groups], "runs": parts.size().to_numpy(),
          "median gap [%]": 100 * parts["gap"].median().to_numpy(),
-         "worst gap [%]": 100 * parts["gap"].max().to_numpy(), "within 1 %": parts["hit"].mean().to_numpy(),
+         "worst gap [%]": 100 * parts["gap"].max().to_numpy(),
+         f"share within 1 % after {seconds:g} s": parts["soon"].mean().to_numpy(),
          "median s to 1 % where hit": parts["seconds_to_hit"].median().to_numpy(),
          "median s": parts["seconds"].median().to_numpy(), "median points": parts["points"].median().to_numpy()}
     )  # fmt: skip
@@ -110,10 +113,10 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 def tables() -> dict[str, pd.DataFrame]:
     """This study, and the six named instances as `benchmarks/peers.py` measured them."""
-    found = {f"{STUDY}, each search {SECONDS:g} s": summary(runs())}
+    found = {f"{STUDY}, each search {SECONDS:g} s": summary(runs(), SECONDS)}
     if MEASURED.is_file():
         frame = pd.read_csv(MEASURED)
-        found["Six instances, measured once"] = summary(frame)
+        found["Six instances, measured once"] = summary(frame, SIX_SECONDS)
         found["Six instances, run by run"] = frame
     return found
 
@@ -134,7 +137,7 @@ def figures() -> dict[str, Any]:
     left.set(xlabel="Capex [M$]", ylabel="Step time [s]", title="Fronts at equal time")
     left.legend(fontsize=8)
     frame = pd.read_csv(MEASURED) if MEASURED.is_file() else runs()
-    methods = list(summary(frame)["search"])
+    methods = list(summary(frame, SIX_SECONDS)["search"])
     for place, name in enumerate(methods):
         part = frame[[LABELS.get(str(method), str(method)) == name for method in frame["method"]]]
         gaps = 100 * part["gap"].clip(lower=1e-4)
