@@ -21,7 +21,7 @@ from .optimiser import Optimiser
 from .oracle import Oracle, designs_of, rows_of
 from .relaxation import Relaxation
 
-ROUNDS = 4  # of neighbours of the best plan
+ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
 HALF = 0.5  # a rule broken by less than this is a matter of rounding
 
 
@@ -34,7 +34,7 @@ class Gradient(AbstractSearch):
        penalties that grow.
     2. Where a start stops, the `near` nearest legal plans are taken, and of all those the `candidates` that look best
        are solved over the hardware by the programme that `search=certified` closes plans with; then those that differ
-       from the best one in two fields, until none of them is better.
+       from the best one in three fields, until none of them is better.
 
     Nothing is proven about plans that no start came near.
 
@@ -138,7 +138,7 @@ class Gradient(AbstractSearch):
         self._settle(ledger, plan, start[first])
         for _ in range(ROUNDS):
             best = ledger.plan
-            around = oracle.near(best, 2) if best >= 0 else np.zeros(0, dtype=int)
+            around = oracle.near(best, NEIGHBOURS) if best >= 0 else np.zeros(0, dtype=int)
             new = np.array([p for p in around.tolist() if p not in ledger.own], dtype=int)
             if len(new) == 0:
                 break
@@ -151,7 +151,7 @@ class Gradient(AbstractSearch):
         """Evaluate these plans at these points, and solve the `candidates` that look best."""
         exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
         ledger.keep(plan, exact, affine)
-        soft = np.array([ledger.soft[int(p)] for p in plan])
+        soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)  # hardware will give way, so a mild penalty
         chosen = plan[np.argsort(soft, kind="stable")[: self.candidates]]
         for _ in range(self.rounds if ledger.width else 0):
             chosen = chosen[ledger.lower[chosen] < ledger.cut]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import Certified
+from .certified import Certified, Wanted, _translated
 from .closing import Closing, Outcome
 from .convexity import check
 from .ledger import Programme
@@ -96,7 +96,9 @@ class Whole(AbstractSearch):
                 raise ConfigError(f"search.units.{name} is not in space.hardware{hint}")
         oracle = Oracle(problem, rows_of(problem), self.proof.block)
         verdict = check(oracle, seed, self.proof.pairs)
-        relaxed = Closing(Programme(oracle), self.proof.effort, seed, report).run()
+        sign = 1.0 if problem.objective.minimise else -1.0
+        told = _translated(report, Wanted(problem.objective.goal, sign))
+        relaxed = Closing(Programme(oracle), self.proof.effort, seed, told).run()
         if relaxed.ledger.plan < 0:
             return self.proof.run(problem, seed, report)  # says why nothing is feasible
         tried = [(held, self._closed(oracle, held, seed)) for held in self._held(problem, oracle, relaxed.ledger.u)]
@@ -104,7 +106,6 @@ class Whole(AbstractSearch):
         stopped = relaxed.stopped or best.stopped
         counts = relaxed.counts | {"whole": len(tried), "points": oracle.evaluated}
         seconds = {"whole": relaxed.seconds + sum(outcome.seconds for _, outcome in tried)}
-        sign = 1.0 if problem.objective.minimise else -1.0
         certificate = {
             "certified": verdict.convex and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
             "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
