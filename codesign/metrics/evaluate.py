@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..compiling import quick_jit
@@ -80,7 +81,7 @@ def evaluate(scenario: Scenario) -> Metrics:
     Returns:
         Metrics with leaves of the scenario's batch shape.
     """
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(scenario))
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
     return _evaluate(scenario) if traced or not reads_hard() else _compiled()(scenario)
 
 
