@@ -250,7 +250,7 @@ class Watch:
         elapsed = now - self.started
         rate = progress.done / elapsed if elapsed > 0.05 else 0.0
         notes = [f"{engineering(rate)} points/s"] if rate >= 1 else []
-        notes += [f"best {self.goal} {progress.best:.4g}"] if math.isfinite(progress.best) else []
+        notes += [f"best {progress.goal or self.goal} {progress.best:.4g}"] if math.isfinite(progress.best) else []
         notes += [f"proven within {progress.gap:.2%}"] if math.isfinite(progress.gap) else []
         note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)

@@ -25,7 +25,8 @@ class Problem:
 class Progress:
     """Where a search stands: of `total` units in `stage`, `done` are finished.
 
-    `best` is the goal's value so far and `gap` how far, relatively, it may be from the optimum (where that is known).
+    `best` is the goal's value so far and `gap` how far, relatively, it may be from the optimum (where that is known);
+    `goal` names what it is a value of where that is not the objective's.
     """
 
     stage: str
@@ -33,6 +34,7 @@ class Progress:
     total: int
     best: float
     gap: float = float("nan")
+    goal: str = ""
 
 
 Report = Callable[[Progress], None]
