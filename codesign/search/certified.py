@@ -14,6 +14,8 @@ from .ledger import Programme
 from .oracle import Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
 
+MOST_PLANS = 20_000_000  # combinations of listed plan values; every legal one is bounded by itself
+
 
 class Wanted(NamedTuple):
     """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
@@ -67,10 +69,16 @@ class Certified(AbstractSearch):
         """Test convexity, search, prove, explain.
 
         Raises:
-            ConfigError: nothing varies.
+            ConfigError: nothing varies, or more plans are listed than are bounded one by one.
         """
         if not problem.space.plan and not problem.space.hardware:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        listed = math.prod(len(values) for values in problem.space.plan.values())
+        if listed > MOST_PLANS:
+            raise ConfigError(
+                f"space.plan lists {listed:,} combinations, search=certified bounds at most {MOST_PLANS:,} one by one:"
+                " shorten its lists, or take search=gradient, which proves nothing"
+            )
         wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
         return self.search(Oracle(problem, rows_of(problem), self.block), wanted, seed, report)
 
@@ -128,7 +136,7 @@ def _translated(report: Report, wanted: Wanted) -> Report:
 
     def told(progress: Progress) -> None:
         best = math.exp(wanted.sign * progress.best)
-        report(Progress(progress.stage, progress.done, progress.total, best, math.expm1(progress.gap)))
+        report(Progress(progress.stage, progress.done, progress.total, best, math.expm1(progress.gap), wanted.name))
 
     return told
 
@@ -177,7 +185,9 @@ def _claim(verdict: Verdict, outcome: Outcome) -> str:
     """In words, how much the result proves."""
     if not verdict.convex:
         return f"best found, no proof: {verdict.reason}"
-    proven = f"within {math.expm1(outcome.gap):.2g} of the optimum over {outcome.counts['plans']:,} plans"
+    proven = (
+        f"within {100 * max(math.expm1(outcome.gap), 1e-6):.2g} % of the optimum over {outcome.counts['plans']:,} plans"
+    )
     if outcome.stopped:
         return f"best found, {outcome.stopped}: proven {proven}"
     return f"certified: proven {proven} and the whole box of hardware"
