@@ -69,6 +69,16 @@ class Certified(AbstractSearch):
         """Test convexity, search, prove, explain.
 
         Raises:
+            ConfigError: see `refuse`.
+        """
+        self.refuse(problem)
+        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
+        return self.search(Oracle(problem, rows_of(problem), self.block), wanted, seed, report)
+
+    def refuse(self, problem: Problem) -> None:
+        """What cannot be searched.
+
+        Raises:
             ConfigError: nothing varies, or more plans are listed than are bounded one by one.
         """
         if not problem.space.plan and not problem.space.hardware:
@@ -76,11 +86,9 @@ class Certified(AbstractSearch):
         listed = math.prod(len(values) for values in problem.space.plan.values())
         if listed > MOST_PLANS:
             raise ConfigError(
-                f"space.plan lists {listed:,} combinations, search=certified bounds at most {MOST_PLANS:,} one by one:"
+                f"space.plan lists {listed:,} combinations, a certified search bounds at most {MOST_PLANS:,} one by one:"
                 " shorten its lists, or take search=gradient, which proves nothing"
             )
-        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
-        return self.search(Oracle(problem, rows_of(problem), self.block), wanted, seed, report)
 
     def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
         """Test, search, prove and explain over any rows, of which the goal's is what is wanted."""

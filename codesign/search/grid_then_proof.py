@@ -23,7 +23,12 @@ class GridThenProof(AbstractSearch):
     proof: Certified = field(default_factory=Certified)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Run both; an interrupted one leaves what it found, and the next one starts."""
+        """Run both; an interrupted one leaves what it found, and the next one starts.
+
+        Raises:
+            ConfigError: what cannot be proven is refused before the grid.
+        """
+        self.proof.refuse(problem)
         return joined([search.run(problem, seed, report) for search in (self.grid, self.proof)])
 
 
