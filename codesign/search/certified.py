@@ -86,7 +86,7 @@ class Certified(AbstractSearch):
         listed = math.prod(len(values) for values in problem.space.plan.values())
         if listed > MOST_PLANS:
             raise ConfigError(
-                f"space.plan lists {listed:,} combinations, a certified search bounds at most {MOST_PLANS:,} one by one:"
+                f"space.plan lists {listed:,} combinations, a proof bounds at most {MOST_PLANS:,} one by one:"
                 " shorten its lists, or take search=gradient, which proves nothing"
             )
 
