@@ -32,7 +32,6 @@ from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .certified import Certified, Wanted
 from .closing import Closing
 from .convexity import check
-from .interior import ELASTIC
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .oracle import Oracle, designs_of, rows_of
 
@@ -40,8 +39,10 @@ DEGREES = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "row_shards"
 """Fields of a plan that are relaxed to real numbers, in the logarithm; of the others each value is a category."""
 
 FIRST = 512  # plans that a table of rules is compiled for, and eight times as many
-NEAREST = 3  # values of a degree that are tried
+NEAREST, MOST = 3, 24  # values of a degree that are tried, at first and where nothing was feasible
 SOLVED = 48  # plans solved side by side
+SCATTERED = 3000  # plans anywhere, of which a third or so are legal
+PRICES = (0.5, 2.0, 10.0)  # of a unit of log-violation, by which plans are chosen
 FOLDER = Path(__file__).parent / "weights"
 
 
@@ -216,11 +217,17 @@ class Instant:
     def __init__(self, problem: Problem, shape: "Shape"):
         self.oracle = bare_oracle(problem)
         self.legal = legality(problem, shape.fields)
-        self.first = np.array([[values[0] for values in (*shape.degrees.values(), *shape.categories.values())]])
+        self.lists = (*shape.degrees.values(), *shape.categories.values())
+        self.first = np.array([[values[0] for values in self.lists]])
         self.kept(problem, np.repeat(self.first, FIRST, axis=0))
         self.kept(problem, np.repeat(self.first, 8 * FIRST, axis=0))
         middle = np.full((1, len(problem.space.names)), 0.5)
         with_plans(self.oracle, problem, self.first).tangents(np.zeros(1, dtype=int), middle, 50.0)
+
+    def anywhere(self, count: int) -> np.ndarray:
+        """Random plans, the same for every study."""
+        rng = np.random.default_rng(0)
+        return np.stack([rng.choice(values, count) for values in self.lists], axis=-1)
 
     def kept(self, problem: Problem, table: np.ndarray) -> np.ndarray:
         """The plans that break no rule; asked for in few different sizes, each of which compiles once."""
@@ -240,23 +247,31 @@ class Answer:
         self.allowed = allowed or {}  # where the oracle was compiled for other limits
         self.upper, self.row, self.evaluated = math.inf, np.zeros(0), 0
         self.u = np.full(len(problem.space.names), 0.5)
+        self.prices = np.zeros(0)  # of the constraints, by the best plan so far
 
     def run(self, rounds: int = 4) -> "Answer":
         """Guess, round, polish."""
-        degrees, logits, self.u = self.guesser.guess(self.problem)
-        self._solve(self._rounded(degrees, logits))
+        degrees, _, self.u = self.guesser.guess(self.problem)
+        nearby = self._rounded(degrees, NEAREST)
+        anywhere = self.instant.anywhere(SCATTERED)  # in case the guess is far off
+        table = self.instant.kept(self.problem, np.unique(np.concatenate([nearby, anywhere]), axis=0))
+        self._solve(table)
+        if not np.isfinite(self.upper):  # nothing feasible near the guess: any value of every degree
+            table = self.instant.kept(self.problem, self._rounded(degrees, MOST))
+            self._solve(table)
         for _ in range(rounds if np.isfinite(self.upper) else 0):
             before = self.upper
-            self._solve(self._near())
+            near = self.instant.kept(self.problem, self._near())
+            self._solve(np.unique(np.concatenate([table, near]), axis=0))
             if self.upper > before - 0.5 * self.gap:
                 break
         return self
 
-    def _rounded(self, degrees: np.ndarray, logits: dict[str, np.ndarray]) -> np.ndarray:
+    def _rounded(self, degrees: np.ndarray, nearest: int) -> np.ndarray:
         """Plans whose degrees are among the nearest values of each, with every category."""
         shape, lists = self.guesser.shape, []
         for log, values in zip(degrees, shape.degrees.values(), strict=True):
-            order = np.argsort(np.abs(np.log(values) - log), kind="stable")[:NEAREST]
+            order = np.argsort(np.abs(np.log(values) - log), kind="stable")[:nearest]
             lists.append([values[i] for i in sorted(order)])
         lists += [list(values) for values in shape.categories.values()]
         return np.array(list(itertools.product(*lists)))
@@ -273,16 +288,13 @@ class Answer:
 
     def _solve(self, table: np.ndarray) -> None:
         """Price plans at the hardware at hand, solve the most promising, keep the best."""
-        table = self.instant.kept(self.problem, table)
         if len(table) == 0:
             return
         oracle = with_plans(self.instant.oracle, self.problem, table)
         programme = Programme(oracle, allowed=self.allowed)
         at = np.broadcast_to(self.u, (len(table), len(self.u)))
         exact, affine = programme.tangents(np.arange(len(table)), at, REFERENCE_SHARPNESS)
-        soft = exact[:, 0] + 0.1 * ELASTIC * np.maximum(exact[:, 1:], 0.0).sum(axis=1)
-        legal = np.flatnonzero(np.isfinite(soft))
-        chosen = legal[np.argsort(soft[legal], kind="stable")[:SOLVED]]
+        chosen = self._chosen(exact)
         self.evaluated += len(table)
         if len(chosen) == 0:
             return
@@ -300,6 +312,21 @@ class Answer:
         self.evaluated += oracle.evaluated
         if ledger.plan >= 0:
             self.upper, self.row, self.u = ledger.upper, table[ledger.plan].copy(), ledger.u.copy()
+            self.prices = ledger.weights.get(ledger.plan, self.prices)
+
+    def _chosen(self, exact: np.ndarray) -> np.ndarray:
+        """The plans that promise most at this hardware: by the goal with dear, cheap and dual prices of violations.
+
+        The duals of the best plan so far also credit what a plan leaves unused: with the hardware moved, it pays.
+        """
+        legal = np.flatnonzero(np.isfinite(exact).all(axis=1))
+        rows = exact[legal]
+        over = np.maximum(rows[:, 1:], 0.0).sum(axis=1)
+        ranks = [rows[:, 0] + price * over for price in PRICES]
+        if len(self.prices):
+            ranks.append(rows[:, 0] + np.maximum(rows[:, 1:], -3.0) @ self.prices[1:])
+        each = SOLVED // len(ranks)
+        return np.unique(np.concatenate([legal[np.argsort(rank, kind="stable")[:each]] for rank in ranks]))
 
     def _note(self, ledger: Ledger, chosen: np.ndarray, exact: np.ndarray) -> None:
         """The best of the plans as they are, without a solution."""

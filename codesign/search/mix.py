@@ -84,7 +84,7 @@ class Mix(AbstractSearch):
     alone: bool = True
     gap: float = 5e-3
     seconds: float = 300.0
-    block: int = 512
+    block: int = 128
     pairs: int = 512
     problems: dict[str, Problem] = field(default_factory=dict)
 
@@ -286,7 +286,7 @@ class _Run:
         if not verdict.convex:
             return f"best found, no proof: {verdict.reason}"
         gap = math.expm1(self.search.upper - self.lower)
-        proven = f"within {gap:.2g} of the optimum over all tuples of {self.total:,} plans"
+        proven = f"within {100 * max(gap, 1e-6):.2g} % of the optimum over all tuples of {self.total:,} plans"
         if gap > self.mix.gap * 1.001:
             return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
         return f"certified: proven {proven} and the whole box of hardware"

@@ -17,7 +17,7 @@ from .oracle import GOAL, AbstractOracle, Tangents
 
 MOST_KEPT = 24  # tangents kept of a plan
 SAMPLE, STARTS, SHORTLIST = 512, 16, 16  # plans looked at first, at so many places; of them kept for later
-BEAM, EXCHANGED = 4, 12  # tuples followed at first, plans exchanged for each workload
+BEAM, EXCHANGED = 4, 9  # tuples followed at first, plans exchanged for each workload
 
 
 @dataclass(frozen=True)

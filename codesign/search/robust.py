@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -20,7 +21,7 @@ from ..scenario import Scenario
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted
 from .mix_goal import Blend
-from .oracle import AbstractOracle, Oracle, Tangents, rows_of
+from .oracle import Oracle, Tangents, rows_of
 
 
 @dataclass(frozen=True)
@@ -101,40 +102,15 @@ class Cases:
         return found
 
 
-class RobustOracle(AbstractOracle):
-    """The plans of an oracle judged in several cases: the blended goal, and each constraint where it is worst."""
+class RobustOracle(Oracle):
+    """The plans of an oracle judged in several cases: the blended goal, and each constraint where it is worst.
+
+    All but the rows is the inner oracle's: plans, variables, numbers of plans.
+    """
 
     def __init__(self, inner: Oracle, scenarios: list[Scenario], blend: Blend):
-        self.inner, self.scenarios, self.blend = inner, scenarios, blend
-        self.names, self.evaluated = inner.names, 0
-
-    @property
-    def count(self) -> int:
-        """Plans."""
-        return self.inner.count
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Hardware variables."""
-        return self.inner.variables
-
-    @property
-    def problem(self) -> Problem:
-        """The problem at nominal values."""
-        return self.inner.problem
-
-    @property
-    def plans(self) -> dict[str, np.ndarray]:
-        """Name -> value of each plan."""
-        return self.inner.plans
-
-    def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
-        """Plan fields and hardware values of a design."""
-        return self.inner.point(plan, u)
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Plans that differ in at most so many fields."""
-        return self.inner.near(plan, changes)
+        vars(self).update(vars(inner))  # what is compiled is shared
+        self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
 
     def goals(self, plan: int, u: np.ndarray) -> Float[np.ndarray, " cases"]:
         """Log of the goal of one design in every case."""
@@ -146,8 +122,11 @@ class RobustOracle(AbstractOracle):
         plan: Int[np.ndarray, " points"],
         u: Float[np.ndarray, "points variables"],
         sharpness: Float[np.ndarray, " points"] | float,
+        scenario: Scenario | None = None,
     ) -> Tangents:
-        """Rows over all cases; at a tie of cases, a tangent between theirs."""
+        """Rows over all cases; at a tie of cases, a tangent between theirs. `scenario` is asked for alone if given."""
+        if scenario is not None:
+            return self.inner.tangents(plan, u, sharpness, scenario)
         self.evaluated += len(plan)
         found = [self.inner.tangents(plan, u, sharpness, scenario=case) for case in self.scenarios]
         exact, affine = np.stack([f.exact for f in found]), np.stack([f.affine for f in found])  # cases first
@@ -229,6 +208,6 @@ def located(oracle: RobustOracle, trace: Trace) -> tuple[int, np.ndarray]:
     for name, column in oracle.plans.items():
         if name in trace.points:
             same &= column == trace.points[name][0]
-    values = {name: trace.points[name][:1] for name in oracle.variables}
+    values = {name: jnp.asarray(trace.points[name][:1]) for name in oracle.variables}
     coordinates = oracle.problem.space.coordinates(values)
     return int(np.argmax(same)), np.array([float(np.asarray(coordinates[name])[0]) for name in oracle.variables])

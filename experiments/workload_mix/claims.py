@@ -1,0 +1,81 @@
+"""What one cluster design costs three workloads, against a design of its own for each; how far it is proven."""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign.config import study_from_config
+from codesign.reproduce import Claim
+from codesign.search import Trace
+
+NAME = "workload_mix"
+STANDING = "derived"
+HARDWARE = {
+    "compute": ("peak bf16, TFLOP/s", 1e12), "hbm": ("HBM, GB", 1e9), "scale_up": ("scale-up, GB/s", 1e9),
+    "scale_out": ("scale-out, GB/s", 1e9),
+}  # fmt: skip
+
+
+@cache
+def found() -> Trace:
+    """The mix of the experiment."""
+    study = study_from_config(f"experiment={NAME}")
+    return study.search.run(study.problem, study.seed)
+
+
+def workloads() -> list[dict[str, Any]]:
+    """One entry per workload."""
+    return found().certificate["workloads"]
+
+
+def claims() -> list[Claim]:
+    """The proven gap has a bar of 2 %; what sharing costs is told."""
+    proof = found().certificate
+    gap, loose = proof["gap"], proof["best"] / proof["bound_of_own_hardware"] - 1
+    rows = [
+        Claim(NAME, "proven gap of the common design", None, gap, 0.02, STANDING, error=gap),
+        Claim(NAME, "gap of the plain bound, each workload on hardware of its own", None, loose, None, STANDING),
+    ]
+    for entry in workloads():
+        name = entry["workload"]
+        rows.append(Claim(NAME, f"{name}: USD per million tokens, common", None, entry["value"], None, STANDING))
+        rows.append(Claim(NAME, f"{name}: USD per million tokens, own", None, entry["own_best"], None, STANDING))
+        rows.append(Claim(NAME, f"{name}: what sharing costs", None, entry["costs"], None, STANDING))
+    return rows
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Hardware: the common design beside each workload's own."""
+    designs = {"common": workloads()[0]["design"]} | {e["workload"]: e["own_design"] for e in workloads()}
+    rows = [
+        {"design": name} | {label: design[key] / unit for key, (label, unit) in HARDWARE.items()}
+        for name, design in designs.items()
+    ]
+    plans = [
+        {"workload": e["workload"]} | {k: v for k, v in e["design"].items() if k not in HARDWARE} for e in workloads()
+    ]
+    return {"Hardware": pd.DataFrame(rows), "Plans on the common hardware": pd.DataFrame(plans)}
+
+
+def figures() -> dict[str, Figure]:
+    """Cost of sharing, and the hardware that each would have had."""
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = [entry["workload"] for entry in workloads()]
+    left.barh(names, [100 * entry["costs"] for entry in workloads()], color="#0072b2")
+    left.set_xlabel("dearer than on hardware of its own, %")
+    left.invert_yaxis()
+    common = workloads()[0]["design"]
+    for index, entry in enumerate(workloads()):
+        ratio = [entry["own_design"][key] / common[key] for key in HARDWARE]
+        places = [place + 0.24 * (index - 1) for place in range(len(HARDWARE))]
+        colour = ("#0072b2", "#d55e00", "#009e73")[index % 3]
+        right.bar(places, ratio, width=0.22, label=entry["workload"], color=colour)
+    right.axhline(1.0, color="0.4", linewidth=1)
+    right.set_yscale("log")
+    right.set_xticks(range(len(HARDWARE)), [label.split(",")[0] for label, _ in HARDWARE.values()])
+    right.set_ylabel("own hardware / common")
+    right.legend(fontsize=8, loc="lower left")
+    return {"Cost of sharing": figure}

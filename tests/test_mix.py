@@ -1,0 +1,192 @@
+"""Mixes: blends, bounds against every tuple solved for itself, robust designs, configuration, refusals."""
+
+import dataclasses
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from builders import training
+from test_certified import Posynomials
+
+from codesign.config import study_from_config
+from codesign.errors import ConfigError
+from codesign.objective import Objective
+from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
+from codesign.search.closing import Closing, Effort
+from codesign.search.ledger import Programme
+from codesign.search.mix_bound import Proof
+from codesign.search.mix_goal import HOW, Blend
+from codesign.search.mix_joint import Alternating, JointOracle, Member
+from codesign.search.oracle import GOAL
+from codesign.space import Continuous, DesignSpace
+
+UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+HBM = "cluster.accelerator.hbm.capacity_bytes"
+PRICE = "cluster.accelerator.hbm.usd_per_byte"
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_blend_is_convex_increasing_and_shift_equivariant(how):
+    rng = np.random.default_rng(0)
+    blend = Blend(how, np.array([1.0, 2.0, 3.0]), 0.4)
+    a, b = rng.normal(size=(2, 200, 3))
+    value, slopes = blend.tangent(a)
+    assert (slopes >= 0).all()
+    assert slopes.sum(axis=1) == pytest.approx(1.0)
+    assert (value + (slopes * (b - a)).sum(axis=1) <= blend.value(b) + 1e-12).all()
+    assert blend.value(a + 2.5) == pytest.approx(value + 2.5)
+
+
+def test_blends_by_hand():
+    """Costs 1, 2, 4 with weights 1/4, 1/4, 1/2: mean 2.75; the worst half is the 4; the worst 3/4 hold 2 and 4."""
+    logs, weights = np.log([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 2.0])
+    assert np.exp(Blend("sum", weights).value(logs)) == pytest.approx(2.75)
+    assert np.exp(Blend("worst", weights).value(logs)) == pytest.approx(4.0)
+    assert np.exp(Blend("cvar", weights, 0.5).value(logs)) == pytest.approx(4.0)
+    assert np.exp(Blend("cvar", weights, 0.75).value(logs)) == pytest.approx((0.5 * 4 + 0.25 * 2) / 0.75)
+    assert np.exp(Blend("cvar", weights, 1.0).value(logs)) == pytest.approx(2.75)
+    assert np.exp(Blend("log_sum", weights).value(logs)) == pytest.approx(2**0.25 * 4**0.5)
+    assert np.exp(Blend("worst", weights, 1.0, logs).value(logs)) == pytest.approx(1.0)
+
+
+def workload(rng: np.random.Generator, plans: int) -> Posynomials:
+    """Plans that want two resources in different proportions, under one budget."""
+    axes, rows = np.eye(2), {GOAL: [], "money": []}
+    for _ in range(plans):
+        c, m = np.exp(rng.normal(size=2) * 1.2), np.exp(rng.normal(size=2) * 0.3) / 40
+        rates = [[(c[i], -axes[i] * rng.uniform(0.5, 1.0))] for i in range(2)]
+        rows[GOAL].append([*rates, [(0.3 * c.mean(), -rng.uniform(0, 0.5, 2)), (0.2, np.zeros(2))]])
+        rows["money"].append([[(m[i], axes[i]) for i in range(2)]])
+    return Posynomials(rows, np.full(2, np.log(100.0)))
+
+
+@pytest.mark.parametrize(("how", "seed"), [("log_sum", 0), ("sum", 2), ("worst", 0), ("cvar", 1)])
+def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
+    rng = np.random.default_rng(seed)
+    members = [Member(f"w{k}", Programme(workload(rng, 5))) for k in range(3)]
+    blend = Blend(how, np.array([1.0, 2.0, 1.0]), 0.5)
+    tuples = np.array(list(itertools.product(range(5), repeat=3)))
+    apart = [Member(m.name, m.programme) for m in members]
+    every = Closing(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+
+    search = Alternating(members, blend, 1e-4, 0)
+    search.run()
+    own = sum(
+        w * Closing(Programme(m.programme.oracle), Effort(gap=1e-4), 0).run().lower
+        for w, m in zip(blend.weights, members, strict=True)
+    )
+    stages: list[tuple[float, float]] = []
+    proof = Proof(
+        members, blend, search, 2e-3, time.perf_counter() + 60, 0, lambda _: stages.append((search.upper, proof.lower))
+    )
+    proof.run()
+    assert search.upper >= every.lower - 1e-6
+    assert search.upper <= every.upper + 2e-3
+    assert all(lower <= every.upper + 1e-6 for _, lower in stages)  # at any moment
+    assert proof.lower >= search.upper - 2e-3 - 1e-9
+    if how == "log_sum":
+        assert own < every.lower - 0.01  # sharing costs something here, so the bound had work to do
+
+
+SPACE = DesignSpace(
+    {"tp": [4, 8], "pp": [4, 8], "zero": [0, 1], "micro_batch": [1, 2]},
+    {"scale_up": Continuous(UP, 100e9, 1800e9), "hbm": Continuous(HBM, 40e9, 160e9)},
+)
+
+
+def problem(goal: str = "usd_per_million_tokens", seconds: float = 12.0, batch: float = 1024.0) -> Problem:
+    scenario = training()
+    workload = dataclasses.replace(scenario.workload, global_batch=batch)
+    scenario = dataclasses.replace(scenario, workload=workload)
+    return Problem(scenario, SPACE, Objective(goal, limits={"time_s": seconds}))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    problems = {"short": problem(seconds=9.0, batch=512.0), "long": problem(seconds=20.0, batch=1024.0)}
+    mix = Mix({name: Entry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
+    return mix, problems, mix.run(problems["short"], 0)
+
+
+def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
+    _, problems, trace = mixed
+    found = trace.certificate
+    assert found["certified"], trace.claim
+    assert found["bound"] <= found["best"] <= found["bound"] * 1.0051
+    assert found["best"] >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
+    designs = [entry["design"] for entry in found["workloads"]]
+    assert designs[0]["hbm"] == designs[1]["hbm"]
+    assert trace.tables["workloads"]["workload"].tolist() == list(problems)
+    assert trace.tables["workloads"]["limit.time_s"].max() <= 1 + 1e-6
+    for entry in found["workloads"]:
+        assert max(entry["used"].values()) <= 1 + 1e-6
+        assert entry["value"] >= entry["own_bound"] * (1 - 1e-9)
+    assert found["best"] == pytest.approx(max(1 + entry["costs"] for entry in found["workloads"]), rel=1e-6)
+
+
+def test_workloads_of_one_structure_compile_once(mixed):
+    mix, _, _ = mixed
+    members = mix.members()
+    first, second = (member.programme.oracle for member in members)
+    assert first._compiled is second._compiled
+    limit = members[1].programme.allowed["time_s"]
+    assert math.exp(limit) == pytest.approx(20.0 / 9.0)
+
+
+def test_mix_has_one_hardware():
+    other = dataclasses.replace(SPACE, hardware=SPACE.hardware | {"hbm": Continuous(HBM, 40e9, 100e9)})
+    problems = {"a": problem(), "b": dataclasses.replace(problem(), space=other)}
+    with pytest.raises(ConfigError, match=r"space\.hardware\.hbm of b differs"):
+        Mix({"a": Entry(), "b": Entry()}).bound(problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"workloads": {}}, "search.workloads is empty"),
+        ({"workloads": {"a": {"weight": -1}}}, "search.workloads.a.weight"),
+        ({"workloads": {"a": {"wait": 1}}}, "must be a mapping"),
+        ({"workloads": {"a": {}}, "how": "best"}, "search.how = 'best'"),
+        ({"workloads": {"a": {}}, "tail": 0.0}, "search.tail"),
+    ],
+)
+def test_refusals(given, said):
+    with pytest.raises(ConfigError, match=said):
+        Mix(**given)
+
+
+def test_mix_from_the_configuration():
+    study = study_from_config("search=mix", "cluster.device_count=512")
+    assert list(study.search.problems) == ["gpt3_175b", "megatron_22b"]
+    assert {float(p.scenario.cluster.device_count) for p in study.search.problems.values()} == {512.0}
+    assert study.scenario.workload.model.name == "gpt3_175b"
+    with pytest.raises(ConfigError, match=r"search\.workloads\.megatron_22b: .*nope"):
+        study_from_config("search=mix", 'search.workloads.megatron_22b.overrides=["model=nope"]')
+
+
+def test_robust_design_holds_in_every_case_and_is_proven():
+    """The least worst case over prices and sizes of HBM, against a fine grid over hardware and all plans."""
+    cases = Cases(
+        {
+            "price": Uncertain(PRICE, (0.5, 2.0)),
+            "speed": Uncertain("cluster.accelerator.peak_flops_per_s.bf16", (0.8, 1.1)),
+        }
+    )
+    proof = Certified(gap=1e-3, pairs=64, explain=False)
+    trace = Robust(cases, "worst", proof=proof).run(problem(), 0)
+    assert trace.certificate["certified"], trace.claim
+    goals = [case["goal"] for case in trace.certificate["robust"]["cases"]]
+    assert len(goals) == 4
+    assert trace.certificate["best"] == pytest.approx(max(goals), rel=1e-6)
+    nominal = proof.run(problem(), 0).certificate["best"]
+    assert min(goals) < nominal < max(goals)
+
+
+def test_robust_refuses_what_the_space_sets():
+    cases = Cases({"hbm": Uncertain(HBM, (0.9, 1.1))})
+    with pytest.raises(ConfigError, match=r"chosen by space\.hardware\.hbm"):
+        cases.check(problem())
+    with pytest.raises(ConfigError, match="non-empty list of positive"):
+        Uncertain(PRICE, (-1.0,))
