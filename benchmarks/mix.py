@@ -5,7 +5,7 @@
     python benchmarks/mix.py --peer-seconds 120     how long differential evolution may try
     python benchmarks/mix.py --bound 300            also how far the mix proves its design, in so many seconds
 
-Each job has nine fields of its plan and of the order of 1e5 legal plans; six hardware variables are common. The goal is the
+Each job has nine fields of its plan and some 1e5 legal plans; six hardware variables are common. The goal is the
 geometric mean of the jobs' dollars per token, each under its own limit of the step time. Both are given the same
 model, compiled once, in float64; differential evolution gets a vectorised evaluator without slopes, a coordinate in
 [0, 1] for each dimension (logarithms of the hardware), illegal combinations of plan values replaced by the nearest
