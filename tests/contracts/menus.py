@@ -20,9 +20,12 @@ def classes(menu: ModuleType, family: type) -> dict[str, type]:
     }
 
 
+OF_A_FILE = {"topology_file", "hub"}  # need a file of their own: tests/test_topology.py, tests/test_hub.py
+
+
 def configs(group: str) -> list[str]:
-    """Options of a config group."""
-    return [path.stem for path in sorted((conf_dir() / group).glob("*.yaml"))]
+    """Options of a config group that stand for themselves."""
+    return [path.stem for path in sorted((conf_dir() / group).glob("*.yaml")) if path.stem not in OF_A_FILE]
 
 
 @cache
