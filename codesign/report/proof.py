@@ -3,6 +3,7 @@
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from .figures import ACCENT, INK, SOFT, canvas
 from .labels import DASH, METRICS, TIERS, metric, number, signed, variable
@@ -94,8 +95,11 @@ def closing(run: RunFolder) -> Figure:
     if known:
         axes.step(*zip(*known, strict=True), where="post", color=ACCENT, label="bound on every design")
     axes.set_xlabel("seconds")
-    axes.set_ylabel(metric(run.goal, run.is_serving).label)
+    goal = metric(run.goal, run.is_serving)
+    axes.set_ylabel(goal.label)
     axes.set_yscale("log")
-    axes.tick_params(axis="both", colors=SOFT)
+    for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_text(FuncFormatter(lambda value, _: goal.text(value)))
+    axes.tick_params(axis="both", which="both", colors=SOFT)
     axes.legend(loc="best")
     return figure
