@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # programs of tests run once or twice: compile quickly
 
 import hypothesis
 import jax
