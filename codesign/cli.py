@@ -11,6 +11,7 @@ from . import __version__
 from .errors import CodesignError, ConfigError, suggestion
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
+HYDRA_OPTIONS = ("--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r", "--info", "-i", "--hydra-help")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 
@@ -96,9 +97,11 @@ def _dispatch(words: list[str]) -> int:
     if hasattr(known, "overrides"):  # those that stand after an option
         known.overrides += [word for word in unknown if "=" in word and not word.startswith("-")]
         unknown = [word for word in unknown if "=" not in word or word.startswith("-")]
-    if unknown and known.command != "optimize":
+    theirs = HYDRA_OPTIONS if known.command == "optimize" else ()
+    wrong = [word for word in unknown if not theirs or (word.startswith("-") and word.split("=")[0] not in theirs)]
+    if wrong:
         options = [text for action in commands[known.command]._actions for text in action.option_strings]
-        raise ConfigError(f"{known.command}: unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
+        raise ConfigError(f"{known.command}: unknown option {wrong[0]!r}{suggestion(wrong[0], [*options, *theirs])}")
     known.flags = unknown
     return known.function(known)
 

@@ -154,3 +154,11 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
     assert reason.startswith("no design keeps all limits: the nearest has capex_usd = ")
     assert "allowed is 1e+06" in reason
     assert not (root / "1" / "error.txt").exists()
+
+
+def test_unknown_option_of_optimize_is_one_line(capsys):
+    """Options of the configuration library pass, others do not reach its parser."""
+    assert main(["optimize", "--fast"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.strip().splitlines() == [printed.err.strip()]
+    assert "unknown option '--fast'" in printed.err
