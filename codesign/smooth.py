@@ -12,6 +12,7 @@ arguments, so a `jit` of it can never be confused with a `jit` of `f`.
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -76,13 +77,30 @@ def reading_with_sharpness(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _exact(chosen: Callable[[Any, Any], Array], a: Any, b: Any) -> Float[Array, "..."]:
+    """The larger or smaller of two; a tie has the mean of both derivatives, as in JAX.
+
+    JAX divides to tell a tie. A division that several slopes share keeps the compiler from putting them into one loop.
+    """
+    return chosen(a, b)
+
+
+@_exact.defjvp
+def _(chosen: Callable[[Any, Any], Array], primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    (a, b), (slope_a, slope_b) = primals, tangents
+    value = chosen(a, b)
+    tie = 0.5 * (slope_a + slope_b)
+    return value, jnp.where(a == b, tie, jnp.where(value == a, slope_a, slope_b))
+
+
 def maximum(a: Any, b: Any, *more: Any) -> Float[Array, "..."]:
     """The largest of non-negative numbers, in the reading chosen from outside (default: exactly)."""
     if more:
         return maximum(maximum(a, b), *more)
     mode = _current.get(HARD)
     if isinstance(mode, Hard):
-        return jnp.maximum(a, b)
+        return _exact(jnp.maximum, a, b)
     log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
     if isinstance(mode, PNorm):
         return jnp.exp(jnp.logaddexp(mode.p * log_a, mode.p * log_b) / mode.p)
@@ -106,12 +124,12 @@ def largest(values: Float[Array, "... n"]) -> Float[Array, "..."]:
 
 def at_least(value: Any, floor: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded below (heads per rank, members of a group): hard in every reading."""
-    return jnp.maximum(value, floor)
+    return _exact(jnp.maximum, value, floor)
 
 
 def at_most(value: Any, ceiling: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded above: hard in every reading, never applied to hardware variables."""
-    return jnp.minimum(value, ceiling)
+    return _exact(jnp.minimum, value, ceiling)
 
 
 def ratio(numerator: Any, denominator: Any, otherwise: Any = 0.0) -> Float[Array, "..."]:
