@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from . import __version__
 from .errors import CodesignError, ConfigError, suggestion
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
-HYDRA_OPTIONS = ("--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r", "--info", "-i", "--hydra-help")
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 
@@ -37,6 +38,10 @@ def parser() -> Parser:
 
     one = command("optimize", _optimize, "search a design space and leave a run folder with a report")
     one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
+    one.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the configuration and run nothing")
+    one.add_argument("--resolve", action="store_true", help="with --cfg: interpolations resolved")
+    one.add_argument("-p", "--package", metavar="KEY", help="with --cfg: only what stands below KEY")
+    one.add_argument("-i", "--info", choices=INFO, metavar="WHAT", help=f"print {', '.join(INFO)} and run nothing")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one = command("evaluate", _evaluate, "price one design with its full breakdown")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
@@ -71,6 +76,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a CodesignError becomes one line and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
+        signal.signal(signal.SIGINT, _leave)
     try:
         return _dispatch(words)
     except CodesignError as error:
@@ -84,6 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
+def _leave(*_: object) -> NoReturn:
+    """Nothing is found yet that would be lost: what writes files does so whole or not at all."""
+    os.write(2, b"codesign: interrupted\n")
+    os._exit(130)
+
+
 def _dispatch(words: list[str]) -> int:
     top = parser()
     actions = top._subparsers._group_actions if top._subparsers else []
@@ -95,28 +108,26 @@ def _dispatch(words: list[str]) -> int:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
     if hasattr(known, "overrides"):  # those that stand after an option
-        known.overrides += [word for word in unknown if "=" in word and not word.startswith("-")]
-        unknown = [word for word in unknown if "=" not in word or word.startswith("-")]
-    theirs = HYDRA_OPTIONS if known.command == "optimize" else ()
-    wrong = [word for word in unknown if not theirs or (word.startswith("-") and word.split("=")[0] not in theirs)]
-    if wrong:
+        known.overrides += [word for word in unknown if not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-")]
+    if unknown:
+        kind = "option" if unknown[0].startswith("-") else "argument"
         options = [text for action in commands[known.command]._actions for text in action.option_strings]
-        raise ConfigError(f"{known.command}: unknown option {wrong[0]!r}{suggestion(wrong[0], [*options, *theirs])}")
-    known.flags = unknown
+        raise ConfigError(f"{known.command}: unknown {kind} {unknown[0]!r}{suggestion(unknown[0], options)}")
     return known.function(known)
 
 
 def _optimize(options: argparse.Namespace) -> int:
-    flags = [*(["-m"] if options.multirun else []), *options.flags]
     _check_overrides(options.overrides)
-    if flags:
-        from .run.multirun import multirun
-
-        return multirun([*flags, *options.overrides])
-    from .run.optimize import optimize
-
-    optimize(options.overrides)
-    return 0
+    if (options.resolve or options.package) and not options.cfg:
+        raise ConfigError("--resolve and --package belong to --cfg: `--cfg job --resolve --package space`")
+    if (options.cfg or options.info) and options.multirun:
+        raise ConfigError("--cfg and --info show one configuration: leave out -m and lists of values")
+    if options.cfg or options.info:
+        return _later("run.multirun", "inform")(options)
+    if options.multirun:
+        return _later("run.multirun", "multirun")(options.overrides)
+    return _later("run.optimize", "optimize")(options.overrides)
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -151,14 +151,28 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
     assert list(frame["job"]) == [0, 1]
     assert list(frame["feasible"]) == [False, True]
     reason = (root / "0" / "error.txt").read_text()
-    assert reason.startswith("no design keeps all limits: the nearest has capex_usd = ")
-    assert "allowed is 1e+06" in reason
+    assert reason.startswith("no design keeps all limits; the nearest one found breaks objective.limits.capex_usd ($")
+    assert "$1.00 M allowed)" in reason
     assert not (root / "1" / "error.txt").exists()
 
 
-def test_unknown_option_of_optimize_is_one_line(capsys):
-    """Options of the configuration library pass, others do not reach its parser."""
-    assert main(["optimize", "--fast"]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.strip().splitlines() == [printed.err.strip()]
-    assert "unknown option '--fast'" in printed.err
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--fast"], ["unknown option '--fast'"]),
+        (["--cfg", "job", "--package", "spaces"], ["no such key", "'space'"]),
+        (["--resolve"], ["belong to --cfg"]),
+        (["-m", "--cfg", "job"], ["leave out -m"]),
+        (["--cfg", "job", "plan.tpp=2"], ["plan.tpp", "'tp'"]),
+    ],
+)
+def test_options_of_optimize_are_refused_on_one_line(capsys, arguments, parts):
+    text = refused(capsys, "optimize", *arguments)
+    assert all(part in text for part in parts), text
+
+
+def test_a_configuration_is_shown_and_nothing_runs(capsys, monkeypatch, elsewhere):
+    monkeypatch.setattr(sys, "argv", ["codesign"])
+    assert main(["optimize", "--cfg", "job", "--package", "accelerator", "accelerator=b200"]) == 0
+    assert "name: b200" in capsys.readouterr().out
+    assert list(elsewhere.iterdir()) == []

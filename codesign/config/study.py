@@ -127,13 +127,25 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
 
 
 def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
-    """Every hardware variable must lead to a leaf of this scenario; another fabric may have other leaves."""
+    """Every hardware variable must lead to a leaf of this scenario; another fabric or memory may have other leaves.
+
+    Raises:
+        ConfigError: what is missing, all variables that are, and how to go on without them.
+    """
+    wrong = {}
     for name, variable in space.hardware.items():
         try:
             DesignSpace(hardware={name: variable}).check(scenario)
         except ConfigError as error:
-            hint = f"give it another path, or leave the variable out: ~space.hardware.{name}"
-            raise ConfigError(f"space.hardware.{name}: {error}; {hint}") from error
+            wrong[name] = error
+    if wrong:
+        name, error = next(iter(wrong.items()))
+        also = f" (nor has it what {', '.join(list(wrong)[1:])} names)" if len(wrong) > 1 else ""
+        without = " ".join(f"'~space.hardware.{name}'" for name in wrong)
+        raise ConfigError(
+            f"space.hardware.{name} does not exist on this hardware: {error}{also};"
+            f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
+        ) from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

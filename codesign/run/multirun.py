@@ -1,24 +1,47 @@
 """`codesign optimize -m ...`: a Hydra multirun, each job one row of a collected frame."""
 
+import argparse
 import datetime
+import signal
 import sys
 from pathlib import Path
 
 import hydra
 import pandas as pd
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from ..config import conf_dir, study_from_resolved
+from ..config import compose, conf_dir, study_from_resolved
 from ..config.composition import admit
-from ..errors import CodesignError
-from .optimize import check_study, refuse_infeasible, run_study, write_frame, write_text
+from ..config.groups import PACKAGES, expand
+from ..errors import CodesignError, ConfigError, suggestion
+from .infeasible import refuse_infeasible
+from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
 
 
+def inform(options: argparse.Namespace) -> int:
+    """Let Hydra print a configuration or how it was put together; nothing runs.
+
+    Raises:
+        ConfigError: overrides that no study could take, or a key that the configuration does not have.
+    """
+    config = compose(options.overrides)
+    flags = ["--info", options.info] if options.info else ["--cfg", options.cfg]
+    flags += ["--resolve"] if options.resolve else []
+    if options.package:
+        key = PACKAGES.get(options.package, expand(options.package))
+        if options.cfg == "job" and OmegaConf.select(config, key) is None:
+            raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
+        flags += ["--package", key]
+    sys.argv = ["codesign optimize", *flags, *admit(options.overrides)]
+    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+    return 0
+
+
 def multirun(arguments: list[str]) -> int:
-    """Hand flags and overrides to Hydra; collect the best design of each job.
+    """Hand overrides to Hydra; collect the best design of each job.
 
     Returns:
         0, or 2 where a job found no feasible design or was refused.
@@ -26,15 +49,19 @@ def multirun(arguments: list[str]) -> int:
     Raises:
         ConfigError: an override that no job could take.
     """
-    flags = [text for text in arguments if text.startswith("-")]
-    overrides = admit([text for text in arguments if not text.startswith("-")])
+    overrides = admit(arguments)
     root = Path("multirun") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     given = [text for text in overrides if text.split("=")[0] == "hydra.sweep.dir"]
     root = Path(given[-1].split("=", 1)[1]) if given else root
     place = [] if given else [f"hydra.sweep.dir={root}"]
-    sys.argv = ["codesign optimize", *flags, *overrides, *place, "hydra.sweep.subdir=${hydra.job.num}"]
-    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
-    return collect_jobs(root) if {"-m", "--multirun"} & set(flags) else 0
+    sys.argv = ["codesign optimize", "-m", *overrides, *place, "hydra.sweep.subdir=${hydra.job.num}"]
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+    except KeyboardInterrupt:  # what earlier jobs found is not lost
+        collect_jobs(root)
+        raise
+    return collect_jobs(root)
 
 
 def job(config: DictConfig) -> None:
@@ -47,10 +74,12 @@ def job(config: DictConfig) -> None:
     try:
         study = study_from_resolved(config, overrides)
         check_study(study)
-        results = run_study(study, folder, console(), quiet=True)
+        done = run_study(study, folder, console(), quiet=True)
         write_text(folder / "job.txt", " ".join(overrides))
-        refuse_infeasible(study, results)
-        best = results.best
+        if done.interrupted:
+            raise KeyboardInterrupt
+        refuse_infeasible(study, done.results, done.trace.certificate)
+        best = done.results.best
         print(f"{label}: {study.objective.goal} = {best['objective']:.6g}", flush=True)
     except CodesignError as error:
         write_text(folder / "error.txt", f"{error}\n")

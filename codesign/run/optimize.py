@@ -8,29 +8,37 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
 from rich.console import Console
 
 from ..config import Study, check_formats, study_from_config
-from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..report import build_report
-from ..results import Results, collect, compiling_ahead, placed
-from ..search import AbstractSearch, Grid, GridThenProof, Trace
+from ..results import Results, collect, compiling_ahead
+from ..search import AbstractSearch, Grid, GridThenProof, Progress, Trace
 from ..search.grid import CHECKPOINT
+from .infeasible import refuse_infeasible
+from .interrupt import Interrupt
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table, show_certificate
+from .terminal import Watch, console, designs_table, show_certificate, texts, units_of
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
 
-def optimize(overrides: list[str], root: Path | str = "runs") -> Path:
+INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
+
+
+def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     """Search the study of these overrides and leave a run folder below `root`.
+
+    Returns:
+        Exit code: 0, or 130 where Ctrl-C ended the search; its best design so far is written all the same.
 
     Raises:
         ConfigError: bad configuration (before any folder is made), or no design that keeps all limits (after).
@@ -39,9 +47,15 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> Path:
     study = study_from_config(*overrides)
     check_study(study)
     folder = new_folder(Path(root), study.name)
-    results = run_study(study, folder, console())
-    refuse_infeasible(study, results)
-    return folder
+    try:
+        done = run_study(study, folder, console())
+    except KeyboardInterrupt:
+        print(f"codesign: interrupted before a design was found; {folder} holds the study", file=sys.stderr)
+        return INTERRUPTED
+    if done.interrupted:
+        return INTERRUPTED
+    refuse_infeasible(study, done.results, done.trace.certificate)
+    return 0
 
 
 def check_study(study: Study) -> None:
@@ -73,20 +87,37 @@ def new_folder(root: Path, name: str) -> Path:
     raise ConfigError(f"cannot make a run folder: {str(root / stamp)!r} and 98 more exist")
 
 
-def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) -> Results:
+class Done(NamedTuple):
+    """What a run leaves behind, and whether Ctrl-C ended its search."""
+
+    results: Results
+    trace: Trace
+    interrupted: bool
+
+
+def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) -> Done:
     """Search, price exactly, write every file of the run folder, show the best designs."""
     started = time.perf_counter()
     write_inputs(study, folder)
-    watched = Watch(Console(quiet=True) if quiet else out, study.objective.goal)
-    with compiling_ahead(study.scenario), watched as watch:
-        trace = _saving(study.search, folder).run(study.problem, study.seed, watch)
-    results = collect(study.problem, trace, study.seed, study.provenance)
-    write_results(study, results, trace, folder)
-    page = build_report(folder)
+    watched = Watch(Console(quiet=True) if quiet else out, texts(study))
+    with Interrupt() as interrupt:
+
+        def report(progress: Progress) -> None:
+            watch(progress if progress.goal else dataclasses.replace(progress, goal=study.objective.goal))
+            interrupt.check(progress)
+
+        with compiling_ahead(study.scenario), watched as watch:
+            trace = _saving(study.search, folder).run(study.problem, study.seed, report)
+        interrupt.settle()
+        if not trace.method:
+            raise KeyboardInterrupt
+        results = collect(study.problem, trace, study.seed, study.provenance)
+        write_results(study, results, trace, folder)
+        page = build_report(folder)
     if not quiet:
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
-    return results
+    return Done(results, trace, interrupt.stopped)
 
 
 def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
@@ -166,34 +197,10 @@ def _commit() -> str:
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    out.print(designs_table(results.designs, f"{study.name}: best designs by {study.objective.goal}"))
+    title = f"{study.name}: best designs by {study.objective.goal}"
+    out.print(designs_table(results.designs, title, units=units_of(study.space)))
     out.print(f"{count}; {trace.claim}")
     if trace.certificate:
-        show_certificate(out, trace.certificate)
+        show_certificate(out, trace.certificate, texts(study, 6))
     for group, text in results.cables.items():
         out.print(f"which cable limits {group}: {text}", highlight=False)
-
-
-def refuse_infeasible(study: Study, results: Results) -> None:
-    """Say why nothing is feasible.
-
-    Raises:
-        ConfigError: what the least violating design lacks.
-    """
-    best = results.best
-    if best["feasible"]:
-        return
-    used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
-    worst = max(used, key=lambda name: used[name])
-    if worst.startswith("usage.") and worst.count(".") > 1:  # a fabric's, not a memory's
-        level, _, limit = worst.removeprefix("usage.").partition(".")
-        place = "cluster.accelerator.hbm" if level == "hbm" else f"cluster.network.{level}.fabric"
-        raise ConfigError(f"no design can be built: the nearest uses {used[worst]:.0%} of the {limit} limit of {place}")
-    if worst.startswith("usage."):
-        scenario = placed(study.problem, best)
-        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
-    bound = study.objective.limits.get(worst, study.objective.floors.get(worst))
-    raise ConfigError(
-        f"no design keeps all limits: the nearest has {worst} = {float(best[worst]):.4g}, allowed is {bound:g}"
-        f" (objective.{'limits' if worst in study.objective.limits else 'floors'}.{worst})"
-    )

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -10,10 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..config import Study
+from ..report.labels import THIN, metric, number, unit_of
 from ..report.proof import explained
 from ..search import Progress as SearchProgress
-from ..space import PLAN_FIELDS, shown
+from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
 from ..units import GB, engineering
+from ..workloads import Serving
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
@@ -53,16 +57,37 @@ def hardware_names(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name not in PLAN_FIELDS and name != "dp"]
 
 
-def hardware_text(name: str, value: float) -> str:
+def units_of(space: DesignSpace) -> dict[str, str]:
+    """Hardware variable -> its unit, which the name of its leaf carries; a ratio has none."""
+    return {name: unit_of(v.path) if isinstance(v, Continuous) else "" for name, v in space.hardware.items()}
+
+
+def hardware_text(name: str, value: float, unit: str = "") -> str:
     """A hardware variable as a reader wants it."""
-    words = name.replace("_", " ")
-    if name.endswith("seconds_per_byte") and value > 0:
-        return f"{words.removesuffix('seconds per byte')}{engineering(1 / value, 'B/s')}"
-    if name.endswith("bits_per_s"):
-        return f"{words.removesuffix('bits per s')}{engineering(value, 'b/s')}"
-    if "bandwidth" in name:
-        return f"{words} {engineering(value, 'B/s')}"
-    return f"{words} {engineering(value) if abs(value) >= 1e4 else f'{value:.3g}'}"
+    words = name.replace("_", " ").removesuffix("seconds per byte").removesuffix("bits per s").strip()
+    return f"{words} {quantity_text(value, unit)}"
+
+
+def quantity_text(value: float, unit: str, digits: int = 3) -> str:
+    """A number with its unit; time per byte as the rate that it is."""
+    if unit == "s/B" and value > 0:
+        value, unit = 1 / value, "B/s"
+    shown = number(value, unit or ("count" if abs(value) >= 1e4 else ""), digits)
+    return shown.replace(THIN, " ")
+
+
+def goal_text(name: str, value: float, units: Mapping[str, str], *, serving: bool, digits: int = 3) -> str:
+    """A value of a goal, a limit or a hardware variable, with its unit."""
+    if not math.isfinite(value):
+        return f"{value}"
+    unit = units[name] if name in units else metric(name, serving).unit if name.replace(".", "").isidentifier() else ""
+    return quantity_text(value, unit, digits)
+
+
+def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
+    """(name, value) -> the value of a goal, limit or variable of the study with its unit."""
+    units, serving = units_of(study.space), isinstance(study.scenario.workload, Serving)
+    return lambda name, value: goal_text(name, value, units, serving=serving, digits=digits)
 
 
 def item(names: Iterable[Any]) -> str:
@@ -80,7 +105,9 @@ def throughput_text(row: Any) -> str:
     return f"{whole}\n{row['tokens_per_s'] / devices:,.1f}/GPU"
 
 
-def designs_table(frame: pd.DataFrame, title: str, count: int = 8) -> Table:
+def designs_table(
+    frame: pd.DataFrame, title: str, count: int = 8, units: Mapping[str, str] = MappingProxyType({})
+) -> Table:
     """The best designs: how they are laid out, what they do and cost, what holds them back."""
     serving = "tpot_s" in frame
     table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
@@ -92,7 +119,7 @@ def designs_table(frame: pd.DataFrame, title: str, count: int = 8) -> Table:
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
-        hardware = (hardware_text(name, row[f"var.{name}"]) for name in hardware_names(frame))
+        hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
         cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
         times = ("ttft_s", "tpot_s") if serving else ("time_s",)
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
@@ -209,12 +236,19 @@ def _ops(ops: pd.DataFrame, top: int) -> Table:
     )
 
 
-def show_certificate(out: Console, found: dict[str, Any]) -> None:
-    """Bounds, what binds, what more of it would bring; or by how much constraints must give."""
+def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, float], str]) -> None:
+    """Bounds, what binds, what more of it would bring; or by how much constraints must give.
+
+    Args:
+        out: where to.
+        found: the certificate of a trace.
+        text: (name, value) -> the value with its unit.
+    """
     if found.get("best") is not None and found.get("bound") is not None:
         better = "below" if found["sense"] == "minimise" else "above"
         away = f"{found['gap']:.2%}" if found["gap"] >= 5e-5 else "less than 0.01%"
-        out.print(f"{found['goal']}: best {found['best']:.6g}, no design {better} {found['bound']:.6g}, {away} away")
+        best, bound = (text(found["goal"], found[key]) for key in ("best", "bound"))
+        out.print(f"{found['goal']}: best {best}, no design {better} {bound}, {away} away")
     table = explained(found)
     if table is not None:
         titles = {"infeasible": "Why nothing is feasible", "binding": "What binds, d log goal / d log allowed"}
@@ -227,8 +261,8 @@ def show_certificate(out: Console, found: dict[str, Any]) -> None:
 class Watch:
     """A progress bar for a search: points per second and the best goal so far; one line a stage without a terminal."""
 
-    def __init__(self, out: Console, goal: str):
-        self.out, self.goal, self.stage, self.started = out, goal, "", 0.0
+    def __init__(self, out: Console, text: Callable[[str, float], str]):
+        self.out, self.text, self.stage, self.started = out, text, "", 0.0
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"), console=out, disable=not out.is_terminal, transient=True,
@@ -250,7 +284,9 @@ class Watch:
         elapsed = now - self.started
         rate = progress.done / elapsed if elapsed > 0.05 else 0.0
         notes = [f"{engineering(rate)} points/s"] if rate >= 1 else []
-        notes += [f"best {progress.goal or self.goal} {progress.best:.4g}"] if math.isfinite(progress.best) else []
+        notes += (
+            [f"best {progress.goal} {self.text(progress.goal, progress.best)}"] if math.isfinite(progress.best) else []
+        )
         notes += [f"proven within {progress.gap:.2%}"] if math.isfinite(progress.gap) else []
         note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)

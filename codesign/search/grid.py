@@ -192,7 +192,7 @@ class Saving:
 
     path: str = ""
     resume: str = ""
-    every_s: float = 30.0
+    every_s: float = 5.0
 
 
 def screen(
@@ -259,7 +259,7 @@ class Grid(AbstractSearch):
     keep: int = 64
     resume: str = ""
     checkpoint: str = ""
-    every_s: float = 30.0
+    every_s: float = 5.0
 
     def __post_init__(self) -> None:
         """Positive sizes."""

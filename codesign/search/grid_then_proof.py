@@ -23,13 +23,19 @@ class GridThenProof(AbstractSearch):
     proof: Certified = field(default_factory=Certified)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Run both; an interrupted one leaves what it found, and the next one starts.
+        """Run both; an interrupted grid leaves what it found, and so does a proof that has found nothing yet.
 
         Raises:
             ConfigError: what cannot be proven is refused before the grid.
         """
         self.proof.refuse(problem)
-        return joined([search.run(problem, seed, report) for search in (self.grid, self.proof)])
+        field = self.grid.run(problem, seed, report)
+        try:
+            proof = self.proof.run(problem, seed, report)
+        except KeyboardInterrupt:
+            field.claim = f"interrupted before the proof began; {field.claim}"
+            return field
+        return joined([field, proof])
 
 
 def joined(traces: Sequence[Trace]) -> Trace:

@@ -1,0 +1,74 @@
+"""Why nothing is feasible, in the words of the configuration: what conflicts, and how much each would have to give."""
+
+from typing import Any
+
+from ..config import Study
+from ..config.checks import does_not_fit, shortage
+from ..errors import ConfigError
+from ..objective import TOLERANCE
+from ..report.labels import TIERS
+from ..results import Results, placed
+from .terminal import texts
+
+
+def refuse_infeasible(study: Study, results: Results, certificate: dict[str, Any]) -> None:
+    """Say why nothing is feasible.
+
+    Raises:
+        ConfigError: the constraints that conflict and what each would have to give, as far as that is known.
+    """
+    best = results.best
+    if best["feasible"]:
+        return
+    if certificate.get("infeasible"):
+        raise ConfigError(_conflict(study, certificate["infeasible"]))
+    used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
+    over = {name: share for name, share in used.items() if share > 1 + TOLERANCE}
+    if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
+        scenario = placed(study.problem, best)
+        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
+    broken = [_broken(study, name, share) for name, share in sorted(over.items(), key=lambda item: -item[1])]
+    raise ConfigError("no design keeps all limits; the nearest one found breaks " + " and ".join(broken))
+
+
+def _conflict(study: Study, proof: list[dict[str, Any]]) -> str:
+    """Of a certificate: which constraints conflict, and how much each would have to give alone."""
+    ways = [_given(study, row["constraint"], row["factor"]) for row in proof if row["alone"]]
+    if ways:
+        return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
+    names = [_place(row["constraint"]) for row in proof]
+    return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
+
+
+def _place(name: str) -> str:
+    """Where a constraint stands in the configuration, or what of the hardware it is."""
+    kind, _, rest = name.removeprefix("usage.").partition(".")
+    if not name.startswith("usage."):
+        return name
+    if not rest:
+        return TIERS.get(kind, kind)
+    owner = {"hbm": "cluster.accelerator.hbm", "die": "cluster.accelerator.die"}
+    return f"{rest} of {owner.get(kind, f'cluster.network.{kind}.fabric')}"
+
+
+def _given(study: Study, name: str, factor: float) -> str:
+    """What a constraint would have to be: `objective.limits.capex_usd = $61.7 M instead of $55 M`."""
+    text, objective = texts(study, 3), study.objective
+    for group, scale in (("limits", factor), ("floors", 1 / factor)):
+        bounds = getattr(objective, group)
+        if name in bounds:
+            wanted = text(name, bounds[name] * scale)
+            return f"objective.{group}.{name} = {wanted} instead of {text(name, bounds[name])}"
+    return f"{factor:.4g} times the {_place(name)}"
+
+
+def _broken(study: Study, name: str, share: float) -> str:
+    """A constraint that a design breaks: `objective.limits.capex_usd ($61.7 M, $55 M allowed)`."""
+    text, objective = texts(study, 3), study.objective
+    if name in objective.limits:
+        bound = objective.limits[name]
+        return f"objective.limits.{name} ({text(name, bound * share)}, {text(name, bound)} allowed)"
+    if name in objective.floors:
+        bound = objective.floors[name]
+        return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
+    return f"{_place(name)} ({share:.0%} used)"

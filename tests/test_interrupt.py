@@ -1,0 +1,76 @@
+"""Real signals to a real process: what was found is written, what was computed is not lost, nothing is a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from codesign.config import study_from_config
+from codesign.search.grid import CHECKPOINT, Saving, kept_of, screen
+
+STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
+CERTIFIED = [*STUDY, "search=certified", "search.gap=1e-12", "search.explain=false"]  # does not close by itself
+LEVELS = [f"space.hardware.{name}.grid=100" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
+GRID = [*STUDY, *LEVELS, "search=grid", "search.block=1024", "search.every_s=0"]
+
+
+def started(folder: Path, *overrides: str) -> subprocess.Popen:
+    cache = Path(__file__).resolve().parent.parent / ".cache" / "jax"
+    command = [sys.executable, "-m", "codesign", "optimize", *overrides]
+    settings = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, env=settings, **pipes)
+
+
+def test_ctrl_c_returns_the_best_design_with_its_gap(tmp_path):
+    process = started(tmp_path, *CERTIFIED)
+    assert process.stdout
+    for line in process.stdout:  # the search is under way
+        if line.startswith("bound: "):
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert err.strip() == "stopping with the best design so far; Ctrl-C again stops at once"
+    assert "best designs by tokens_per_s" in out
+    assert "interrupted: proven within" in out
+    assert "tokens_per_s: best " in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.yaml", "summary.json", "designs.parquet", "ops.parquet", "report.html"} <= names
+    assert not [name for name in names if name.endswith(".partial")]
+    assert pd.read_parquet(folder / "designs.parquet").iloc[0]["feasible"]
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.5])
+def test_ctrl_c_before_the_search_is_one_line(tmp_path, seconds):
+    process = started(tmp_path, *CERTIFIED)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err.strip().startswith("codesign: interrupted")
+    assert err.strip().count("\n") == 0
+
+
+def test_a_killed_grid_goes_on_where_it_was(tmp_path):
+    process = started(tmp_path, *GRID)
+    while not list(tmp_path.glob(f"runs/*/{CHECKPOINT}")) and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    (folder,) = (tmp_path / "runs").iterdir()
+    problem = study_from_config(*GRID).problem
+    told: list[int] = []
+    again = screen(problem, 1024, lambda p: told.append(p.done), 64, Saving(resume=str(folder)))
+    assert told[0] > 1024  # what the killed one had done is not done again
+    whole = screen(problem, 1024)
+    assert again.evaluated == whole.evaluated
+    for name, column in kept_of(problem, whole).points.items():
+        np.testing.assert_array_equal(kept_of(problem, again).points[name], column)
