@@ -22,8 +22,8 @@ from codesign.results import designs
 from codesign.search import Pareto, Problem
 from codesign.search.closing import Effort
 from codesign.search.front import hypervolume, knee, non_dominated_rows
+from codesign.search.levels import Cell, Walk
 from codesign.search.oracle import GOAL, AbstractOracle, Tangents, affine
-from codesign.search.pareto import Walk, halving
 from codesign.search.recall import Memory, Remembering
 from codesign.search.sweep import Sweep
 from codesign.space import Continuous, DesignSpace
@@ -49,11 +49,17 @@ def test_front_is_what_pairwise_comparison_leaves(points):
     assert {tuple(row) for row in front} == expected
 
 
-def test_knee_and_order_of_levels():
+def test_knee():
     assert knee(np.array([[0.0, 10.0], [1.0, 2.0], [9.0, 1.0], [10.0, 0.0]])) == 1
-    for count in (2, 3, 7, 12):
-        assert sorted(halving(count)) == list(range(count))
-    assert halving(9)[:5] == [8, 0, 4, 6, 2]
+
+
+def test_a_cell_splits_into_parts_that_fill_it():
+    for low, high in (([0.0], [2.0]), ([0.0, -1.0], [2.0, 3.0])):
+        cell = Cell(np.array(low), np.array(high))
+        parts = cell.split()
+        assert len(parts) == 2 ** len(low)
+        assert sum(part.size for part in parts) == pytest.approx(cell.size)
+        assert all(np.array_equal(part.high - part.low, 0.5 * (cell.high - cell.low)) for part in parts)
 
 
 class Rooms(AbstractOracle):
@@ -85,28 +91,47 @@ class Rooms(AbstractOracle):
         return float(((np.sqrt(self.a) + np.sqrt(self.b)) ** 2).min() / money)
 
 
-def walked(rows: tuple[str, ...], levels: int, limits: tuple[str, ...] = ()) -> Walk:
-    sweep = Sweep(Remembering(Rooms()), limits, Effort(gap=5e-3, batch=16, references=8), 0)
-    walk = Walk(sweep, rows, levels, lambda progress: None)
+def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> Walk:
+    sweep = Sweep(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
+    walk = Walk(sweep, rows, levels, between)
     assert walk.run() == ""
     return walk
 
 
 def test_front_of_two_metrics_against_calculus():
-    walk = walked((GOAL, "money"), 6)
-    assert len(walk.found) >= 6
+    walk = walked((GOAL, "money"), 6, between=4)
+    programmes = walk.sweep.oracle.inner
+    assert walk.done == 7
+    assert len(walk.found) >= 24
     for one in walk.found:
         time, money = np.exp(one.values)
         assert one.closed
-        assert one.gap <= 5e-3 + 1e-9
+        assert -1e-9 <= one.gap <= 5e-3 + 1e-9
         if 0.3 < money < 20:  # the best shares of it lie inside the box
-            assert np.exp(one.lower) <= walk.sweep.oracle.inner.least_time(np.exp(one.levels["money"])) * (1 + 1e-9)
-            assert time >= walk.sweep.oracle.inner.least_time(money) * (1 - 1e-6)
+            assert np.exp(one.lower) <= programmes.least_time(np.exp(one.levels["money"])) * (1 + 1e-9)
+            assert time >= programmes.least_time(money) * (1 - 1e-6)
+
+
+def test_hypervolume_of_two_metrics_lies_between_what_is_found_and_what_is_proven():
+    """The area above time = K / money, known by calculus; more designs come closer to it."""
+    ratios = []
+    for between in (0, 8):
+        walk = walked((GOAL, "money"), 6, between)
+        values = np.array([one.values for one in walk.found])
+        reference = np.array([np.log(100.0), np.log(19.0)])
+        line = np.linspace(walk.least["money"], reference[1], 20001)
+        top = np.log(walk.sweep.oracle.inner.least_time(1.0)) - line
+        true = np.mean(np.clip(reference[0] - top, 0, None)) * (line[-1] - line[0])
+        found = hypervolume(values, reference)
+        assert found <= true * (1 + 1e-3) <= hypervolume(walk.optimistic(), reference) * (1 + 1e-3)
+        ratios.append(found / true)
+    assert ratios[1] > ratios[0]
+    assert ratios[1] > 0.97
 
 
 def test_front_of_three_metrics_against_a_fine_grid():
     """No grid point within a design's levels lies below its bound; four levels hold most of what the grid does."""
-    walk = walked((GOAL, "energy", "money"), 4)
+    walk = walked((GOAL, "energy", "money"), 4, between=4)
     oracle = walk.sweep.oracle.inner
     line = np.linspace(0, 1, 61)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
@@ -124,6 +149,7 @@ def test_front_of_three_metrics_against_a_fine_grid():
     best = exact[(exact < reference).all(axis=1)]
     best = best[non_dominated_rows(np.round(best, 2))]
     assert 0.6 < hypervolume(values, reference) / hypervolume(best, reference) < 1.05
+    assert hypervolume(best, reference) <= hypervolume(walk.optimistic(), reference) * 1.05  # `best` is rounded
 
 
 def test_later_programmes_ask_less_than_the_first():
@@ -159,7 +185,7 @@ def test_interrupt_leaves_the_front_so_far():
         if progress.done == 4:
             raise KeyboardInterrupt
 
-    walk = Walk(Sweep(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, impatient)
+    walk = Walk(Sweep(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient)
     assert walk.run() == "interrupted"
     assert len(walk.found) == 3
 
@@ -175,7 +201,7 @@ def test_front_of_a_study_is_priced_and_told():
     )
     problem = Problem(training(), space, Objective("time_s", limits={"capex_usd": 60e6}))
     told = []
-    search = Pareto(("time_s", "capex_usd"), levels=4, block=32, pairs=96)
+    search = Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96)
     trace = search.run(problem, 0, lambda progress: told.append(progress))
     front = trace.certificate["front"]
     json.dumps(trace.certificate, allow_nan=False)
@@ -187,6 +213,8 @@ def test_front_of_a_study_is_priced_and_told():
     np.testing.assert_allclose(frame[["time_s", "capex_usd"]], expected, rtol=1e-9)
     assert (np.diff(frame["capex_usd"]) < 0).all()
     assert told[-1].done == told[-1].total or told[-1].done >= 4
+    assert len(frame) > 5
+    assert front["hypervolume"] <= front["hypervolume_at_most"]
 
 
 def test_report_shows_the_front_with_its_bounds(tmp_path):

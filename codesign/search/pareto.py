@@ -2,15 +2,15 @@
 
 Epsilon-constraint: the first metric is minimised while the others are held to levels between their best and their
 worst value on the front. Unlike weighted sums this finds the dents of a front, and each programme is one that the
-certified search can prove. All of them share one compilation, the tangents of all plans and each other's bounds.
+certified search can prove. All of them share one compilation, the tangents of all plans and each other's bounds; the
+designs between them (`between`) are proven by what their neighbours left.
 
 Source: Haimes, Lasdon and Wismer 1971 (epsilon-constraint). [haimes1971epsilon]
 """
 
-import itertools
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,34 +19,17 @@ from jaxtyping import Array
 
 from ..errors import ConfigError
 from ..metrics import Metrics
-from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted
 from .closing import Effort, Outcome
 from .convexity import Verdict, check
 from .front import hypervolume, knee, non_dominated_rows
+from .levels import Found, Walk
 from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
 from .recall import Remembering
 from .sweep import Sweep
 
 BEYOND = math.log(1.1)  # reference of the hypervolume: each metric this far beyond its worst value on the front
-MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
-
-
-@dataclass
-class Found:
-    """A design on the front: plan and coordinates, logs of all metrics, bound and gap of the first under its levels."""
-
-    plan: int
-    u: np.ndarray
-    values: np.ndarray
-    lower: float
-    levels: dict[str, float]
-    closed: bool
-
-    @property
-    def gap(self) -> float:
-        """How much less the first metric might be, in the log, with no other metric worse."""
-        return self.values[0] - self.lower
 
 
 @dataclass(frozen=True)
@@ -55,8 +38,9 @@ class Pareto(AbstractSearch):
 
     Args:
         minimise, maximise: metrics, at least two and at most three together; the first is the one whose gap is proven.
-        levels: values of each other metric at which the first is minimised: so many designs for two metrics, its
-            square at most for three.
+        levels: values of each other metric at which the first is minimised by a search of its own, laid where the
+            front is least known: so many for two metrics, its square at most for three.
+        between: designs between those, so many times `levels`.
         gap: relative distance from the front at which a design counts as proven.
         seconds: limit for the whole front; what is left out by then is told.
         block, batch, pairs: as in `Certified`.
@@ -65,6 +49,7 @@ class Pareto(AbstractSearch):
     minimise: tuple[str, ...] = ("time_s", "usd_per_million_tokens")
     maximise: tuple[str, ...] = ()
     levels: int = 12
+    between: int = 16
     gap: float = 5e-3
     seconds: float = 600.0
     block: int = 512
@@ -84,6 +69,8 @@ class Pareto(AbstractSearch):
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
         if self.levels < 2:
             raise ConfigError(f"search.levels = {self.levels} must be at least 2")
+        if self.between < 0:
+            raise ConfigError(f"search.between = {self.between} must not be negative")
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -108,7 +95,7 @@ class Pareto(AbstractSearch):
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
         sweep = Sweep(Remembering(oracle), limits, effort, seed)
-        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, report)
+        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, report)
         stopped = walk.run()
         if not walk.found:
             return self._nothing(oracle, verdict, sweep.steps[0].outcome if sweep.steps else None, seed)
@@ -124,14 +111,18 @@ class Pareto(AbstractSearch):
         values = np.array([one.values for one in walk.found])
         front = [walk.found[i] for i in non_dominated_rows(values)]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
-        counts = {"plans": oracle.count, "points": oracle.evaluated, "designs on the front": len(front)}
-        certificate = self._certificate(verdict, front, stopped)
+        counts = {"plans": oracle.count, "points": oracle.evaluated, "programmes": walk.done}
+        counts |= {"designs on the front": len(front)}
+        certificate = self._certificate(verdict, front, walk, stopped)
         claim = _claim(verdict, front, math.log1p(self.gap), stopped)
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate)
 
-    def _certificate(self, verdict: Verdict, front: list[Found], stopped: str) -> dict[str, Any]:
-        """Every design of the front with its bound, in values of the metrics."""
+    def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> dict[str, Any]:
+        """Every design of the front with its bound, in values of the metrics.
+
+        hypervolume: between the designs and the reference, in logs; hypervolume_at_most: of any front whatever.
+        """
         logs = np.array([one.values for one in front])
         reference = logs.max(axis=0) + BEYOND
         rows = [
@@ -154,119 +145,10 @@ class Pareto(AbstractSearch):
                 "points": rows,
                 "knee": knee(logs),
                 "hypervolume": hypervolume(logs, reference),
+                "hypervolume_at_most": hypervolume(walk.optimistic(), reference) if verdict.convex else None,
                 "reference": {w.name: w.value(v) for w, v in zip(self.wanted, reference, strict=True)},
             },
         }
-
-
-@dataclass
-class Walk:
-    """From the ends of a front over its levels.
-
-    Args:
-        sweep: solves the programmes.
-        rows: of the metrics, the first to be minimised.
-        levels: of each other metric.
-        report: told after each programme.
-    """
-
-    sweep: Sweep
-    rows: tuple[str, ...]
-    levels: int
-    report: Report
-    found: list[Found] = field(default_factory=list)
-    impossible: list[dict[str, float]] = field(default_factory=list)
-    least: dict[str, float] = field(default_factory=dict)
-    most: dict[str, float] = field(default_factory=dict)
-    done: int = 0
-
-    def run(self) -> str:
-        """Ends, then levels, far apart first; says why where it stopped early."""
-        try:
-            return self._ends() or self._levels()
-        except KeyboardInterrupt:
-            return "interrupted"
-
-    def _solve(self, goal: str, allowed: dict[str, float]) -> Outcome | None:
-        """Solve one programme; None where the search has to stop."""
-        if self.sweep.left <= 0:
-            return None
-        outcome = self.sweep.solve(goal, allowed)
-        self.done += 1
-        if goal == GOAL and outcome.ledger.plan >= 0:
-            self.found.append(self._design(outcome, allowed))
-        gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
-        self.report(Progress("front", self.done, max(self._programmes(), self.done), float("nan"), gap))
-        if outcome.stopped == "interrupted":
-            raise KeyboardInterrupt
-        return outcome
-
-    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> Found:
-        ledger, oracle = outcome.ledger, self.sweep.oracle
-        exact = oracle.tangents(np.array([ledger.plan]), ledger.u[None], 1.0).exact[0]
-        values = np.array([exact[oracle.names.index(row)] for row in self.rows])
-        return Found(ledger.plan, ledger.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
-
-    def _ends(self) -> str:
-        """Least value of every metric, and its greatest among the designs that are best in another."""
-        late = f"stopped at its time limit of {self.sweep.effort.seconds:g} s"
-        if self._solve(GOAL, {}) is None or not self.found:
-            return late
-        for row, value in zip(self.rows[1:], self.found[0].values[1:], strict=True):
-            outcome = self._solve(row, {})
-            if outcome is None or not math.isfinite(outcome.upper):
-                return late
-            self.least[row], self.most[row] = outcome.upper + MARGIN, value
-        if len(self.rows) == 2:
-            return ""
-        for row, other in itertools.permutations(self.rows[1:], 2):
-            # the other is at its worst where this one is at its least
-            outcome = self._solve(GOAL, {row: self.least[row] + self.sweep.effort.gap})
-            if outcome is None or outcome.ledger.plan < 0:
-                return late
-            self.most[other] = max(self.most[other], self.found[-1].values[self.rows.index(other)])
-        return ""
-
-    def _levels(self) -> str:
-        """All combinations of levels, those that halve what is open first."""
-        names = self.rows[1:]
-        ladders = [np.linspace(self.least[name], self.most[name], self.levels) for name in names]
-        for places in itertools.product(range(self.levels), repeat=len(names)):
-            ordered = [halving(self.levels)[place] for place in places]
-            allowed = {name: float(ladder[i]) for name, ladder, i in zip(names, ladders, ordered, strict=True)}
-            if self._known(allowed):
-                continue
-            outcome = self._solve(GOAL, allowed)
-            if outcome is None:
-                return f"stopped at its time limit of {self.sweep.effort.seconds:g} s"
-            if outcome.ledger.plan < 0:
-                self.impossible.append(allowed)
-        return ""
-
-    def _known(self, allowed: dict[str, float]) -> bool:
-        """Whether a solved programme answers this one: it allowed more and its design keeps to less, or had none."""
-        for one in self.found:
-            more = all(name in allowed and allowed[name] <= most for name, most in one.levels.items())
-            kept = all(one.values[self.rows.index(name)] <= most for name, most in allowed.items())
-            if more and kept and one.closed:
-                return True
-        return any(all(allowed[name] <= most for name, most in levels.items()) for levels in self.impossible)
-
-    def _programmes(self) -> int:
-        return {2: self.levels + 2, 3: self.levels**2 + 5}[len(self.rows)]
-
-
-def halving(count: int) -> list[int]:
-    """0 to count - 1, ends first, then middles of what is left, so that any beginning of the list is spread out."""
-    order, seen = [count - 1, 0], {0, count - 1}
-    step = count - 1
-    while len(seen) < count:
-        step = max(step // 2, 1)
-        for place in range(count - 1, -1, -step):
-            if place not in seen:
-                seen.add(place)
-                order.append(place)
-    return order[:count]
 
 
 def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:

@@ -12,6 +12,7 @@ from .recall import Memory, Remembering
 START = 64  # plans that the neighbouring programme solved and this one begins with
 FIRST_ROUNDS = 4
 CHUNK = 32768  # plans bounded again in one go
+NEXT_DOOR = 0.2  # log of what is allowed by which programmes differ that help each other's plans
 
 
 @dataclass
@@ -96,7 +97,8 @@ class Sweep:
             if step.looser(goal, allowed):
                 np.maximum(ledger.lower, step.ledger.lower, out=ledger.lower)
             step.carry(ledger)
-        nearest = min(self.steps, key=lambda step: step.apart(goal, allowed)).ledger
+        neighbour = min(self.steps, key=lambda step: step.apart(goal, allowed))
+        nearest = neighbour.ledger
         first = _promising(nearest)
         self._recall(ledger, first)
         first = first[[p in ledger.own for p in first.tolist()]]
@@ -104,8 +106,8 @@ class Sweep:
             if len(first):
                 ledger.refine(first)
             first = first[ledger.lower[first] < ledger.cut]
-        if ledger.plan < 0 or len(ledger.solution) == 0:
-            closing.incumbent()
+        if ledger.plan < 0 or len(ledger.solution) == 0 or neighbour.apart(goal, allowed) > NEXT_DOOR:
+            closing.incumbent()  # its optima and multipliers are of this programme: bounds from afar are too weak
         else:
             closing.base = ledger.u.copy()
             self._borrow(ledger, nearest)

@@ -94,10 +94,14 @@ class Trial:
             self.report(Progress(self.stage, self.count, self._total(), self.best))
 
     def _extend(self, goals: np.ndarray, plan: np.ndarray, u: np.ndarray) -> None:
+        """Few points against a long front, without sorting it: what this costs is taken from the search's time."""
         own = non_dominated_rows(goals)
-        merged = self.front + [(goals[i], int(plan[i]), u[i].copy()) for i in own]
-        keep = non_dominated_rows(np.array([point[0] for point in merged]))
-        self.front = [merged[i] for i in keep]
+        new, known = goals[own], np.array([point[0] for point in self.front]).reshape(-1, goals.shape[1])
+        own = own[~(known[None] <= new[:, None]).all(axis=2).any(axis=1)]
+        if len(own):
+            keep = ~(goals[own][None] <= known[:, None]).all(axis=2).any(axis=1)
+            self.front = [self.front[i] for i in np.flatnonzero(keep)]
+            self.front += [(goals[i], int(plan[i]), u[i].copy()) for i in own]
 
     def _total(self) -> int:
         """Evaluations to come to, as far as one can say."""
