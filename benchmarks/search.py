@@ -27,6 +27,7 @@ from codesign.run.setup import prepare_jax
 from codesign.search import Problem
 from codesign.search.closing import Closing, Effort
 from codesign.search.convexity import check
+from codesign.search.groups import oracle_for
 from codesign.search.ledger import Ledger, Programme
 from codesign.search.oracle import Oracle, rows_of
 from codesign.space import Continuous, DesignSpace
@@ -111,7 +112,7 @@ def measure(name: str, oracle: Oracle, seed: int, gap: float, seconds: float) ->
     outcome = closing.run()
     history = outcome.ledger.history
     row = {
-        "instance": name, "seed": seed, "plans": oracle.count, "variables": len(oracle.variables),
+        "instance": name, "seed": seed, "plans": oracle.plan_count, "variables": len(oracle.variables),
         "best": float(np.exp(outcome.upper)), "gap": float(np.expm1(outcome.gap)),
         "wall_s": outcome.seconds, "cpu_s": time.process_time() - cpu,
         "within_1_percent_s": time_within(history, outcome.upper, 0.01),
@@ -188,8 +189,9 @@ def main() -> None:
     prepare_jax()
     for name in arguments.instances or INSTANCES:
         problem = problem_of(name, arguments.calibration)
-        oracle = Oracle(problem, rows_of(problem))
         started = time.process_time()
+        oracle = oracle_for(problem, rows_of(problem), 512)
+        print("orders", time.process_time()-started, oracle.plan_count, oracle.count, getattr(oracle,'tree',None) and oracle.tree.inner, [v.rows for v in oracle.views])
         oracle.tangents(np.zeros(1, dtype=int), np.full((1, len(oracle.variables)), 0.5), 50.0)
         compiled = time.process_time() - started
         verdict = check(oracle, 0)

@@ -5,6 +5,7 @@ and have a coordinate u in [0, 1], value = low (high / low)^u, so that searches 
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -20,6 +21,7 @@ from .scenario import Scenario
 from .workloads import Plan
 from .workloads.plan import RECOMPUTE, recompute_level
 
+PART = 1 << 20  # combinations of plan values listed at once
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -152,6 +154,19 @@ class DesignSpace:
         table = np.array(points, dtype=float).reshape(len(points), len(self.names))
         return {name: table[:, column] for column, name in enumerate(self.names)}
 
+    @property
+    def lists(self) -> dict[str, np.ndarray]:
+        """Plan field -> its listed values as numbers."""
+        return {
+            name: np.array([float(recompute_level(v)) if name == "recompute" else float(v) for v in values])
+            for name, values in self.plan.items()
+        }
+
+    @property
+    def combinations(self) -> int:
+        """Combinations of listed plan values, legal or not."""
+        return math.prod(len(values) for values in self.plan.values())
+
     def plans(self, scenario: Scenario) -> dict[str, np.ndarray]:
         """Every legal plan, one array per listed field (one row where no field is listed).
 
@@ -161,48 +176,64 @@ class DesignSpace:
         Raises:
             ConfigError: no plan is legal; names the rule that the fewest plans keep.
         """
-        names = tuple(self.plan)
-        lists = [[float(recompute_level(v)) if n == "recompute" else float(v) for v in self.plan[n]] for n in names]
-        rows = list(itertools.product(*lists))
-        table = np.array(rows, dtype=float).reshape(len(rows), len(names))
-        columns = {name: table[:, column] for column, name in enumerate(names)}
-        broken, dp = _rules(scenario, columns, len(table))
-        legal = np.ones(len(table), dtype=bool)
-        for violation in broken.values():
-            legal &= violation <= 0
-        if not legal.any():
-            worst = max(broken, key=lambda rule: (broken[rule] > 0).mean())
-            share = (broken[worst] > 0).mean()
+        rules, total, found, refused = Rules(self, scenario), self.combinations, [], {}
+        for first in range(0, total, PART):
+            columns = self.decoded(np.arange(first, min(first + PART, total)))
+            legal, broken = rules(columns)
+            found.append({name: column[legal] for name, column in columns.items()})
+            refused = {rule: refused.get(rule, 0) + count for rule, count in broken.items()}
+        if not any(len(next(iter(part.values()), np.zeros(1))) for part in found):
+            worst = max(refused, key=lambda rule: refused[rule])
             raise ConfigError(
-                f"space is empty: none of {len(table)} plans is legal; the rule {worst!r} alone refuses {share:.0%}"
+                f"space is empty: none of {total} plans is legal;"
+                f" the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
             )
-        legal &= ~self._pointless(scenario, columns, dp)
-        return {name: column[legal] for name, column in columns.items()}
+        return {name: np.concatenate([part[name] for part in found]) for name in self.plan}
 
-    def _pointless(self, scenario: Scenario, columns: dict[str, np.ndarray], dp: np.ndarray) -> np.ndarray:
+    def decoded(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Plan fields of numbered combinations; the last field changes fastest."""
+        columns = {}
+        for name, values in reversed(self.lists.items()):
+            numbers, place = np.divmod(numbers, len(values))
+            columns[name] = values[place]
+        return {name: columns[name] for name in self.plan}
+
+
+class Rules:
+    """Which plans of a space are legal on a scenario; compiled once for blocks of any number of plans."""
+
+    def __init__(self, space: DesignSpace, scenario: Scenario):
+        self.space, self.scenario = space, scenario
+
+        def one(point: dict[str, Array]) -> tuple[dict[str, Array], Array]:
+            candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
+            layout = candidate.layout
+            return candidate.workload.violations(layout), layout.dp
+
+        self._one = jax.jit(jax.vmap(one))
+
+    def __call__(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, int]]:
+        """(legal and not pointless, plan by plan; rule -> plans that break it)."""
+        count = len(next(iter(columns.values()))) if columns else 1
+        columns = columns or {"tp": np.full(count, float(self.scenario.plan.tp))}
+        size = min(1 << max(count - 1, 0).bit_length(), PART)  # few sizes, few compilations
+        padded = {name: jnp.asarray(np.resize(column, size)) for name, column in columns.items()}
+        violations, dp = self._one(padded)
+        broken = {rule: np.asarray(value)[:count] > 0 for rule, value in violations.items()}
+        legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
+        legal &= ~self._pointless(columns, np.asarray(dp)[:count])
+        return legal, {rule: int(value.sum()) for rule, value in broken.items()}
+
+    def _pointless(self, columns: dict[str, np.ndarray], dp: np.ndarray) -> np.ndarray:
         def column(name: str) -> np.ndarray:
-            return columns.get(name, np.full_like(dp, float(getattr(scenario.plan, name))))
+            return columns.get(name, np.full_like(dp, float(getattr(self.scenario.plan, name))))
 
-        repeated = np.zeros(len(dp), dtype=bool)
-        if "sequence_parallel" in columns and 0.0 in columns["sequence_parallel"]:
+        listed, repeated = self.space.lists, np.zeros(len(dp), dtype=bool)
+        if 0.0 in listed.get("sequence_parallel", ()):
             repeated |= (column("sequence_parallel") > 0) & (column("tp") <= 1)
-        if "zero" in columns and 0.0 in columns["zero"]:
+        if 0.0 in listed.get("zero", ()):
             repeated |= (column("zero") > 0) & (dp * column("cp") <= 1)
         return repeated
-
-
-def _rules(scenario: Scenario, columns: dict[str, np.ndarray], count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Violation of each rule, and the data-parallel degree, for every plan."""
-    if not columns:
-        columns = {"tp": np.full(count, float(scenario.plan.tp))}
-
-    def one(point: dict[str, Array]) -> tuple[dict[str, Array], Array]:
-        candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
-        layout = candidate.layout
-        return candidate.workload.violations(layout), layout.dp
-
-    broken, dp = jax.jit(jax.vmap(one))({name: jnp.asarray(column) for name, column in columns.items()})
-    return {rule: np.asarray(value) for rule, value in broken.items()}, np.asarray(dp)
 
 
 def shown(name: str, value: float) -> str:

@@ -10,11 +10,10 @@ from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .closing import Closing, Effort, Outcome
 from .convexity import Verdict, check
+from .groups import oracle_for
 from .ledger import Programme
 from .oracle import Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
-
-MOST_PLANS = 20_000_000  # combinations of listed plan values; every legal one is bounded by itself
 
 
 class Wanted(NamedTuple):
@@ -73,22 +72,16 @@ class Certified(AbstractSearch):
         """
         self.refuse(problem)
         wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
-        return self.search(Oracle(problem, rows_of(problem), self.block), wanted, seed, report)
+        return self.search(oracle_for(problem, rows_of(problem), self.block, seed), wanted, seed, report)
 
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched.
 
         Raises:
-            ConfigError: nothing varies, or more plans are listed than are bounded one by one.
+            ConfigError: nothing varies.
         """
         if not problem.space.plan and not problem.space.hardware:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
-        listed = math.prod(len(values) for values in problem.space.plan.values())
-        if listed > MOST_PLANS:
-            raise ConfigError(
-                f"space.plan lists {listed:,} combinations, a proof bounds at most {MOST_PLANS:,} one by one:"
-                " shorten its lists, or take search=gradient, which proves nothing"
-            )
 
     def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
         """Test, search, prove and explain over any rows, of which the goal's is what is wanted."""
@@ -116,7 +109,7 @@ class Certified(AbstractSearch):
 
     def _least_violating(self, oracle: Oracle) -> tuple[np.ndarray, np.ndarray]:
         """Of a sample of plans in the middle of the box, the one that breaks its limits least."""
-        plan = np.unique(np.linspace(0, oracle.count - 1, min(oracle.count, 4096)).astype(int))
+        plan = oracle.sample(np.random.default_rng(0), 4096)
         found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)

@@ -1,8 +1,8 @@
 """Proof by plans: bound every plan from below, drop those that cannot win, close the gap of the rest.
 
     incumbent   a sample of plans, the best of them solved; then the neighbours of the best
-    bound       every plan by one tangent at a shared point, what is left by one more where the nearest solved plan
-                has its optimum
+    bound       every plan, or group of plans, by one tangent at a shared point, what is left by one more where the
+                nearest solved plan has its optimum; groups that may still win are split
     close       plans with the least bounds first: solve the programmes of their tangents (`interior`), evaluate the
                 model where those say, add the tangents; until no plan's bound lies below the incumbent less the gap
 
@@ -17,10 +17,12 @@ import numpy as np
 
 from .base import Progress, Report, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
+from .oracle import AbstractOracle
 
 MOST_TRIES = 80  # rounds after which a plan is left open
 HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
 REFERENCE_ROUNDS = 4
+GROUP_TRIES = 2  # rounds after which a group that is still open is split
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 
 
@@ -78,7 +80,17 @@ class Closing:
         self.rng = np.random.default_rng(seed)
         self.ledger = Ledger(programme, effort.gap)
         self.base = np.full(self.ledger.width, 0.5)
-        self.guess = np.full(self.ledger.count, np.inf)  # of a plan's optimum: its Lagrangian at a reference
+
+    @property
+    def _oracle(self) -> AbstractOracle:
+        return self.ledger.programme.oracle
+
+    def _left(self) -> int:
+        """Plans that may still win."""
+        return int(self._oracle.weight(self.ledger.open()).sum())
+
+    def _closed(self) -> int:
+        return self._oracle.plan_count - self._left()
 
     def _note(self, stage: str, done: int, total: int) -> None:
         ledger = self.ledger
@@ -95,9 +107,8 @@ class Closing:
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
         ledger, effort = self.ledger, self.effort
-        sample = np.arange(ledger.count)
-        if ledger.count > effort.sample:
-            sample = np.sort(self.rng.choice(ledger.count, effort.sample, replace=False))
+        sample = self._oracle.sample(self.rng, effort.sample)
+        ledger.grow()
         exact, affine = self._at(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
         first = np.argsort(soft, kind="stable")[: effort.references // 4]
@@ -108,7 +119,7 @@ class Closing:
         self._look(sample, 2 * effort.references)
         for _ in range(6):
             before = ledger.plan
-            if ledger.plan < 0 or ledger.count <= effort.sample:
+            if ledger.plan < 0 or self._oracle.plan_count <= effort.sample:
                 break
             self._look(self._around(), 2 * effort.references)
             self._note("incumbent", ledger.solved, ledger.solved)
@@ -117,9 +128,11 @@ class Closing:
 
     def _around(self, rivals: int = 6) -> np.ndarray:
         """Neighbours of the best plan in three fields and of the next-best in two."""
-        near = self.ledger.programme.oracle.near
-        best = sorted(self.ledger.feasible, key=lambda plan: self.ledger.feasible[plan][0])[: 1 + rivals]
-        return np.unique(np.concatenate([near(best[0], 3), *(near(plan, 2) for plan in best[1:])]))
+        near, ledger = self._oracle.near, self.ledger
+        best = sorted(ledger.feasible, key=lambda plan: ledger.feasible[plan][0])[: 1 + rivals]
+        around = np.unique(np.concatenate([near(best[0], 3), *(near(plan, 2) for plan in best[1:])]))
+        ledger.grow()
+        return around
 
     def _refer(self, sample: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
         """Solve some plans of all kinds, good or not: others are bounded from where those have their optimum."""
@@ -177,7 +190,6 @@ class Closing:
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
         multipliers = self.references.multipliers[nearest]
         there, learnt = ledger.evaluate(plan, self.references.u[nearest], REFERENCE_SHARPNESS)
-        self.guess[plan] = there[:, 0] + (multipliers[:, 1:] * there[:, 1:]).sum(axis=1)
         ledger.bound_by(plan, learnt, multipliers)
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
         ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left])
@@ -186,7 +198,7 @@ class Closing:
         ledger.keep(plan[left], there[left], learnt[left])
 
     def bound_all(self) -> None:
-        """Bound every plan that is not closed yet, and solve those that promise most."""
+        """Bound every plan or group that is not closed yet, and solve the plans that promise most."""
         ledger, effort = self.ledger, self.effort
         left = ledger.open()
         left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
@@ -194,12 +206,12 @@ class Closing:
             if self._late():
                 return
             self.bound(left[first : first + effort.chunk])
-            self._note("bound", min(first + effort.chunk, len(left)), len(left))
-        self._promising(left, effort.references)
-        self._note("bound", ledger.count, ledger.count)
+            self._note("bound", self._closed(), self._oracle.plan_count)
+        self._promising(left[self._oracle.single(left)], effort.references)
+        self._note("bound", self._closed(), self._oracle.plan_count)
 
     def close(self) -> None:
-        """Refine open plans until none is left, the least bounds first."""
+        """Refine open plans and groups until none is left, the least bounds first; split groups that do not close."""
         ledger, batch, before = self.ledger, self.effort.batch, np.inf
         while not self._late():
             left = ledger.open()
@@ -208,8 +220,35 @@ class Closing:
                 return
             batch = self.effort.batch if ledger.upper < before else min(2 * batch, 8 * self.effort.batch)
             before = ledger.upper
-            ledger.refine(left[:batch])
-            self._note("close", ledger.count - len(left), ledger.count)
+            self._advance(left[:batch])
+            self._note("close", self._closed(), self._oracle.plan_count)
+
+    def _advance(self, some: np.ndarray) -> None:
+        """One round: split groups that were refined often enough or are not worth it, refine the rest."""
+        ledger = self.ledger
+        group = ~self._oracle.single(some)
+        soft = np.array([ledger.soft.get(p, np.inf) for p in some.tolist()])
+        ripe = group & ((ledger.tried[some] >= GROUP_TRIES) | (soft < ledger.cut))
+        ledger.refine(some[~ripe])
+        if ripe.any():
+            parts, parent = ledger.split(some[ripe])
+            new = np.flatnonzero([p not in ledger.own for p in parts.tolist()])
+            self._inherit(parts[new], parent[new])
+
+    def _inherit(self, plan: np.ndarray, parent: np.ndarray) -> None:
+        """Bound parts of groups by a tangent where their group has its optimum."""
+        ledger = self.ledger
+        if len(plan) == 0:
+            return
+        solved = np.array([p in ledger.solution for p in parent.tolist()])
+        self.bound(plan[~solved])
+        plan, parent = plan[solved], parent[solved]
+        if len(plan) == 0:
+            return
+        u = np.array([ledger.solution[p] for p in parent.tolist()])
+        exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
+        ledger.bound_by(plan, affine, np.array([ledger.weights[p] for p in parent.tolist()]))
+        ledger.keep(plan, exact, affine)
 
     def run(self, start: Callable[[], None] | None = None) -> Outcome:
         """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""
@@ -218,14 +257,14 @@ class Closing:
             (start or self.incumbent)()
             self.bound_all()
             self.close()
-            self._note("close", ledger.count - len(ledger.open()), ledger.count)
+            self._note("close", self._closed(), self._oracle.plan_count)
         except KeyboardInterrupt:
             stopped = "interrupted"
-        left = len(ledger.open())
+        left = self._left()
         if left and not stopped:
             late = f"stopped at its time limit of {self.effort.seconds:g} s"
             stopped = late if self._late() else f"{left} plans did not close in {MOST_TRIES} rounds"
         evaluated = ledger.programme.oracle.evaluated - ledger.evaluated_before
-        counts = {"plans": ledger.count, "points": evaluated, "solved": ledger.solved, "open": left}
+        counts = {"plans": self._oracle.plan_count, "points": evaluated, "solved": ledger.solved, "open": left}
         ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))
         return Outcome(ledger, counts, ledger.elapsed, stopped)

@@ -62,8 +62,11 @@ class Ledger:
 
     def __init__(self, programme: Programme, gap: float):
         self.programme, self.gap = programme, gap
-        self.count, self.width = programme.oracle.count, len(programme.oracle.variables)
-        self.lower = np.full(self.count, -np.inf)
+        self.width = len(programme.oracle.variables)
+        self.lower, self.tried = np.zeros(0), np.zeros(0, dtype=np.int32)  # tried: 0 where never solved
+        self.frontier = np.zeros(0, dtype=bool)  # numbers that together stand for all plans
+        self.grow()
+        self.frontier[programme.oracle.roots] = True
         self.upper, self.plan, self.u = np.inf, -1, np.full(self.width, 0.5)
         self.own: dict[int, list[np.ndarray]] = {}
         self.soft: dict[int, float] = {}
@@ -74,7 +77,6 @@ class Ledger:
         self.inside: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # plan -> a point that keeps all, and its rows
         self.price: dict[int, float] = {}  # plan -> price of its violation, once the first was too low
         self.tries: dict[int, int] = {}
-        self.tried = np.zeros(self.count, dtype=np.int32)  # the same for every plan, 0 where never solved
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self.began = time.perf_counter()
@@ -88,7 +90,7 @@ class Ledger:
     @property
     def bound(self) -> float:
         """Lower bound on the goal of every design."""
-        return min(float(self.lower.min()), self.upper)
+        return min(float(np.min(self.lower, where=self.frontier, initial=np.inf)), self.upper)
 
     @property
     def cut(self) -> float:
@@ -97,13 +99,31 @@ class Ledger:
 
     def open(self) -> np.ndarray:
         """Plans that may still win, least bound first."""
-        left = np.flatnonzero(self.lower < self.cut)
+        left = np.flatnonzero(self.frontier & (self.lower < self.cut))
         return left[np.argsort(self.lower[left], kind="stable")]
+
+    def grow(self) -> None:
+        """Make room for the numbers that the oracle has given out since."""
+        new = self.programme.oracle.count - len(self.lower)
+        if new > 0:
+            self.lower = np.concatenate([self.lower, np.full(new, -np.inf)])
+            self.tried = np.concatenate([self.tried, np.zeros(new, dtype=np.int32)])
+            self.frontier = np.concatenate([self.frontier, np.zeros(new, dtype=bool)])
+
+    def split(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Put the parts of these groups in their place, bounded as these were: (parts, the group of each)."""
+        parts, place = self.programme.oracle.split(group)
+        parent = group[place]
+        self.grow()
+        self.frontier[group], self.frontier[parts] = False, True
+        self.lower[parts] = np.maximum(self.lower[parts], self.lower[parent])
+        return parts, parent
 
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Exact and affine rows; designs that keep every constraint are taken note of."""
         exact, affine = self.programme.tangents(plan, u, sharpness)
-        holds = np.isfinite(exact).all(axis=1) & (exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS)
+        single = self.programme.oracle.single(plan)
+        holds = single & np.isfinite(exact).all(axis=1) & (exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS)
         values = np.where(holds, exact[:, 0], np.inf)
         for i in np.flatnonzero(values < self.upper + 0.1):
             if values[i] < self.feasible.get(int(plan[i]), (np.inf,))[0]:

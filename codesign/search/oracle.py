@@ -77,6 +77,34 @@ class AbstractOracle(abc.ABC):
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Numbers of the plans that differ from `plan` in at most so many fields."""
 
+    @property
+    def plan_count(self) -> int:
+        """Plans in all; `count` numbers are given out so far, to plans and to groups of them."""
+        return self.count
+
+    @property
+    def roots(self) -> np.ndarray:
+        """Numbers that stand for all plans together."""
+        return np.arange(self.count)
+
+    def sample(self, rng: np.random.Generator, most: int) -> np.ndarray:
+        """Numbers of so many random plans, or of all."""
+        if self.count <= most:
+            return np.arange(self.count)
+        return np.sort(rng.choice(self.count, most, replace=False))
+
+    def single(self, plan: np.ndarray) -> np.ndarray:
+        """Which numbers stand for one plan, not for a group."""
+        return np.ones(len(plan), dtype=bool)
+
+    def weight(self, plan: np.ndarray) -> np.ndarray:
+        """Plans that each number stands for."""
+        return np.ones(len(plan), dtype=np.int64)
+
+    def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the parts of these groups, position in `plan` of the group of each)."""
+        return plan[:0], np.zeros(0, dtype=int)
+
     @abc.abstractmethod
     def tangents(
         self,
@@ -112,7 +140,8 @@ class Oracle(AbstractOracle):
     def __post_init__(self) -> None:
         """List the legal plans and name the rows."""
         scenario, space = self.problem.scenario, self.problem.space
-        self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
+        if not self.plans:
+            self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
         self._table = np.stack(list(self.plans.values()), axis=-1)
         self.doubt = self.problem.objective.doubt()
         point = {name: jnp.asarray(0.5) for name in space.names}
@@ -160,13 +189,23 @@ class Oracle(AbstractOracle):
         scenario: Scenario | None = None,
     ) -> Tangents:
         """Rows and tangents; `scenario` stands in for the problem's own if given."""
-        count, tree = len(plan), self.problem.scenario if scenario is None else scenario
+        return self.of_rows(self._table[plan], u, sharpness, scenario)
+
+    def of_rows(
+        self,
+        rows: Float[np.ndarray, "points fields"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+        scenario: Scenario | None = None,
+    ) -> Tangents:
+        """The same for plans given by the values of their fields."""
+        count, tree = len(rows), self.problem.scenario if scenario is None else scenario
         self.evaluated += count
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (count,))
 
         def run(first: int) -> tuple[np.ndarray, ...]:
             index = np.minimum(np.arange(first, first + self.block), count - 1)
-            out = self._compiled(tree, self._table[plan[index]], u[index], sharpness[index])
+            out = self._compiled(tree, rows[index], u[index], sharpness[index])
             return tuple(np.asarray(part)[: count - first] for part in out)
 
         starts = range(0, count, self.block)
@@ -178,12 +217,15 @@ class Oracle(AbstractOracle):
         exact, tangent, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Tangents(exact, affine(tangent, slopes, u), broken)
 
+    def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
+        """Fields of these plans."""
+        return {name: column[plan] for name, column in self.plans.items()}
+
     def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
         """Plan fields and hardware values of a design."""
-        values = self.problem.space.values(dict(zip(self.variables, map(jnp.asarray, u), strict=True)))
-        return {name: float(column[plan]) for name, column in self.plans.items()} | {
-            name: float(value) for name, value in values.items()
-        }
+        values = self.problem.space.values(dict(zip(self.variables, map(jnp.asarray, u[:, None]), strict=True)))
+        fields = self.columns(np.array([plan]))
+        return {name: float(column[0]) for name, column in (fields | values).items()}
 
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Numbers of the plans that differ from `plan` in at most so many fields."""
@@ -200,7 +242,6 @@ def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 def designs_of(oracle: Oracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:
     """Columns of a trace for these plans and coordinates; without the plan fields where none varies."""
-    listed: dict[str, Any] = {n: column[plan] for n, column in oracle.plans.items()}
-    listed = listed if oracle.problem.space.plan else {}
+    listed: dict[str, Any] = oracle.columns(plan) if oracle.problem.space.plan else {}
     coordinates = {name: jnp.asarray(u[:, i]) for i, name in enumerate(oracle.variables)}
     return listed | {name: np.asarray(value) for name, value in oracle.problem.space.values(coordinates).items()}
