@@ -116,15 +116,41 @@ class Closing:
         self._halved(sample[first])
         self._note("incumbent", ledger.solved, ledger.solved)
         self._refer(sample, exact, affine)
-        self._look(sample, 2 * effort.references)
+
+    def dive(self) -> None:
+        """Solve the plans that look best, those of the best groups included, then neighbours of the best."""
+        ledger, effort, oracle = self.ledger, self.effort, self._oracle
+        left = ledger.open()
+        groups = left[~oracle.single(left)]
+        self._halved(groups)
+        self._promising(self._best_of(groups[ledger.lower[groups] < ledger.cut]), effort.references)
+        self._promising(left[oracle.single(left)], effort.references)
         for _ in range(6):
             before = ledger.plan
-            if ledger.plan < 0 or self._oracle.plan_count <= effort.sample:
+            if ledger.plan < 0 or oracle.plan_count <= effort.sample:
                 break
-            self._look(self._around(), 2 * effort.references)
+            self._look(self._around(), effort.references)
             self._note("incumbent", ledger.solved, ledger.solved)
             if ledger.plan == before:
                 break
+
+    def _best_of(self, groups: np.ndarray) -> np.ndarray:
+        """The plans of the groups that look best, each bounded where its group has its optimum."""
+        ledger, oracle, found = self.ledger, self._oracle, [groups[:0]]
+        parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: self.effort.references // 8]]
+        while len(parts):
+            parts, place = oracle.split(parts)
+            parent, single = parent[place], oracle.single(parts)
+            ledger.grow()
+            new = single & (ledger.tried[parts] == 0)
+            self._inherit(parts[new], parent[new])
+            found.append(parts[new])
+            parts, parent = parts[~single], parent[~single]
+        return np.concatenate(found)
+
+    def _looks(self, plan: np.ndarray) -> np.ndarray:
+        """An estimate of each one's optimum."""
+        return np.array([self.ledger.estimate.get(p, np.inf) for p in plan.tolist()])
 
     def _around(self, rivals: int = 6) -> np.ndarray:
         """Neighbours of the best plan in three fields and of the next-best in two."""
@@ -154,11 +180,11 @@ class Closing:
         self._promising(plan, most)
 
     def _promising(self, plan: np.ndarray, most: int) -> None:
-        """Solve the plans with the least bounds among those never solved."""
+        """Solve the plans that look best among those never solved."""
         ledger = self.ledger
         new = plan[(ledger.lower[plan] < ledger.cut) & (ledger.tried[plan] == 0)]
         new = new[[p in ledger.own for p in new.tolist()]]
-        self._halved(new[np.argsort(ledger.lower[new], kind="stable")[:most]])
+        self._halved(new[np.argsort(self._looks(new), kind="stable")[:most]])
 
     def _halved(self, plan: np.ndarray) -> None:
         """Rounds over ever fewer of these plans: each leaves the least bounds and the best designs.
@@ -171,9 +197,8 @@ class Closing:
                 ledger.refine(plan[first : first + self.effort.batch])
             plan = plan[ledger.lower[plan] < ledger.cut]
             plan = plan[ledger.tried[plan] < HALVINGS]
-            soft = np.array([ledger.soft[p] for p in plan.tolist()])
             few = max(len(plan) // 4, FEWEST)
-            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plan], soft)]
+            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plan], self._looks(plan))]
             plan = plan[np.unique(np.concatenate(best))]
 
     def bound(self, plan: np.ndarray) -> None:
@@ -195,10 +220,10 @@ class Closing:
         ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left])
         left = left[ledger.lower[plan[left]] < ledger.cut]
         ledger.keep(plan[left], exact[left], affine[left])
-        ledger.keep(plan[left], there[left], learnt[left])
+        ledger.keep(plan[left], there[left], learnt[left], multipliers[left])
 
     def bound_all(self) -> None:
-        """Bound every plan or group that is not closed yet, and solve the plans that promise most."""
+        """Bound every plan or group that is not closed yet."""
         ledger, effort = self.ledger, self.effort
         left = ledger.open()
         left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
@@ -207,8 +232,6 @@ class Closing:
                 return
             self.bound(left[first : first + effort.chunk])
             self._note("bound", self._closed(), self._oracle.plan_count)
-        self._promising(left[self._oracle.single(left)], effort.references)
-        self._note("bound", self._closed(), self._oracle.plan_count)
 
     def close(self) -> None:
         """Refine open plans and groups until none is left, the least bounds first; split groups that do not close."""
@@ -247,8 +270,9 @@ class Closing:
             return
         u = np.array([ledger.solution[p] for p in parent.tolist()])
         exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
-        ledger.bound_by(plan, affine, np.array([ledger.weights[p] for p in parent.tolist()]))
-        ledger.keep(plan, exact, affine)
+        multipliers = np.array([ledger.weights[p] for p in parent.tolist()])
+        ledger.bound_by(plan, affine, multipliers)
+        ledger.keep(plan, exact, affine, multipliers)
 
     def run(self, start: Callable[[], None] | None = None) -> Outcome:
         """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""
@@ -256,6 +280,7 @@ class Closing:
         try:
             (start or self.incumbent)()
             self.bound_all()
+            self.dive()
             self.close()
             self._note("close", self._closed(), self._oracle.plan_count)
         except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from ..scenario import Scenario
 from ..space import DesignSpace, Rules
 from .base import Problem
 from .oracle import Oracle, Rows, Tangents
-from .orders import tested, views
+from .orders import find_orders, views
 from .tree import PlanTree
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
@@ -46,7 +46,7 @@ class GroupOracle(Oracle):
         some = legal_plans(space, scenario, rng, 4096)
         super().__init__(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
         lists = {name: np.unique(values) for name, values in space.lists.items()}
-        self.orders = tested(lists, some, len(self.variables), self._ask, seed)
+        self.orders = find_orders(lists, some, len(self.variables), self._ask, seed)
         inner = list(self.orders)
         self.views = views([self.orders[name] for name in inner], len(self.names))
         outer_space = DesignSpace({name: values for name, values in space.plan.items() if name not in inner})

@@ -16,6 +16,7 @@ MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not l
 INSIDE = 1e-5  # log by which a point keeps every constraint that others are pulled towards
 LENGTHS = (3, 8, 20)  # tangents of plans that are solved in one batch
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
+DEAR_ENOUGH, LEAST_PRICE = 8.0, 0.2  # price of a unit of violation in estimates: where no multiplier is known, and more
 DEAREST = 1e6  # price of a unit of violation that is not raised any more
 REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
 
@@ -57,7 +58,8 @@ class Ledger:
     """Bounds, tangents and designs of one programme; every method leaves the bounds valid.
 
     Values are logs of the goal. `own` holds the tangents of plans that were neither closed nor left out, `soft` the
-    least goal plus penalties that a plan has shown, `weights` its multipliers when it was last solved.
+    least goal plus penalties that a plan has shown, `estimate` its goal when last seen, with what it breaks at the
+    price of its multipliers, `weights` its multipliers when it was last solved.
     """
 
     def __init__(self, programme: Programme, gap: float):
@@ -70,6 +72,7 @@ class Ledger:
         self.upper, self.plan, self.u = np.inf, -1, np.full(self.width, 0.5)
         self.own: dict[int, list[np.ndarray]] = {}
         self.soft: dict[int, float] = {}
+        self.estimate: dict[int, float] = {}
         self.feasible: dict[int, tuple[float, np.ndarray]] = {}
         self.weights: dict[int, np.ndarray] = {}
         self.solution: dict[int, np.ndarray] = {}
@@ -133,13 +136,21 @@ class Ledger:
             self.upper, self.plan, self.u = float(values[best]), int(plan[best]), u[best].copy()
         return exact, affine
 
-    def keep(self, plan: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
-        """Remember tangents, for the programmes of their plans."""
-        excess = np.maximum(exact[:, 1:].max(axis=1, initial=0.0), 0.0)
-        soft = np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + interior.ELASTIC * excess, np.inf)
+    def keep(
+        self, plan: np.ndarray, exact: np.ndarray, affine: np.ndarray, prices: np.ndarray | float = DEAR_ENOUGH
+    ) -> None:
+        """Remember tangents, for the programmes of their plans; `prices` of violations [plans, rows] for estimates."""
+        over = np.maximum(exact[:, 1:], 0.0)
+        known = np.isfinite(exact).all(axis=1)
+        soft = np.where(known, exact[:, 0] + interior.ELASTIC * over.max(axis=1, initial=0.0), np.inf).tolist()
+        prices = np.broadcast_to(prices, exact.shape)[:, 1:] + LEAST_PRICE
+        looks = np.where(known, exact[:, 0] + (prices * over).sum(axis=1), np.inf).tolist()
+        latest: dict[int, float] = {}
         for i, p in enumerate(plan.tolist()):
             self.own.setdefault(p, []).append(affine[i])
-            self.soft[p] = min(self.soft.get(p, np.inf), float(soft[i]))
+            self.soft[p] = min(self.soft.get(p, np.inf), soft[i])
+            latest[p] = min(latest.get(p, np.inf), looks[i])
+        self.estimate |= latest
 
     def bound_by(self, plan: np.ndarray, affine: np.ndarray, multipliers: np.ndarray) -> None:
         """Raise the bounds of plans by one tangent each, starting from given multipliers [rows] or [plans, rows]."""
@@ -160,7 +171,7 @@ class Ledger:
 
         Work on a plan stops where its bound reaches `enough`, by default the incumbent less the gap.
         """
-        for group in self._alike(plan):
+        for group in self._alike(plan) if len(plan) else []:
             self._refine(group, self.cut if enough is None else enough)
 
     def _alike(self, plan: np.ndarray) -> list[np.ndarray]:
@@ -202,7 +213,8 @@ class Ledger:
         both = np.concatenate([plan, plan])
         points = np.concatenate([solved.central[still], solved.edge[still]])
         exact, learnt = self.evaluate(both, points, np.concatenate([sharpness, sharpness]))
-        self.keep(both, exact, learnt)
+        prices = np.array([self.weights[p] for p in both.tolist()])
+        self.keep(both, exact, learnt, prices)
         self._repair(plan, points, exact, sharpness)
 
     def _repair(self, plan: np.ndarray, points: np.ndarray, exact: np.ndarray, sharpness: np.ndarray) -> None:

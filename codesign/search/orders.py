@@ -41,7 +41,7 @@ class View:
     best: list[np.ndarray]
 
 
-def tested(
+def find_orders(
     lists: dict[str, np.ndarray], plans: Float[np.ndarray, "plans fields"], width: int, ask: Ask, seed: int
 ) -> dict[str, Order]:
     """The fields that every row orders, on random plans and hardware; half of the latter at corners of the box."""

@@ -137,7 +137,6 @@ class Sweep:
             known = known[ledger.lower[known] < ledger.cut]
         again = known[[p in nearest.weights and p not in ledger.own for p in known.tolist()]]
         self._recall(ledger, again)
-        closing.guess[again] = ledger.lower[again]
         new = np.array([p for p in known.tolist() if p not in ledger.own], dtype=int)
         for start in range(0, len(new), CHUNK):
             closing.bound(new[start : start + CHUNK])

@@ -73,7 +73,7 @@ class PlanTree:
         return (self.high[node].astype(np.int64) - self.low[node] + 1).prod(axis=1)
 
     def table(
-        self, node: Int[np.ndarray, " k"], best: Sequence[Int[np.ndarray, "L L"]] | None = None
+        self, node: Int[np.ndarray, " k"], best: Sequence[np.ndarray] | None = None
     ) -> Float[np.ndarray, "k fields"]:
         """Values of all fields; of a range the one that `best[inner field]` names for its two ends."""
         rows = np.empty((len(node), len(self.fields)))
@@ -200,3 +200,19 @@ class PlanTree:
         asked = self._outer_key(place)
         at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
         return order[at], keys[at] == asked
+
+    def covering(self, plan: Int[np.ndarray, " k"], chosen: Bool[np.ndarray, " count"]) -> Int[np.ndarray, " k"]:
+        """The chosen node over each single plan, or the plan itself; the chosen ones stand for every plan once."""
+        node = self.outer[plan].copy()
+        while True:
+            down = np.flatnonzero(~chosen[node] & (self._first_child[node] >= 0))
+            if len(down) == 0:
+                return np.where(chosen[node], node, plan)
+            for part in range(PARTS):
+                child = self._first_child[node[down]] + part
+                listed = part < self._children[node[down]]
+                child = np.where(listed, child, 0)
+                within = (self.low[child] <= self.low[plan[down]]) & (self.low[plan[down]] <= self.high[child])
+                take = listed & within.all(axis=1)
+                node[down[take]] = child[take]
+                down = down[~take]

@@ -1,0 +1,153 @@
+"""Bounds over groups of plans: trees of plans, orders of values, soundness on the model, spaces too large to list."""
+
+import numpy as np
+import pytest
+from builders import training
+
+from codesign.objective import Objective
+from codesign.search import Certified, Problem, groups, oracle
+from codesign.search.certified import Wanted
+from codesign.search.closing import Closing, Effort
+from codesign.search.groups import GroupOracle
+from codesign.search.ledger import Programme
+from codesign.search.oracle import rows_of
+from codesign.search.orders import find_orders, views
+from codesign.search.tree import PlanTree
+from codesign.space import Continuous, DesignSpace
+
+LISTS = {"a": np.array([1.0, 2.0, 4.0]), "x": np.linspace(0, 1, 7), "b": np.array([0.0, 1.0]), "y": np.arange(5.0)}
+LEGAL = np.array([[1.0, 0.0], [1.0, 1.0], [4.0, 1.0]])
+
+
+@pytest.fixture
+def tree() -> PlanTree:
+    return PlanTree(LISTS, LEGAL, ["x", "y"], [1.0, 2.0])
+
+
+def split_whole(tree: PlanTree) -> np.ndarray:
+    """All single plans that splitting the roots arrives at."""
+    left, plans = np.arange(tree.roots), []
+    while len(left):
+        parts, parent = tree.split(left)
+        assert (np.bincount(parent, tree.weight(parts), len(left)) == tree.weight(left)).all()
+        plans.append(parts[tree.single(parts)])
+        left = parts[~tree.single(parts)]
+    return np.concatenate(plans)
+
+
+def test_splitting_arrives_at_every_plan_once(tree: PlanTree):
+    known = tree.sample(np.random.default_rng(0), 20)  # listed before their groups are split
+    plans = split_whole(tree)
+    table = tree.table(plans)
+    assert len(plans) == len(np.unique(plans)) == len(np.unique(table, axis=0)) == tree.plans == 3 * 7 * 5
+    assert set(known.tolist()) <= set(plans.tolist())
+    assert set(tree.sample(np.random.default_rng(1), 1000).tolist()) == set(plans.tolist())
+
+
+def test_neighbours_differ_in_few_fields_and_are_legal(tree: PlanTree):
+    plans = tree.sample(np.random.default_rng(0), 1000)
+    table = tree.table(plans)
+    for changes in (1, 2, 3):
+        expected = plans[(table != table[17]).sum(axis=1) <= changes]
+        assert set(tree.near(int(plans[17]), changes).tolist()) == set(expected.tolist())
+
+
+def test_some_nodes_cover_every_plan(tree: PlanTree):
+    plans = tree.sample(np.random.default_rng(0), 1000)
+    chosen = np.zeros(tree.count, dtype=bool)
+    chosen[: tree.roots] = True
+    assert (tree.covering(plans, chosen) == tree.outer[plans]).all()
+    parts, _ = tree.split(np.array([1]))
+    chosen = np.concatenate([chosen, np.zeros(tree.count - len(chosen), dtype=bool)])
+    chosen[1], chosen[parts] = False, True
+    held = tree.covering(plans, chosen)
+    assert np.bincount(held, minlength=tree.count)[parts].tolist() == tree.weight(parts).tolist()
+
+
+def test_orders_are_found_and_contradictions_are_not():
+    """Rows rise with x, fall with x, are least at x = 0.5; whether y is good for row 0 depends on the hardware."""
+
+    def ask(rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, y = rows[:, 1], rows[:, 3]
+        exact = np.stack([x + y * (u[:, 0] - 0.5), -2 * x + y, np.abs(x - 0.5) - 0.1 * y], axis=-1)
+        return exact, np.zeros(len(rows))
+
+    plans = np.stack([np.random.default_rng(0).choice(values, 200) for values in LISTS.values()], axis=-1)
+    found = find_orders(LISTS, plans, 2, ask, seed=0)
+    assert set(found) == {"a", "x", "b"}  # a and b have no effect, which is an order as well
+    rising, falling, middle = views([found["x"]], 3)
+    assert [view.rows.tolist() for view in (rising, falling, middle)] == [[0], [1], [2]]
+    assert [view.best[0][1, 6] for view in (rising, falling, middle)] == [1, 6, 3]
+    assert [view.best[0][4, 6] for view in (rising, falling, middle)] == [4, 6, 4]
+
+
+def test_a_field_that_decides_what_is_legal_is_not_grouped():
+    def ask(rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return rows[:, 1:2] + 0.0, (rows[:, 1] > 0.5).astype(float)
+
+    plans = np.stack([np.random.default_rng(0).choice(values, 200) for values in LISTS.values()], axis=-1)
+    assert "x" not in find_orders(LISTS, plans, 2, ask, seed=0)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    space = DesignSpace(
+        plan={
+            "tp": [4, 8], "pp": [4, 8, 16], "micro_batch": [1, 2, 4], "recompute": ["none", "full"],
+            "offload_optimizer": [0.0, 0.25, 0.5, 0.75, 1.0], "offload_activations": [0.0, 0.5, 1.0],
+        },
+        hardware={
+            "up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 100e9, 900e9),
+            "hbm": Continuous("cluster.accelerator.hbm.capacity_bytes", 30e9, 200e9),
+            "ddr": Continuous("cluster.host.memory.capacity_bytes", 30e9, 600e9),
+        },
+    )  # fmt: skip
+    return Problem(training(), space, Objective("usd_per_million_tokens", limits={"time_s": 20.0}))
+
+
+@pytest.fixture(scope="module")
+def grouped(problem: Problem) -> GroupOracle:
+    return GroupOracle(problem, rows_of(problem), 256)
+
+
+def test_a_group_lies_below_all_its_plans(grouped: GroupOracle):
+    rng = np.random.default_rng(3)
+    assert {"offload_optimizer", "offload_activations"} <= set(grouped.tree.inner)
+    plans = grouped.sample(rng, 300)
+    parts, _ = grouped.split(grouped.roots)
+    chosen = np.zeros(grouped.count, dtype=bool)
+    for nodes in (grouped.roots, parts):
+        chosen[:] = False
+        chosen[nodes] = True
+        held = grouped.tree.covering(plans, chosen)
+        u, there = rng.uniform(size=(2, len(plans), 3))
+        bound = grouped.tangents(held, u, 50.0).affine
+        below = bound[..., 0] + np.einsum("prv,pv->pr", bound[..., 1:], there)
+        assert (below <= grouped.tangents(plans, there, 50.0).exact + 1e-9).all()
+
+
+def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle, monkeypatch):
+    """The proof over groups against the proof over every plan by itself, of the same compiled model."""
+    effort = Effort(gap=1e-3)
+    together = Closing(Programme(grouped), effort, 0).run()
+    plans = grouped.tree.table(grouped.sample(np.random.default_rng(0), 10**6))
+    monkeypatch.setattr(oracle, "quick_jit", lambda _: grouped._compiled)
+    alone = oracle.Oracle(problem, rows_of(problem), 256, plans=dict(zip(grouped.tree.fields, plans.T, strict=True)))
+    each = Closing(Programme(alone), effort, 0).run()
+    assert together.counts["plans"] == each.counts["plans"] == len(plans)
+    assert together.counts["open"] == each.counts["open"] == 0
+    assert max(together.lower, each.lower) <= min(together.upper, each.upper) + 1e-9
+    assert together.gap <= 1e-3 + 1e-9
+
+
+def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):
+    monkeypatch.setattr(groups, "MOST_COMBINATIONS", 10)
+    monkeypatch.setattr(groups, "TRIED", 60)
+    monkeypatch.setattr(oracle, "quick_jit", lambda _: grouped._compiled)
+    some = GroupOracle(problem, rows_of(problem), 256)
+    trace = Certified(pairs=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
+    assert trace.claim.startswith("best found, no proof: 540 combinations of plan values are too many to bound")
+    assert not trace.certificate["certified"]
+    assert trace.certificate["bound"] is None
+    best = np.exp(Closing(Programme(grouped), Effort(gap=1e-3), 0).run().upper)
+    assert best * 0.999 <= trace.certificate["best"] <= best * 1.5
