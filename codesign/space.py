@@ -22,6 +22,8 @@ from .workloads import Plan
 from .workloads.plan import RECOMPUTE, recompute_level
 
 PART = 1 << 20  # combinations of plan values listed at once
+LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
+MOST_LISTED = 20_000_000  # combinations that are listed one by one
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -167,6 +169,18 @@ class DesignSpace:
         """Combinations of listed plan values, legal or not."""
         return math.prod(len(values) for values in self.plan.values())
 
+    def check_listable(self) -> None:
+        """Refuse to try more plans one by one than memory holds.
+
+        Raises:
+            ConfigError: too many combinations.
+        """
+        if self.combinations > MOST_LISTED:
+            raise ConfigError(
+                f"space.plan lists {self.combinations:,} combinations, at most {MOST_LISTED:,} are tried one by one:"
+                " shorten its lists, or take search=certified, which bounds plans in groups"
+            )
+
     def plans(self, scenario: Scenario) -> dict[str, np.ndarray]:
         """Every legal plan, one array per listed field (one row where no field is listed).
 
@@ -174,9 +188,10 @@ class DesignSpace:
         choice without effect (sequence parallelism of one rank, sharding over one replica) are listed once.
 
         Raises:
-            ConfigError: no plan is legal; names the rule that the fewest plans keep.
+            ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.
         """
         rules, total, found, refused = Rules(self, scenario), self.combinations, [], {}
+        self.check_listable()
         for first in range(0, total, PART):
             columns = self.decoded(np.arange(first, min(first + PART, total)))
             legal, broken = rules(columns)
@@ -189,6 +204,31 @@ class DesignSpace:
                 f" the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
             )
         return {name: np.concatenate([part[name] for part in found]) for name in self.plan}
+
+    def legal_sample(self, scenario: Scenario, most: int, seed: int = 0) -> np.ndarray:
+        """Random legal plans, [plans, fields]; fewer than `most` where they are rare or there are no more.
+
+        Raises:
+            ConfigError: none is legal.
+        """
+        rng = np.random.default_rng(seed)
+        if self.combinations <= LOOKED_AT:
+            table = np.stack(list(self.plans(scenario).values()), axis=-1)
+            return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
+        rules, found, count = Rules(self, scenario), [], 0
+        for _ in range(MOST_LOOKS):
+            columns = self.decoded(rng.integers(0, self.combinations, LOOKED_AT))
+            legal, _ = rules(columns)
+            found.append(np.stack([column[legal] for column in columns.values()], axis=-1))
+            count += len(found[-1])
+            if count >= most:
+                break
+        if count == 0:
+            raise ConfigError(
+                f"space is empty: none of {MOST_LOOKS * LOOKED_AT:,} random plans of {self.combinations:,} is legal;"
+                " shorten the lists of space.plan to values that fit"
+            )
+        return np.concatenate(found)[:most]
 
     def decoded(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Plan fields of numbered combinations; the last field changes fastest."""

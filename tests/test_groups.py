@@ -141,7 +141,7 @@ def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle, monk
 
 
 def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):
-    monkeypatch.setattr(groups, "MOST_COMBINATIONS", 10)
+    monkeypatch.setattr(groups, "MOST_LISTED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)
     monkeypatch.setattr(oracle, "quick_jit", lambda _: grouped._compiled)
     some = GroupOracle(problem, rows_of(problem), 256)

@@ -70,7 +70,8 @@ def check_study(study: Study) -> None:
 
     check_formats(study.scenario)
     jax.eval_shape(lambda scenario: study.objective.check(evaluate(scenario)), study.scenario)
-    study.space.plans(study.scenario)
+    study.space.legal_sample(study.scenario, 1)
+    study.search.refuse(study.problem)
 
 
 def new_folder(root: Path, name: str) -> Path:

@@ -65,6 +65,14 @@ class Trace:
 class AbstractSearch(abc.ABC):
     """A way to look for good designs."""
 
+    def refuse(self, problem: Problem) -> None:
+        """What cannot be searched, known before anything is written; most searches list every plan.
+
+        Raises:
+            ConfigError: saying what is too much.
+        """
+        problem.space.check_listable()
+
     @abc.abstractmethod
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search; every random number comes from `seed`."""

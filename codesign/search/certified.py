@@ -75,7 +75,7 @@ class Certified(AbstractSearch):
         return self.search(oracle_for(problem, rows_of(problem), self.block, seed), wanted, seed, report)
 
     def refuse(self, problem: Problem) -> None:
-        """What cannot be searched.
+        """What cannot be searched; any number of plans can.
 
         Raises:
             ConfigError: nothing varies.

@@ -22,13 +22,18 @@ class GridThenProof(AbstractSearch):
     grid: Grid = field(default_factory=Grid)
     proof: Certified = field(default_factory=Certified)
 
+    def refuse(self, problem: Problem) -> None:
+        """What either of the two refuses."""
+        self.grid.refuse(problem)
+        self.proof.refuse(problem)
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Run both; an interrupted grid leaves what it found, and so does a proof that has found nothing yet.
 
         Raises:
             ConfigError: what cannot be proven is refused before the grid.
         """
-        self.proof.refuse(problem)
+        self.refuse(problem)
         field = self.grid.run(problem, seed, report)
         try:
             proof = self.proof.run(problem, seed, report)

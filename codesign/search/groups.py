@@ -7,19 +7,16 @@ and its tangents bound all of them. Groups that may hold the optimum are split u
 
 import numpy as np
 
-from ..errors import ConfigError
 from ..fields import replace
 from ..scenario import Scenario
-from ..space import DesignSpace, Rules
+from ..space import MOST_LISTED, DesignSpace
 from .base import Problem
 from .oracle import Oracle, Rows, Tangents
 from .orders import find_orders, views
 from .tree import PlanTree
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
-MOST_COMBINATIONS = 20_000_000  # of values of ungrouped fields that are listed; beyond, some are tried and none proven
-TRIED = 200_000  # legal plans of those that are tried
-LOOKED_AT = 1 << 18  # random combinations decoded at once while legal ones are sought
+TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
 def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Oracle:
@@ -42,8 +39,8 @@ class GroupOracle(Oracle):
     """
 
     def __init__(self, problem: Problem, rows: Rows, block: int = 512, seed: int = 0):
-        space, scenario, rng = problem.space, problem.scenario, np.random.default_rng(seed)
-        some = legal_plans(space, scenario, rng, 4096)
+        space, scenario = problem.space, problem.scenario
+        some = space.legal_sample(scenario, 4096, seed)
         super().__init__(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
         lists = {name: np.unique(values) for name, values in space.lists.items()}
         self.orders = find_orders(lists, some, len(self.variables), self._ask, seed)
@@ -51,12 +48,12 @@ class GroupOracle(Oracle):
         self.views = views([self.orders[name] for name in inner], len(self.names))
         outer_space = DesignSpace({name: values for name, values in space.plan.items() if name not in inner})
         effect = [self.orders[name].effect for name in inner]
-        if outer_space.combinations <= MOST_COMBINATIONS:
+        if outer_space.combinations <= MOST_LISTED:
             fixed = replace(scenario, {f"plan.{name}": float(lists[name][0]) for name in inner})
             listed = outer_space.plans(fixed) if outer_space.plan else {}
             outer = np.stack(list(listed.values()), axis=-1) if listed else np.zeros((1, 0))
         else:
-            plans = legal_plans(space, scenario, rng, TRIED)
+            plans = space.legal_sample(scenario, TRIED, seed)
             outer = np.unique(plans[:, [i for i, name in enumerate(lists) if name not in inner]], axis=0)
             self.doubt = self.doubt or (
                 f"{space.combinations:,} combinations of plan values are too many to bound;"
@@ -128,28 +125,3 @@ class GroupOracle(Oracle):
             exact[np.ix_(group, view.rows)] = found.exact[part][:, view.rows]
             affine[np.ix_(group, view.rows)] = found.affine[part][:, view.rows]
         return Tangents(exact, affine, found.broken[:first])
-
-
-def legal_plans(space: DesignSpace, scenario: Scenario, rng: np.random.Generator, most: int) -> np.ndarray:
-    """Random legal plans, [plans, fields]; fewer than `most` where they are rare.
-
-    Raises:
-        ConfigError: none is legal.
-    """
-    if space.combinations <= LOOKED_AT:
-        table = np.stack(list(space.plans(scenario).values()), axis=-1)
-        return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-    rules, found, count = Rules(space, scenario), [], 0
-    for _ in range(64):
-        columns = space.decoded(rng.integers(0, space.combinations, LOOKED_AT))
-        legal, _ = rules(columns)
-        found.append(np.stack([column[legal] for column in columns.values()], axis=-1))
-        count += int(legal.sum())
-        if count >= most:
-            break
-    if count == 0:
-        raise ConfigError(
-            f"space is empty: none of {64 * LOOKED_AT:,} random plans of {space.combinations:,} is legal; shorten the"
-            " lists of space.plan to values that fit"
-        )
-    return np.unique(np.concatenate(found), axis=0)[:most] if count < most else np.concatenate(found)[:most]

@@ -13,7 +13,8 @@ from ..errors import ConfigError, suggestion
 from ..metrics import Metrics
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted
-from .oracle import GOAL, Oracle, Rows, rows_of
+from .groups import oracle_for
+from .oracle import GOAL, Rows, rows_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Inverse(AbstractSearch):
     most: bool = False
     proof: Certified = field(default_factory=lambda: Certified(keep=1))
 
+    def refuse(self, problem: Problem) -> None:
+        """Nothing: plans are bounded in groups."""
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search over plans and the other variables; the frame holds the one design found.
 
@@ -46,7 +50,8 @@ class Inverse(AbstractSearch):
         if not problem.objective.limits and not problem.objective.floors:
             raise ConfigError("search=inverse needs a target: set objective.limits or objective.floors")
         wanted = Wanted(self.variable, -1.0 if self.most else 1.0)
-        return self.proof.search(Oracle(problem, wanted_rows(problem, wanted), self.proof.block), wanted, seed, report)
+        oracle = oracle_for(problem, wanted_rows(problem, wanted), self.proof.block, seed)
+        return self.proof.search(oracle, wanted, seed, report)
 
 
 def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:

@@ -129,7 +129,8 @@ def resources(ledger: Ledger, tolerance: float, rivals: int = 24) -> list[Resour
 
 def _tenth_more(ledger: Ledger, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
     """Row -> (log-change of the goal, plan) when a tenth more is allowed, over the plans that come closest."""
-    known = np.array(sorted(ledger.own))  # single plans: of groups nothing is kept
+    known = np.array(sorted(ledger.own))
+    known = known[ledger.programme.oracle.single(known)]
     plans = known[np.argsort(ledger.lower[known], kind="stable")[:rivals]]
     plans = plans if ledger.plan in plans else np.append(plans, ledger.plan)
     moves = np.zeros((len(near) * len(plans), len(ledger.programme.rows)))
