@@ -111,7 +111,7 @@ def _evaluate(scenario: Scenario) -> Metrics:
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,
-        mfu=timeline.model_flops / (timeline.time_s * devices * peak),
+        mfu=timeline.model_flops / peak / (timeline.time_s * devices),  # in this order float32 holds the slopes too
         energy_j=energy,
         joules_per_token=energy / timeline.tokens,
         power_w=energy / timeline.time_s,
