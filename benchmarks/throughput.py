@@ -1,7 +1,6 @@
 """Evaluations per second and core, gradient cost, compile time, start-up and memory, as ratios measured in one run.
 
-    python benchmarks/throughput.py            table
-    python benchmarks/throughput.py --json     the same, machine-readable
+    python benchmarks/throughput.py            table (`--json`, `--parity` for the parity model alone)
 
 Rates are per second of CPU time of one process that may use one core, so a busy machine does not change them much.
 `parity` is the model with the peer's choices (stepped efficiencies, dropout, unfused attention, offload, memory,
@@ -10,18 +9,19 @@ energy); `default` is the default experiment with fitted kernels.
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
-CORES = sorted(os.sched_getaffinity(0))
+CORES = sorted(os.sched_getaffinity(0))  # before this process takes one of them
 os.sched_setaffinity(0, set(CORES[:1]))
 
 import jax
@@ -67,14 +67,22 @@ def digest(metrics: Metrics) -> Array:
     return sum(leaf * (1.0 + index / len(leaves)) for index, leaf in enumerate(leaves))
 
 
-def timed(function: Callable[..., Any], *arguments: Any, repeats: int = 3) -> float:
-    """Least CPU seconds of a call, compiled and run once before."""
-    jax.block_until_ready(function(*arguments))
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.process_time()
-        jax.block_until_ready(function(*arguments))
-        best = min(best, time.process_time() - start)
+def timed(*functions: Callable[[], Any], repeats: int = 12, budget_s: float = 2.0) -> list[float]:
+    """Least CPU seconds of each call, compiled and run once before; in turn, so that all see the same machine.
+
+    Stops after `budget_s`, but not before the third turn.
+    """
+    for function in functions:
+        jax.block_until_ready(function())
+    best = [float("inf")] * len(functions)
+    begun = time.process_time()
+    for turn in range(repeats):
+        if turn >= 3 and time.process_time() - begun > budget_s:
+            break
+        for index, function in enumerate(functions):
+            start = time.process_time()
+            jax.block_until_ready(function())
+            best[index] = min(best[index], time.process_time() - start)
     return best
 
 
@@ -101,27 +109,35 @@ def metrics_at(tree: Scenario, hardware: Leaves, plan: Leaves) -> Metrics:
     return evaluate(replace(tree, hardware | plan))
 
 
+@functools.partial(jax.jit, inline=True)  # traced once for all loops
 def price(tree: Scenario, hardware: Leaves, plan: Leaves) -> Array:
     """The same as one number, as a search needs it."""
     return digest(metrics_at(tree, hardware, plan))
 
 
-def partial(path: str) -> Callable[..., Array]:
-    """d price / d one variable, forward mode."""
+def slopes(*paths: str, with_value: bool = False) -> Callable[..., Array]:
+    """d price / d one variable, or two numbers (two slopes, or the value and a slope) as one complex number.
 
-    def slope(tree: Scenario, hardware: Leaves, plan: Leaves) -> Array:
-        def along(value: Array) -> Array:
-            return price(tree, hardware | {path: value}, plan)
+    A loop of the compiler has one result. Two numbers in one result share everything that both need.
+    """
 
-        return jax.jvp(along, (hardware[path],), (jnp.ones_like(hardware[path]),))[1]
+    def at_point(tree: Scenario, hardware: Leaves, plan: Leaves) -> Array:
+        here = {path: hardware[path] for path in paths}
+        value, along = jax.linearize(lambda some: price(tree, hardware | some, plan), here)
+        none = jax.tree.map(jnp.zeros_like, here)
+        found = [value] if with_value else []
+        for path in paths:  # `along` is linear: its derivative by one entry drops the others, where a zero would not
+            one = jnp.ones_like(here[path])
+            found.append(jax.jvp(lambda step, p=path: along(none | {p: step}), (none[path],), (one,))[1])
+        return jax.lax.complex(*found) if len(found) > 1 else found[0]
 
-    return slope
+    return at_point
 
 
 def in_blocks(*ones: Callable[..., Any]) -> Callable[..., Any]:
     """Each of `ones` over [blocks, block] points, a block at a time, in a loop of its own.
 
-    With one number a loop, the compiler turns the whole model into one vector loop. Several results of one loop (the
+    With one result a loop, the compiler turns the whole model into one vector loop. Several results of one loop (the
     reverse mode of a gradient, all metrics) are computed by hundreds of loops that repeat each other's work.
     """
     vectors = [jax.vmap(one, in_axes=(None, 0, 0)) for one in ones]
@@ -132,60 +148,77 @@ def in_blocks(*ones: Callable[..., Any]) -> Callable[..., Any]:
     return over_blocks
 
 
-def measure(name: str, overrides: tuple[str, ...], dtype: type = jnp.float32) -> Rows:
-    """Rates of one model: every point another plan on other hardware."""
-    scenario = scenario_from_config(*overrides)
-    single = dtype == jnp.float32
-    tree = single_precision(scenario) if single else scenario
-    kind, bar = np.dtype(dtype).name, RATE_BAR if single and name == "parity" else None
-    with jax.enable_x64(not single):  # constants inside the model follow
-        points = sample(scenario, dtype)
+def value_and_slopes(tree: Scenario, hardware: Leaves, plans: Leaves) -> tuple[Array, Leaves]:
+    """The value and its eight slopes at every point, forward mode."""
+    pairs = [slopes(*VARIABLES[first : first + 2]) for first in range(1, len(VARIABLES), 2)]
+    results = in_blocks(slopes(VARIABLES[0], with_value=True), *pairs)(tree, hardware, plans)
+    parts = [part for one in results for part in ((one.real, one.imag) if jnp.iscomplexobj(one) else (one,))]
+    return parts[0], dict(zip(VARIABLES, parts[1:], strict=True))
+
+
+def measure(name: str, overrides: tuple[str, ...], *, barred: bool = False) -> Iterator[dict[str, Any]]:
+    """Rates of one model in float32: every point another plan on other hardware."""
+    tree = single_precision(scenario_from_config(*overrides))
+    with jax.enable_x64(False):  # constants inside the model follow
+        points = sample(tree)
         value, seconds_compile = compiled(in_blocks(price), tree, *points)
-        seconds = timed(value, tree, *points)
-        rows = [
-            row(name, f"value, {kind}", BLOCKS * BLOCK / seconds, "points/s/core", bar),
-            row(name, f"compile value, {kind}", seconds_compile, "CPU s"),
-        ]
-        if single:
-            everything, seconds_compile = compiled(in_blocks(metrics_at), tree, *points)
-            count = len(jax.tree.leaves(jax.eval_shape(in_blocks(metrics_at), tree, *points)))
-            rate = BLOCKS * BLOCK / timed(everything, tree, *points)
-            rows += [
-                row(name, f"value, all {count} metrics written out, {kind}", rate, "points/s/core", bar),
-                row(name, f"compile all metrics, {kind}", seconds_compile, "CPU s"),
-            ]
-        if single:
-            bar = GRADIENT_BAR if bar else None
-            modes = {
-                "forward": in_blocks(price, *map(partial, VARIABLES)),
-                "reverse": in_blocks(jax.value_and_grad(price, argnums=1)),
-            }
-            for mode, both in modes.items():
-                function, seconds_compile = compiled(both, tree, *points)
-                what, cost = f"value and gradient of 8 variables / value, {mode} mode", timed(function, tree, *points)
-                rows += [
-                    row(name, what, cost / seconds, "x", bar if mode == "forward" else None, below=True),
-                    row(name, f"compile value and gradient, {mode} mode", seconds_compile, "CPU s"),
-                ]
-    return rows
+        (seconds,) = timed(lambda: value(tree, *points))
+        bar = RATE_BAR if barred else None
+        yield row(name, "value", BLOCKS * BLOCK / seconds, "points/s/core", bar)
+        yield row(name, "compile value", seconds_compile, "CPU s")
+
+        everything, seconds_compile = compiled(in_blocks(metrics_at), tree, *points)
+        count = everything.out_tree.num_leaves
+        (seconds,) = timed(lambda: everything(tree, *points))
+        yield row(name, f"value, all {count} metrics written out", BLOCKS * BLOCK / seconds, "points/s/core", bar)
+        yield row(name, "compile all metrics", seconds_compile, "CPU s")
+
+        forward, seconds_compile = compiled(value_and_slopes, tree, *points)
+        seconds, both = timed(lambda: value(tree, *points), lambda: forward(tree, *points))
+        bar = GRADIENT_BAR if barred else None
+        what = "value and gradient of 8 variables / value, forward mode"
+        yield row(name, what, both / seconds, "x", bar, below=True)
+        yield row(name, "compile value and gradient, forward mode", seconds_compile, "CPU s")
+        if not barred:
+            return
+
+        reverse, seconds_compile = compiled(in_blocks(jax.value_and_grad(price, argnums=1)), tree, *points)
+        seconds, both = timed(lambda: value(tree, *points), lambda: reverse(tree, *points), budget_s=0.0)
+        yield row(name, "value and gradient of 8 variables / value, reverse mode", both / seconds, "x")
+        yield row(name, "compile value and gradient, reverse mode", seconds_compile, "CPU s")
+        jax.tree.map(agree, forward(tree, *points), reverse(tree, *points)[0])
 
 
-def measure_grid(name: str, overrides: tuple[str, ...], levels: int = 64) -> Rows:
+def agree(one: Array, other: Array) -> None:
+    """Raises where two modes of a derivative differ by more than single precision explains."""
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * float(jnp.max(jnp.abs(other))))
+
+
+def measure_double(name: str, overrides: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Rate in float64."""
+    tree = scenario_from_config(*overrides)
+    with jax.enable_x64(True):
+        points = sample(tree, jnp.float64)
+        value, _ = compiled(in_blocks(price), tree, *points)
+        (seconds,) = timed(lambda: value(tree, *points))
+    yield row(name, "value, float64", BLOCKS * BLOCK / seconds, "points/s/core")
+
+
+def measure_grid(name: str, overrides: tuple[str, ...], levels: int = 64) -> Iterator[dict[str, Any]]:
     """The same where `levels` hardware points share a plan, as in an exhaustive search."""
-    scenario = scenario_from_config(*overrides)
-    tree = single_precision(scenario)
+    tree = single_precision(scenario_from_config(*overrides))
     over_levels = jax.vmap(price, in_axes=(None, 0, None))
     over_plans = jax.vmap(over_levels, in_axes=(None, None, 0))
     with jax.enable_x64(False):
-        hardware, plans = sample(scenario)
+        hardware, plans = sample(tree)
         level = {path: column[0, :levels] for path, column in hardware.items()}
         plan = {path: column[:, : BLOCK // levels] for path, column in plans.items()}
         function, _ = compiled(
             lambda tree, level, plan: jax.lax.map(lambda block: over_plans(tree, level, block), plan), tree, level, plan
         )
-        seconds = timed(function, tree, level, plan)
+        (seconds,) = timed(lambda: function(tree, level, plan))
     count = BLOCKS * BLOCK // levels * levels
-    return [row(name, f"value, float32, {levels} levels a plan", count / seconds, "points/s/core")]
+    yield row(name, f"value, {levels} levels a plan", count / seconds, "points/s/core")
 
 
 def row(model: str, what: str, value: float, unit: str, bar: float | None = None, *, below: bool = False) -> dict:
@@ -194,52 +227,60 @@ def row(model: str, what: str, value: float, unit: str, bar: float | None = None
     return {"model": model, "what": what, "value": value, "unit": unit, "bar": bar, "ok": ok}
 
 
-def start_up() -> Rows:
+def start_up() -> Iterator[dict[str, Any]]:
     """Wall seconds of `codesign --help`, the best of five."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "codesign", "--help"], check=True, stdout=subprocess.DEVNULL)
         best = min(best, time.perf_counter() - start)
-    return [row("command line", "codesign --help", best, "s", START_BAR_S, below=True)]
+    yield row("command line", "codesign --help", best, "s", START_BAR_S, below=True)
 
 
-def peak_memory(name: str) -> Rows:
+def peak_memory(name: str) -> Iterator[dict[str, Any]]:
     """The most this process has held so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return [row(name, "peak memory so far", peak / 1e9, "GB")]
+    yield row(name, "peak memory so far", peak / 1e9, "GB")
 
 
-def all_cores() -> Rows:
+def all_cores() -> Iterator[dict[str, Any]]:
     """Points per wall second of one process on each core at once, over one process alone."""
-
-    def rates(cores: list[int]) -> list[float]:
+    workers = []
+    for core in CORES:
+        os.sched_setaffinity(0, {core})  # inherited, before JAX starts its threads
         command = [sys.executable, __file__, "--worker"]
-        workers = [subprocess.Popen([*command, str(core)], stdout=subprocess.PIPE, text=True) for core in cores]
-        return [float(worker.communicate()[0]) for worker in workers]
+        workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    os.sched_setaffinity(0, set(CORES[:1]))
 
-    alone, together = rates(CORES[:1])[0], sum(rates(CORES))
-    return [
-        row("parity", "one process, wall time", alone, "points/s"),
-        row("parity", f"{len(CORES)} processes, wall time", together, "points/s"),
-        row("parity", f"{len(CORES)} processes / one", together / alone, "x"),
-    ]
+    def rates(asked: list[Any]) -> float:
+        for one in asked:
+            print("go", file=one.stdin, flush=True)
+        return sum(float(one.stdout.readline()) for one in asked)
+
+    for one in workers:
+        one.stdout.readline()  # compiled
+    alone, together = rates(workers[:1]), rates(workers)
+    for one in workers:
+        one.communicate()
+    yield row("parity", "one process, wall time", alone, "points/s")
+    yield row("parity", f"{len(CORES)} processes, wall time", together, "points/s")
+    yield row("parity", f"{len(CORES)} processes / one", together / alone, "x")
 
 
-def worker(core: int, seconds: float = 4.0) -> float:
-    """Points per wall second of this process, over `seconds`."""
-    os.sched_setaffinity(0, {core})
-    scenario = scenario_from_config(*PARITY)
-    tree = single_precision(scenario)
+def worker(seconds: float = 3.0) -> None:
+    """Says when it is ready, then its points per wall second over `seconds` for every line it reads."""
+    tree = single_precision(scenario_from_config(*PARITY))
     with jax.enable_x64(False):
-        points = sample(scenario)
+        points = sample(tree)
         value, _ = compiled(in_blocks(price), tree, *points)
         jax.block_until_ready(value(tree, *points))
-        calls, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            jax.block_until_ready(value(tree, *points))
-            calls += 1
-    return calls * BLOCKS * BLOCK / (time.perf_counter() - start)
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            calls, start = 0, time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                jax.block_until_ready(value(tree, *points))
+                calls += 1
+            print(calls * BLOCKS * BLOCK / (time.perf_counter() - start), flush=True)
 
 
 def main() -> None:
@@ -247,24 +288,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--parity", action="store_true", help="the parity model only")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.worker is not None:
-        print(worker(arguments.worker))
+    if arguments.worker:
+        worker()
         return
-    sections = [
-        start_up,
-        *(functools.partial(measure, "parity", PARITY, dtype) for dtype in (jnp.float32, jnp.float64)),
-    ]
-    sections += [functools.partial(measure_grid, "parity", PARITY), functools.partial(peak_memory, "parity"), all_cores]
+    sections = [start_up(), measure("parity", PARITY, barred=True), measure_double("parity", PARITY)]
+    sections += [measure_grid("parity", PARITY), peak_memory("parity"), all_cores()]
     if not arguments.parity:
-        sections += [functools.partial(measure, "default", ()), functools.partial(measure_grid, "default", ())]
-        sections += [functools.partial(peak_memory, "all")]
+        sections += [measure("default", ()), measure_grid("default", ()), peak_memory("both")]
     rows = []
-    for section in sections:  # each is printed as soon as it is known
-        rows += (found := section())
+    for found in itertools.chain(*sections):  # each is printed as soon as it is known
+        rows.append(found)
         if not arguments.json:
-            print("\n".join(map(line, found)), flush=True)
+            print(line(found), flush=True)
     if arguments.json:
         print(json.dumps(rows, indent=1))
 
