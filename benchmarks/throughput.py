@@ -157,7 +157,7 @@ def value_and_slopes(tree: Scenario, hardware: Leaves, plans: Leaves) -> tuple[A
 
 
 def measure(name: str, overrides: tuple[str, ...], *, barred: bool = False) -> Iterator[dict[str, Any]]:
-    """Rates of one model in float32: every point another plan on other hardware."""
+    """Rates of one model in float32: every point another plan on other hardware; its gradients where it has a bar."""
     tree = single_precision(scenario_from_config(*overrides))
     with jax.enable_x64(False):  # constants inside the model follow
         points = sample(tree)
@@ -172,16 +172,14 @@ def measure(name: str, overrides: tuple[str, ...], *, barred: bool = False) -> I
         (seconds,) = timed(lambda: everything(tree, *points))
         yield row(name, f"value, all {count} metrics written out", BLOCKS * BLOCK / seconds, "points/s/core", bar)
         yield row(name, "compile all metrics", seconds_compile, "CPU s")
-
-        forward, seconds_compile = compiled(value_and_slopes, tree, *points)
-        seconds, both = timed(lambda: value(tree, *points), lambda: forward(tree, *points))
-        bar = GRADIENT_BAR if barred else None
-        what = "value and gradient of 8 variables / value, forward mode"
-        yield row(name, what, both / seconds, "x", bar, below=True)
-        yield row(name, "compile value and gradient, forward mode", seconds_compile, "CPU s")
         if not barred:
             return
 
+        forward, seconds_compile = compiled(value_and_slopes, tree, *points)
+        seconds, both = timed(lambda: value(tree, *points), lambda: forward(tree, *points))
+        what = "value and gradient of 8 variables / value, forward mode"
+        yield row(name, what, both / seconds, "x", GRADIENT_BAR, below=True)
+        yield row(name, "compile value and gradient, forward mode", seconds_compile, "CPU s")
         reverse, seconds_compile = compiled(in_blocks(jax.value_and_grad(price, argnums=1)), tree, *points)
         seconds, both = timed(lambda: value(tree, *points), lambda: reverse(tree, *points), budget_s=0.0)
         yield row(name, "value and gradient of 8 variables / value, reverse mode", both / seconds, "x")
