@@ -34,9 +34,9 @@ from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Entry, Mix, Problem
 from codesign.search.box import Box
-from codesign.search.mix import nameless
 from codesign.search.mix_goal import Blend
 from codesign.search.mix_joint import Alternating, Member
+from codesign.search.mix_oracles import nameless
 from codesign.space import DesignSpace
 
 JOBS: dict[str, tuple[str, int, int, int, float]] = {  # model, devices, sequences a step, sequence, seconds a step

@@ -12,8 +12,8 @@ from .gradient import GridThenGradient as GridThenGradient
 from .grid import Grid as Grid
 from .grid_then_proof import GridThenProof as GridThenProof
 from .inverse import Inverse as Inverse
-from .mix import Entry as Entry
 from .mix import Mix as Mix
+from .mix_entry import Entry as Entry
 from .optimiser import Optimiser as Optimiser
 from .optimiser import Transformation as Transformation
 from .pareto import Pareto as Pareto

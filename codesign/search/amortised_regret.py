@@ -13,7 +13,7 @@ from .amortised_training import Family
 from .base import Problem
 from .closing import Closing, Effort
 from .ledger import Programme
-from .mix import moved_limits
+from .mix_oracles import moved_limits
 from .oracle import Oracle, rows_of
 
 HELD_OUT = 1_000_003  # added to a seed: of studies that no training draws

@@ -14,45 +14,21 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from ..errors import ConfigError
-from ..fields import walk
-from ..scenario import Scenario
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .certified import Wanted
 from .closing import Closing, Effort, Outcome
 from .convexity import Verdict, check
 from .ledger import Programme
 from .mix_bound import Proof
+from .mix_entry import Entry, check_hardware, entry_of
 from .mix_goal import Blend
 from .mix_joint import Alternating, Member
-from .oracle import AbstractOracle, Oracle, designs_of, rows_of
+from .mix_oracles import Oracles, oracles_of
+from .oracle import AbstractOracle, designs_of
 from .robust import Cases, robust_oracle
-
-Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A workload of a mix.
-
-    Args:
-        overrides: what it changes of the study, such as `model=llama31_405b workload=serving`.
-        weight: its share of the blend.
-    """
-
-    overrides: tuple[str, ...] = ()
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        """A positive weight, a list of overrides."""
-        if isinstance(self.overrides, str) or not all(map(_is_override, self.overrides)):
-            raise ConfigError(f"overrides = {self.overrides!r} must be a list of key=value or ~key")
-        if not self.weight > 0:
-            raise ConfigError(f"weight = {self.weight:g} must be positive")
 
 
 @dataclass(frozen=True)
@@ -90,7 +66,7 @@ class Mix(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Entries, a known blend, positive sizes."""
-        made = {name: _entry(name, given) for name, given in self.workloads.items() if given is not None}
+        made = {name: entry_of(name, given) for name, given in self.workloads.items() if given is not None}
         if not made:
             raise ConfigError("search.workloads is empty: name the workloads of the mix")
         object.__setattr__(self, "workloads", made)
@@ -103,7 +79,7 @@ class Mix(AbstractSearch):
     @property
     def entries(self) -> dict[str, Entry]:
         """Name -> workload, in order."""
-        return {name: _entry(name, given) for name, given in self.workloads.items()}
+        return {name: entry_of(name, given) for name, given in self.workloads.items()}
 
     def bound(self, problems: dict[str, Problem]) -> "Mix":
         """With the problem of each workload.
@@ -113,10 +89,10 @@ class Mix(AbstractSearch):
         """
         names = list(problems)
         for name in names[1:]:
-            _same_hardware(names[0], problems[names[0]], name, problems[name])
+            check_hardware(names[0], problems[names[0]], name, problems[name])
         return dataclasses.replace(self, problems=problems)
 
-    def members(self, oracles: "Oracles | None" = None, seed: int = 0) -> list[Member]:
+    def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
         found = []
         for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
@@ -133,45 +109,6 @@ class Mix(AbstractSearch):
         """
         problems = self.problems or {next(iter(self.workloads)): problem}
         return _Run(self, problems, seed, report).trace()
-
-
-def _is_override(text: object) -> bool:
-    return isinstance(text, str) and ("=" in text or text.startswith("~"))
-
-
-def _entry(name: str, given: Any) -> Entry:
-    if isinstance(given, Entry):
-        return given
-    known = {f.name for f in dataclasses.fields(Entry)}
-    if not isinstance(given, dict) or set(given) - known:
-        raise ConfigError(f"search.workloads.{name} = {given!r} must be a mapping with overrides and weight")
-    try:
-        return Entry(**(given | {"overrides": tuple(given.get("overrides", ()))}))
-    except ConfigError as error:
-        raise ConfigError(f"search.workloads.{name}.{error}") from error
-
-
-def _same_hardware(first: str, one: Problem, second: str, other: Problem) -> None:
-    """Refuse problems whose hardware differs in more than the number of devices.
-
-    Raises:
-        ConfigError: naming the first difference.
-    """
-
-    def refuse(what: str) -> None:
-        raise ConfigError(
-            f"search.workloads: {what} of {second} differs from that of {first}, but a mix has one hardware"
-        )
-
-    for name in sorted({*one.space.hardware, *other.space.hardware}):
-        if one.space.hardware.get(name) != other.space.hardware.get(name):
-            refuse(f"space.hardware.{name}")
-    if jax.tree.structure(one.scenario.cluster) != jax.tree.structure(other.scenario.cluster):
-        refuse("the structure of the cluster (fabric, kernels, collectives)")
-    values = [{path: float(value) for path, _, value in walk(p.scenario.cluster, "cluster")} for p in (one, other)]
-    for path, value in values[0].items():
-        if path != "cluster.device_count" and values[1].get(path) != value:
-            refuse(path)
 
 
 class _Run:
@@ -348,45 +285,3 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 def _value(log: float) -> float | None:
     return math.exp(log) if math.isfinite(log) else None
-
-
-def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
-    """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures compile once."""
-    found: Oracles = {}
-    models: list[tuple[Problem, Oracle]] = []
-    for name, given in problems.items():
-        problem = dataclasses.replace(given, scenario=nameless(given.scenario))
-        shared = next((entry for entry in models if _alike(entry[0], problem)), None)
-        rows = rows_of(shared[0] if shared else problem)
-        oracle = Oracle(problem, rows, block)
-        if shared:
-            oracle._compiled = shared[1]._compiled
-        else:
-            models.append((problem, oracle))
-        found[name] = oracle, moved_limits(shared[0], problem) if shared else {}
-    return found
-
-
-def nameless(scenario: Scenario) -> Scenario:
-    """Without the name of the model, which is part of a tree's structure but prices nothing."""
-    model = getattr(scenario.workload, "model", None)
-    if not isinstance(getattr(model, "name", None), str):
-        return scenario
-    workload = eqx.tree_at(lambda w: w.model, scenario.workload, dataclasses.replace(model, name=""))
-    return dataclasses.replace(scenario, workload=workload)
-
-
-def _alike(one: Problem, other: Problem) -> bool:
-    """Whether both are priced by the same compiled function."""
-    a, b = one.objective, other.objective
-    names = (set(a.limits), set(a.floors)) == (set(b.limits), set(b.floors))
-    goals = names and a == dataclasses.replace(b, limits=a.limits, floors=a.floors)
-    spaces = one.space.hardware == other.space.hardware and list(one.space.plan) == list(other.space.plan)
-    return goals and spaces and jax.tree.structure(one.scenario) == jax.tree.structure(other.scenario)
-
-
-def moved_limits(one: Problem, other: Problem) -> dict[str, float]:
-    """Row -> log of the second problem's bound over the first's (of a floor, the reverse)."""
-    a, b = one.objective, other.objective
-    limits = {name: math.log(b.limits[name] / bound) for name, bound in a.limits.items()}
-    return limits | {name: math.log(bound / b.floors[name]) for name, bound in a.floors.items()}
