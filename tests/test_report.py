@@ -1,5 +1,6 @@
 import base64
 import html.parser
+import json
 import re
 import shutil
 
@@ -10,7 +11,8 @@ import yaml
 from example_run import CONFIG, SHARES, example_elasticities, write_run
 
 from codesign.errors import ConfigError
-from codesign.report import build_report, read_run, series, tables, wording, write_experiment_report
+from codesign.report import build_report, mix, proof, read_run, series, tables, wording, write_experiment_report
+from codesign.report.build import SECTIONS, _asked
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 
@@ -203,6 +205,68 @@ def test_serving_shows_latencies_and_room_for_the_cache(tmp_path):
     cache, others = (run.best[f"memory_bytes.hbm/{name}"] for name in ("kv_cache", "weights"))
     room = 76e9 - others - run.best["memory_bytes.hbm/working"]
     assert f"the cache of {int(room / (cache / 32))}." in tables.cache_room(run)
+
+
+def certified_as(folder, **certificate):
+    """The run with a certificate; its best design is the first of the frame."""
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"certificate": {"convex": True} | certificate}))
+    return read_run(folder)
+
+
+def mixed_run(folder):
+    entries = [
+        {"workload": name, "weight": 1.0, "goal": "usd_per_million_tokens", "value": value, "own_best": value / cost,
+         "costs": cost - 1, "used": {"time_s": 0.9, "usage.hbm": 0.2},
+         "design": {"tp": tp, "pp": 1.0, "micro_batch": 2.0, "scale_up_bandwidth": 400e9},
+         "own_design": {"tp": tp, "pp": 1.0, "micro_batch": 2.0, "scale_up_bandwidth": own}}
+        for name, value, cost, tp, own in (("train", 0.5, 1.02, 8.0, 800e9), ("serve", 4.0, 1.25, 4.0, 100e9))
+    ]  # fmt: skip
+    return certified_as(
+        folder, goal="log_sum of 2 goals", sense="minimise", best=1.4142, bound=1.4, gap=0.0101,
+        bound_of_own_hardware=1.25, workloads=entries, history=[],
+    )  # fmt: skip
+
+
+def test_mix_shows_every_workload_and_what_they_share(folder):
+    run = mixed_run(folder)
+    assert {"Workloads", "Shared hardware"} <= {title for title, _ in SECTIONS if _asked(run, title)}
+    assert wording.asked(run) == "one hardware for train and serve"
+    assert "Geometric mean of cost per million tokens: $1.414; no hardware and no plans reach less than $1.400" in (
+        mix.text(run).replace("\u202f", " ")
+    )
+    assert "$1.250 at the very least" in mix.text(run)
+    rows = mix.plans(run).rows
+    assert [row[0][0] for row in rows] == ["train", "serve"]
+    assert [row[3] for row in rows] == ["+2.0 %", "+25.0 %"]
+    assert rows[1][4][0] == "TP\u202f4"
+    assert rows[0][5] == ("Step time 90.0\u202f%",)
+    assert mix.hardware(run).rows == [("scale-up bandwidth", "400\u202fGB/s", "800\u202fGB/s", "100\u202fGB/s")]
+    assert proof.text(run).startswith("No design of this space is better than $1.40")
+
+
+def test_the_legend_of_a_mix_lies_over_nothing(folder):
+    figure = mix.sharing(mix.workloads(mixed_run(folder)))
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert all(legend.y1 <= axes.get_window_extent().y0 for axes in figure.axes)
+
+
+def test_the_value_of_an_inverse_search_has_its_unit(folder):
+    run = certified_as(folder, goal="scale_up_bandwidth", sense="minimise", best=662e9, bound=661e9, gap=1.5e-3)
+    assert "better than 661\u202fGB/s; the best one found has 662\u202fGB/s" in proof.text(run)
+    assert wording.asked(run).startswith("the least scale-up bandwidth, with capex at most")
+
+
+def test_recommendation_models_count_samples(folder):
+    assert "Tokens/s" in tables.best_designs(read_run(folder)).head
+    frame = pd.read_parquet(folder / "designs.parquet")
+    frame["breakdown_s.lookup"] = 0.1 * frame["time_s"]
+    frame.to_parquet(folder / "designs.parquet")
+    run = read_run(folder)
+    assert {"Samples/s", "J/sample", "$/M samples"} <= set(tables.best_designs(run).head)
+    assert "cost per million samples" in wording.found(run)
+    assert [label for label, _ in wording.key_figures(run) if "oken" in label] == []
 
 
 def test_limits_that_are_broken_are_marked(folder):

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from matplotlib.figure import Figure
 
-from . import figures, front, proof, series, tables, wording
+from . import figures, front, mix, proof, series, tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
 from .topology import topology_load
@@ -85,6 +85,8 @@ def _asked(run: RunFolder, title: str) -> bool:
     certificate = run.summary.get("certificate") or {}
     if title == "Proof":
         return bool(certificate) and "front" not in certificate
+    if title in ("Workloads", "Shared hardware"):
+        return bool(wording.mixed(run))
     if title == "Front":
         return "front" in certificate
     if title == "Topology":
@@ -118,6 +120,19 @@ def _proof(run: RunFolder) -> Section:
     return Section("Proof", proof.text(run), picture, proof.table(run))
 
 
+def _workloads(run: RunFolder) -> Section:
+    return Section("Workloads", mix.text(run), table=mix.plans(run))
+
+
+def _shared(run: RunFolder) -> Section:
+    text = "What all workloads have in common, and what each would have taken for itself."
+    try:
+        picture = Picture("sharing", "What sharing costs", figures.render(mix.sharing(mix.workloads(run))))
+    except MissingPart:
+        picture = None
+    return Section("Shared hardware", text, picture, mix.hardware(run))
+
+
 def _proven_front(run: RunFolder) -> Section:
     picture = _picture(run, front.certified_front, "Designs of the front with their bounds")
     return Section("Front", front.text(run), picture, front.table(run))
@@ -128,7 +143,7 @@ def _time(run: RunFolder) -> Section:
     best = table.iloc[0] / table.iloc[0].sum()
     largest = best.sort_values(ascending=False, kind="stable").head(3)
     words = [f"{number(share, '%', 2)} {PARTS.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
-    what = "batch of requests" if run.is_serving else "training step"
+    what = "training step" if wording.is_trained(run) else "batch of requests" if run.is_serving else "batch"
     text = f"One {what} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
     return Section(
@@ -216,6 +231,8 @@ def _constants(run: RunFolder) -> Section:
 
 
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
+    ("Workloads", _workloads),
+    ("Shared hardware", _shared),
     ("Best designs", _best_designs),
     ("Proof", _proof),
     ("Front", _proven_front),
@@ -231,6 +248,6 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Constants used", _constants),
 )
 FIGURES = (
-    "closing", "certified_front", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
+    "sharing", "closing", "certified_front", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
     "elasticities", "roofline",
 )  # fmt: skip

@@ -27,7 +27,6 @@ from .labels import (
     TIERS,
     axis_prefix,
     component,
-    metric,
     money,
     number,
     signed,
@@ -118,7 +117,7 @@ def time_breakdown(run: RunFolder) -> Figure:
     figure, (axes,) = canvas(1.35 + 0.3 * len(table))
     _bars(axes, table, PARTS, factor, 0.06 * float(table.sum(axis="columns").max()))
     axes.set_yticks(range(len(table)), series.design_labels(run, len(table)))
-    axes.set_xlabel(f"{metric('time_s', run.is_serving).label} [{unit}]")
+    axes.set_xlabel(f"{run.metric('time_s').label} [{unit}]")
     totals = table.sum(axis="columns").to_numpy()
     for place, total in enumerate(totals):
         axes.text(total / factor, place, f" {number(total, 's', zeros=True)}", va="center", fontsize=7.5)
@@ -206,8 +205,8 @@ def time_against_cost(run: RunFolder) -> Figure:
     )  # fmt: skip
     _log_axis(axes, "x", table[x], lambda value, _: number(value, "s"))
     _log_axis(axes, "y", table[y], lambda value, _: money(value, zeros=axes.get_yscale() == "linear"))
-    axes.set_xlabel(metric(x, run.is_serving).label)
-    axes.set_ylabel("Cost per million tokens")
+    axes.set_xlabel(run.metric(x).label)
+    axes.set_ylabel(run.metric(y).label)
     axes.legend(loc="best")
     return figure
 
@@ -267,7 +266,7 @@ def elasticities(run: RunFolder) -> Figure:
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    name = metric(series.elasticity_metric(run), run.is_serving).label
+    name = run.metric(series.elasticity_metric(run)).label
     axes.set_xlabel(f"Change of {name[0].lower() + name[1:]} [%] when the constant grows by 1 %")
     handles = [
         Patch(color=colour, label=label) for kind, (label, colour) in KINDS.items() if kind in set(table["kind"])

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from .figures import ACCENT, INK, SOFT, canvas
-from .labels import DASH, metric, number
+from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
 from .tables import Table
 from .wording import degrees
@@ -32,7 +32,7 @@ def front(run: RunFolder) -> dict[str, Any]:
 def text(run: RunFolder) -> str:
     """How many designs, how sure, where the front bends."""
     found, certificate = front(run), run.summary["certificate"]
-    names = [metric(name, run.is_serving) for name in found["metrics"]]
+    names = [run.metric(name) for name in found["metrics"]]
     bend = found["points"][found["knee"]]["values"]
     knee = ", ".join(known.text(bend[name]) for known, name in zip(names, found["metrics"], strict=True))
     words = [f"{len(found['points'])} designs of which none is better in everything. The front bends at {knee}."]
@@ -53,7 +53,7 @@ def table(run: RunFolder) -> Table:
     """Every design of the front: metrics, bound, gap and plan."""
     found = front(run)
     names = found["metrics"]
-    known = [metric(name, run.is_serving) for name in names]
+    known = [run.metric(name) for name in names]
     rows = []
     for row in found["points"][:ROWS]:
         values = [entry.text(row["values"][name], 4) for entry, name in zip(known, names, strict=True)]
@@ -91,7 +91,7 @@ def certified_front(run: RunFolder) -> Figure:
             _staircase(axes, points, values, bound, names)
         axes.plot(values[:, 1], values[:, 0], "o", color=BLUE, markersize=5, zorder=4, label="design")
     else:
-        third = metric(names[2], run.is_serving)
+        third = run.metric(names[2])
         dots = axes.scatter(values[:, 1], values[:, 0], c=values[:, 2], cmap="viridis", s=34, zorder=4, label="design")
         bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
         bar.set_label(third.label, color=SOFT)
@@ -100,7 +100,7 @@ def certified_front(run: RunFolder) -> Figure:
         knee[1], knee[0], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5, label="knee"
     )
     for which, name, column in (("x", names[1], 1), ("y", names[0], 0)):
-        known = metric(name, run.is_serving)
+        known = run.metric(name)
         if values[:, column].max() > 4 * values[:, column].min():
             getattr(axes, f"set_{which}scale")("log")
         getattr(axes, f"{which}axis").set_major_formatter(

@@ -211,11 +211,17 @@ def _significant(value: float, digits: int, zeros: bool) -> str:
     return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
 
 
-def metric(name: str, serving: bool = False) -> Metric:
-    """What is known of a metric; the name itself with the unit it carries otherwise."""
+def metric(name: str, serving: bool = False, item: str = "token") -> Metric:
+    """What is known of a metric; the name itself with the unit it carries otherwise. `item` is what the job counts."""
     if serving and name == "time_s":
         return Metric("Batch time", "s")
-    return METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
+    found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
+    return Metric(counted(found.label, item), found.unit)
+
+
+def counted(text: str, item: str) -> str:
+    """Words about tokens as words about what the job counts."""
+    return text.replace("token", item).replace("Token", item.capitalize())
 
 
 def variable(name: str) -> str:

@@ -1,14 +1,20 @@
 """The proof of a certified search on the page: how the gap closed, what binds, what more of it would bring."""
 
+import math
+import textwrap
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from . import mix
 from .figures import ACCENT, INK, SOFT, canvas
-from .labels import DASH, METRICS, TIERS, metric, number, signed, variable
-from .run_folder import MissingPart, RunFolder
+from .labels import DASH, Metric, number, signed, variable
+from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .tables import Table
+from .wording import constraint
+
+NARROW = 1e-4  # log by which best and bound differ that no axis can show
 
 
 def certificate(run: RunFolder) -> dict[str, Any]:
@@ -23,9 +29,17 @@ def certificate(run: RunFolder) -> dict[str, Any]:
     return found
 
 
+def goal(run: RunFolder) -> Metric:
+    """What is proven: a blend of goals, a hardware variable, or the metric of the objective."""
+    found = certificate(run)
+    if found.get("workloads"):
+        return mix.goal(run)
+    return run.metric(found["goal"] if PLAN_PREFIX + str(found.get("goal")) in run.designs else run.goal)
+
+
 def text(run: RunFolder) -> str:
     """How far the best design may be from the optimum, and what lies at the edge of its range."""
-    found, known = certificate(run), metric(run.goal, run.is_serving)
+    found, known = certificate(run), goal(run)
     if not found.get("convex"):
         return f"Best found, no proof: {found.get('reason')}."
     if found.get("best") is None:
@@ -50,11 +64,11 @@ def table(run: RunFolder) -> Table | None:
 def explained(found: dict[str, Any]) -> Table | None:
     """The table of a certificate; None where nothing binds."""
     if found.get("infeasible"):
-        rows = [(_named(row["constraint"]), _must_give(row)) for row in found["infeasible"]]
+        rows = [(constraint(row["constraint"]), _must_give(row)) for row in found["infeasible"]]
         return Table(("Constraint", "Must give, if it alone gives"), rows, name="infeasible")
     rows = [
         (
-            _named(row["constraint"]),
+            constraint(row["constraint"]),
             number(row["used"], "%", 3),
             *(signed(row[side], 3) for side in ("elasticity_fewer", "elasticity_more")),
             f"{_reach(row['valid_down'])} to {_reach(row['valid_up'])}",
@@ -65,11 +79,6 @@ def explained(found: dict[str, Any]) -> Table | None:
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
     return Table(head, rows, frozenset({0, 4}), "binding") if rows else None
-
-
-def _named(name: str) -> str:
-    tier = name.removeprefix("usage.")
-    return TIERS.get(tier, METRICS[name].label if name in METRICS else name.replace("_", " "))
 
 
 def _reach(change: float | None) -> str:
@@ -88,18 +97,21 @@ def closing(run: RunFolder) -> Figure:
     points = [(s, best, bound) for s, best, bound in found.get("history") or [] if best is not None]
     if len(points) < 2 or not found.get("convex"):
         raise MissingPart("the search ended before its gap could be followed")
+    values = [value for _, best, bound in points for value in (best, bound) if value is not None]
+    if math.log(max(values) / min(values)) < NARROW:
+        raise MissingPart("best design and bound were one from the beginning")
     figure, (axes,) = canvas(2.4)
     seconds = [point[0] for point in points]
     axes.step(seconds, [point[1] for point in points], where="post", color=INK, label="best design")
-    known = [(s, bound) for s, _, bound in points if bound is not None]
-    if known:
-        axes.step(*zip(*known, strict=True), where="post", color=ACCENT, label="bound on every design")
+    bounds = [(s, bound) for s, _, bound in points if bound is not None]
+    if bounds:
+        axes.step(*zip(*bounds, strict=True), where="post", color=ACCENT, label="bound on every design")
     axes.set_xlabel("seconds")
-    goal = metric(run.goal, run.is_serving)
-    axes.set_ylabel(goal.label)
+    known = goal(run)
+    axes.set_ylabel(textwrap.fill(known.label, 28))
     axes.set_yscale("log")
     for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_text(FuncFormatter(lambda value, _: goal.text(value)))
+        axis_text(FuncFormatter(lambda value, _: known.text(value)))
     axes.tick_params(axis="both", which="both", colors=SOFT)
     axes.legend(loc="best")
     return figure

@@ -10,6 +10,7 @@ import pandas as pd
 import yaml
 
 from ..errors import ConfigError
+from .labels import Metric, counted, metric, unit_of, variable
 
 REQUIRED = ("config.yaml", "designs.parquet")
 PLAN_PREFIX = "var."
@@ -55,6 +56,26 @@ class RunFolder:
         if isinstance(wanted, dict):
             wanted = wanted.get("minimise") or wanted.get("maximise") or wanted.get("goal") or "time_s"
         return str(wanted)
+
+    @property
+    def item(self) -> str:
+        """What the job counts: a recommendation model's look-ups serve samples, everything else tokens."""
+        return "sample" if any(name.startswith("lookup") for name in self.columns("breakdown_s.")) else "token"
+
+    def counted(self, text: str) -> str:
+        """Words about tokens as words about what the job counts."""
+        return counted(text, self.item)
+
+    def metric(self, name: str) -> Metric:
+        """How a metric of this run, or a hardware variable of its space, is called and written."""
+        if PLAN_PREFIX + name in self.designs:
+            return Metric(variable(name), self.unit(name))
+        return metric(name, self.is_serving, self.item)
+
+    def unit(self, name: str) -> str:
+        """The unit of a hardware variable: that of the leaf it moves."""
+        path = self.setting(f"space.hardware.{name}.path")
+        return unit_of(str(path)) if path else unit_of(f"x_{name}")
 
     @property
     def maximised(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from . import series
-from .labels import DASH, KINDS, TIERS, metric, number, signed, unit_of, variable
+from .labels import DASH, KINDS, TIERS, number, signed, unit_of, variable
 from .run_folder import MissingPart, RunFolder
 from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
@@ -45,7 +45,7 @@ def best_designs(run: RunFolder) -> Table:
             cells += [value for _, value in hardware(run, row)]
         else:
             cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
-        cells += [metric(name, run.is_serving).text(row[name]) for name in names]
+        cells += [run.metric(name).text(row[name]) for name in names]
         cells.append(_binds(row))
         rows.append(tuple(cells))
     return Table((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
@@ -64,7 +64,7 @@ SHORT = {
 
 
 def _heads(run: RunFolder, names: list[str]) -> list[str]:
-    return [SHORT.get(name, metric(name, run.is_serving).label) for name in names]
+    return [run.counted(SHORT[name]) if name in SHORT else run.metric(name).label for name in names]
 
 
 def _binds(row: dict[str, Any]) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:
     """(what, value, bound, used share) of each limit and each memory tier, of the best design."""
     best, rows = run.best, []
     for name, bound, is_floor in bounds(run):
-        known, value = metric(name, run.is_serving), best.get(name)
+        known, value = run.metric(name), best.get(name)
         if value is None or value != value:
             continue
         share = best.get(f"limit.{name}", bound / value if is_floor else value / bound)

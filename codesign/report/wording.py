@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, metric, number, unit_of, variable
+from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -58,10 +58,7 @@ def hardware_names(run: RunFolder) -> list[str]:
 
 def hardware_text(run: RunFolder, name: str, value: Any) -> str:
     """A hardware variable in the unit of the leaf that it moves."""
-    variable = run.setting("space.hardware")
-    entry = variable.get(name) if isinstance(variable, dict) else None
-    path = entry.get("path") if isinstance(entry, dict) else None
-    return number(value, unit_of(str(path)) if path else unit_of(f"x_{name}"))
+    return number(value, run.unit(name))
 
 
 def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -69,14 +66,31 @@ def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]
     return [(variable(name), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)]
 
 
+def constraint(name: str) -> str:
+    """A limit in words."""
+    tier = name.removeprefix("usage.")
+    return TIERS.get(tier, METRICS[name].label if name in METRICS else name.replace("_", " "))
+
+
+def mixed(run: RunFolder) -> list[dict[str, Any]]:
+    """Workloads of a mix; none of any other run."""
+    return (run.summary.get("certificate") or {}).get("workloads") or []
+
+
 def job(run: RunFolder) -> str:
     """What runs on what, as far as the configuration says: `gpt3_175b training on 1,024 × h100_sxm`."""
+    if mixed(run):
+        return f"{len(mixed(run))} workloads on one {run.setting('cluster.accelerator.name') or 'hardware'} design"
     model = run.setting("workload.model.name") or "the workload"
     device = run.setting("cluster.accelerator.name")
     count = run.device_count
     where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
-    trained = "Training" in str(run.setting("workload._target_") or "Training")
-    return f"{model} {'training' if trained and not run.is_serving else 'serving'}{where}"
+    return f"{model} {'training' if is_trained(run) else 'serving'}{where}"
+
+
+def is_trained(run: RunFolder) -> bool:
+    """Whether the job is training, as far as the configuration says."""
+    return "Training" in str(run.setting("workload._target_") or "Training") and not run.is_serving
 
 
 def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
@@ -91,37 +105,45 @@ def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
 
 def asked(run: RunFolder) -> str:
     """The question in words."""
-    goal = metric(run.goal, run.is_serving).label
-    want = f"the {'highest' if run.maximised else 'lowest'} {_inside(goal)}"
+    goal = run.metric(run.goal).label
+    want = f"the {'highest' if run.maximised else 'lowest'} {inside(goal)}"
     front = (run.summary.get("certificate") or {}).get("front") or {}
     if front:
-        names = [_inside(metric(name, run.is_serving).label) for name in front["metrics"]]
+        names = [inside(run.metric(name).label) for name in front["metrics"]]
         want = f"designs of which none is better in all of {_listed(names)}"
+    if mixed(run):
+        return "one hardware for " + _listed([entry["workload"] for entry in mixed(run)])
+    wanted = (run.summary.get("certificate") or {}).get("goal")
+    if PLAN_PREFIX + str(wanted) in run.designs:
+        most = run.summary["certificate"].get("sense") == "maximise"
+        want = f"the {'most' if most else 'least'} {run.metric(str(wanted)).label}"
     limits = []
     for name, bound, is_floor in bounds(run):
-        known = metric(name, run.is_serving)
-        limits.append(f"{_inside(known.label)} {'at least' if is_floor else 'at most'} {known.text(bound)}")
+        known = run.metric(name)
+        limits.append(f"{inside(known.label)} {'at least' if is_floor else 'at most'} {known.text(bound)}")
     return want + (f", with {_listed(limits)}" if limits else "")
 
 
 def found(run: RunFolder) -> str:
     """What the best design does, in words."""
     best = run.best
+    if mixed(run):
+        return _listed([f"{run.metric(e['goal']).text(e['value'])} ({e['workload']})" for e in mixed(run)])
     shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
     names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
     parts = []
     for name in dict.fromkeys(names):
         if name in best and best[name] == best[name]:
-            known = metric(name, run.is_serving)
-            words = (_inside(known.label), known.text(best[name]))
+            known = run.metric(name)
+            words = (inside(known.label), known.text(best[name]))
             parts.append(" ".join(reversed(words) if known.unit == "count" else words))
     return _listed(parts)
 
 
 def design(run: RunFolder) -> str:
-    """The best design in one line: plan, then hardware."""
+    """The best design in one line: plan, then hardware; of a mix, the hardware."""
     best = run.best
-    parts = [text for text in (degrees(best), choices(best)) if text]
+    parts = [] if mixed(run) else [text for text in (degrees(best), choices(best)) if text]
     return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
@@ -137,7 +159,7 @@ def _named(part: str) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
     known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
-    known |= {key: _inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
     return f"{known.get(name, name)} {rest}".strip()
 
 
@@ -175,7 +197,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _inside(label: str) -> str:
+def inside(label: str) -> str:
     """A label in the middle of a sentence: lower case unless an abbreviation leads."""
     return label if label[:2].isupper() else label[:1].lower() + label[1:]
 
@@ -196,5 +218,5 @@ def key_figures(run: RunFolder) -> list[tuple[str, str]]:
     if run.device_count and "tokens_per_s" in best:
         best["tokens_per_s_per_device"] = best["tokens_per_s"] / run.device_count
     wanted = [*KEY_FIGURES[run.is_serving], "provisioned_power_w"]
-    known = [(name, metric(name, run.is_serving)) for name in wanted if name in METRICS and name in best]
+    known = [(name, run.metric(name)) for name in wanted if name in METRICS and name in best]
     return [(entry.label, entry.text(best[name])) for name, entry in known]

@@ -7,6 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.config import study_from_config
+from codesign.report.figures import style
+from codesign.report.mix import sharing
 from codesign.reproduce import Claim
 from codesign.search import Trace
 
@@ -61,21 +63,5 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Cost of sharing, and the hardware that each would have had."""
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = [entry["workload"] for entry in workloads()]
-    left.barh(names, [100 * entry["costs"] for entry in workloads()], color="#0072b2")
-    left.set_xlabel("dearer than on hardware of its own, %")
-    left.invert_yaxis()
-    common = workloads()[0]["design"]
-    for index, entry in enumerate(workloads()):
-        ratio = [entry["own_design"][key] / common[key] for key in HARDWARE]
-        places = [place + 0.24 * (index - 1) for place in range(len(HARDWARE))]
-        colour = ("#0072b2", "#d55e00", "#009e73")[index % 3]
-        right.bar(places, ratio, width=0.22, label=entry["workload"], color=colour)
-    right.axhline(1.0, color="0.4", linewidth=1)
-    right.set_yscale("log")
-    right.set_xticks(range(len(HARDWARE)), [label.split(",")[0] for label, _ in HARDWARE.values()])
-    right.set_ylabel("own hardware / common")
-    right.legend(fontsize=8, loc="lower left")
-    return {"Cost of sharing": figure}
+    with style():
+        return {"Cost of sharing": sharing(workloads())}
