@@ -44,7 +44,7 @@ class Objective:
             raise ConfigError("objective needs exactly one of minimise and maximise (set the other to '')")
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
-                if not isinstance(value, int | float) or value <= 0:
+                if not isinstance(value, int | float) or not value > 0:
                     raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive number")
         for name, function in self.custom.items():
             if not callable(function) or not name.isidentifier():

@@ -36,10 +36,11 @@ BINDS_FROM = 0.98  # a constraint used to this share is called binding
 
 
 def row_of(scenario: Scenario, metrics: Metrics) -> dict[str, Array]:
-    """Every number of one design that a row needs."""
+    """Every number of one design that a row needs; capex and power by part are those of the whole cluster."""
     row = metrics.flat() | {"var.dp": scenario.layout.dp}
-    row |= {f"capex.{part}": usd for part, usd in device_capex_usd(scenario.cluster).items()}
-    return row | {f"power.{part}": watts for part, watts in device_provisioned_w(scenario.cluster).items()}
+    devices = scenario.layout.devices
+    row |= {f"capex.{part}": devices * usd for part, usd in device_capex_usd(scenario.cluster).items()}
+    return row | {f"power.{part}": devices * watts for part, watts in device_provisioned_w(scenario.cluster).items()}
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
@@ -78,10 +79,6 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     columns |= {name: np.broadcast_to(np.asarray(value), (count,)) for name, value in rows.items()}
     columns |= {f"limit.{name}": np.broadcast_to(np.asarray(share), (count,)) for name, share in usages.items()}
     frame = pd.DataFrame(columns)
-    devices = float(problem.scenario.cluster.device_count)
-    for name in frame.columns:
-        if name.startswith(("capex.", "power.")):
-            frame[name] = frame[name] * devices
     frame["binds"] = [binding(row) for _, row in frame.iterrows()]
     return _ranked(frame, maximise=bool(problem.objective.maximise))
 

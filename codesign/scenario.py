@@ -81,7 +81,9 @@ class Cluster(eqx.Module):
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
     def __check_init__(self) -> None:
-        """Every level and every pin must name an entry of `network`."""
+        """Some level; every level and every pin must name an entry of `network`."""
+        if not self.levels:
+            raise ConfigError("levels is empty: name at least one entry of network")
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
@@ -186,5 +188,6 @@ class Scenario(eqx.Module):
 
     @property
     def layout(self) -> Layout:
-        """The plan on the cluster's devices."""
-        return Layout(self.plan, self.cluster.device_count)
+        """The plan on its own number of devices, or on all that the cluster has."""
+        own = self.plan.device_count
+        return Layout(self.plan, self.cluster.device_count if own is None else own)

@@ -85,6 +85,9 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, arguments, parts):
         (["space.plan.tp=[7]"], ["space is empty", "devices"]),
         (["objective.minimise=usd_per_million_token"], ["'usd_per_million_tokens'"]),
         (["fabric._target_=os.system"], ["os.system", "refused"]),
+        (["search=grid", "search.resume=nowhere"], ["search.resume: 'nowhere", "does not exist"]),
+        (["search=pareto", "search.minimise=[time_s, joule_per_token]"], ["'joule_per_token'", "'joules_per_token'"]),
+        (["search=whole", "search.units={up: 3}"], ["search.units.up is not in space.hardware"]),
         (["-m", "accelerator=h100_sxm,b2000"], ["b2000", "'b200'"]),
     ],
 )

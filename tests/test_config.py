@@ -145,6 +145,15 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.hardware.MemoryTier"]),
         ("search.grid.block=many", ["search.grid.block must be a whole number", "'many'"]),
         ("seed=x", ["seed = 'x' is not a whole number"]),
+        ("seed=-3", ["seed = -3 is not a whole number from 0 on"]),
+        ("space.plan.tp=[a]", ["space.plan.tp: 'a' is not a number"]),
+        ("space.plan.tp=[nan]", ["space.plan.tp: nan is outside"]),
+        ("space.plan.zero=[1, 7]", ["space.plan.zero: 7 is outside [0, 3]"]),
+        ("objective.limits.capex_usd=nan", ["objective.limits.capex_usd = nan must be a positive number"]),
+        ("space.hardware.hbm_to_ddr.grid=1000000000", ["1,000,000,000 levels", "at most 1,000,000"]),
+        ("cluster.levels=[]", ["levels is empty"]),
+        ("accelerator=null", ["NoneType"]),
+        ("hydra.run.dir=elsewhere", ["with -m only"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),
         ("workload.precision.compute=bf17", ["workload.precision.compute = 'bf17'", "'bf16'"]),
         ("model=hub", ["workload.model.path is missing"]),
@@ -220,6 +229,16 @@ def test_several_values_need_a_multirun():
 )
 def test_a_plan_that_breaks_a_rule_is_refused_with_its_numbers(overrides, expected):
     assert message(check_plan, scenario_from_config(*overrides)) == expected
+
+
+def test_a_fabric_without_the_leaves_of_the_space_names_all_variables_and_the_way_out():
+    text = refused("fabric=lightpath_optics", "space.hardware.hbm_to_ddr.numerator=cluster.accelerator.hbm.size")
+    assert text.startswith("space.hardware.scale_up_bandwidth does not exist on this hardware")
+    assert "hbm_to_ddr" in text
+    assert text.endswith("'~space.hardware.scale_up_bandwidth' '~space.hardware.hbm_to_ddr'")
+    assert "needs a die: choose one, die=h100_sxm" in refused("space=chip")
+    study = study_from_config("fabric=lightpath_optics", "space.hardware.scale_up_bandwidth=null")
+    assert set(study.space.hardware) == {"scale_out_bandwidth", "hbm_to_ddr"}
 
 
 # What does not fit

@@ -83,11 +83,34 @@ def test_whole_lanes_of_a_served_model():
     assert trace.certificate["best"] == pytest.approx(float(prices.min()), rel=2e-5)
 
 
+def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
+    """The domain's endpoints cut a tensor-parallel group in two or not: no tangent holds across that."""
+    ends = "cluster.network.scale_up.fabric.endpoints"
+    hardware = {"up": Continuous(UP, 100e9, 900e9), "domain": Continuous(ends, 4.0, 32.0)}
+    space = DesignSpace({"tp": [8, 16], "micro_batch": [4, 16]}, hardware)
+    problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.05}))
+    listed = [4.0, 8.0, 16.0]
+    proof = Certified(gap=1e-5, pairs=8, block=16, explain=False)
+    trace = Whole({}, proof, {"domain": listed}).run(problem, 0)
+    assert trace.certificate["certified"]
+    assert trace.points["domain"][0] in listed
+    best = []
+    for value in listed:
+        one = DesignSpace(space.plan, {"up": hardware["up"]})
+        held = Problem(replace(problem.scenario, {ends: value}), one, problem.objective)
+        best.append(proof.run(held, 0).certificate["best"] or np.inf)
+    assert trace.certificate["best"] == pytest.approx(min(best), rel=3e-5)
+    assert trace.points["domain"][0] == listed[int(np.argmin(best))] or best.count(min(best)) > 1
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Whole({}), "1 to 10 variables"),
-        (lambda: Whole({"up": -1.0}), "must be positive"),
+        (lambda: Whole({"up": -1.0}), "must be a positive number"),
+        (lambda: Whole({}, values={"up": []}), "non-empty list"),
+        (lambda: Whole({"up": 1.0}, values={"up": [2.0]}), "leave one of them out"),
+        (lambda: Whole({}, values={"up": [float(i) for i in range(2000)]}), "at most 1000"),
         (
             lambda: Whole({"upp": 1.0}).run(
                 Problem(serving(), DesignSpace({}, {"up": Continuous(UP, 1e11, 9e11)}), Objective("time_s")), 0

@@ -82,13 +82,13 @@ def _broken(rule: str, scenario: Scenario) -> str:
     if own:
         return own
     workload: Any = scenario.workload  # a text asks only for what the workloads with its rule have
-    plan, model, devices = scenario.plan, workload.model, float(scenario.cluster.device_count)
+    plan, model, devices = scenario.plan, workload.model, float(scenario.layout.devices)
     ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
     product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
     replicas, per_stage = float(scenario.layout.dp), float(workload.layers_per_stage(scenario.layout))
     micro = float(plan.micro_batch)
     texts = {
-        "devices": lambda: f"plan: {product} does not divide cluster.device_count = {devices:g}",
+        "devices": lambda: f"plan: {product} does not divide {_counted(scenario)} = {devices:g}",
         "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
         "layers": lambda: (
             f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
@@ -115,6 +115,11 @@ def _broken(rule: str, scenario: Scenario) -> str:
     return texts[rule]() if rule in texts else f"the plan breaks the rule {rule!r} of {type(workload).__name__}"
 
 
+def _counted(scenario: Scenario) -> str:
+    """The key that says how many devices there are."""
+    return "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
+
+
 def shortage(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes per device that are missing; empty where everything fits."""
     used = {tier: float(nbytes) for tier, nbytes in per_tier(memory_by_class(scenario)).items()}
@@ -139,9 +144,12 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
-    for limit, share in memory_limits(scenario.cluster, memory_by_class(scenario)).items():
-        if float(share) > 1 + 1e-6:
-            raise ConfigError(f"the design cannot be built: {float(share):.0%} of {TIERS['hbm']}, {limit}, is used")
+    places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
+    places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
+    for place, limits in places.items():
+        for limit, share in limits.items():
+            if float(share) > 1 + 1e-6:
+                raise ConfigError(f"the design cannot be built: {float(share):.0%} of {place}, {limit}, is used")
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:

@@ -19,7 +19,15 @@ from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
 from .groups import available, conf_dir, expand, groups
 
-OPEN = {"objective.limits", "objective.floors", "space.plan", "space.hardware", "search.workloads"}
+OPEN = {
+    "objective.limits",
+    "objective.floors",
+    "space.plan",
+    "space.hardware",
+    "search.workloads",
+    "search.units",
+    "search.values",
+}
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
@@ -30,6 +38,8 @@ def compose(overrides: list[str]) -> DictConfig:
         ConfigError: a key, option or value that does not exist.
     """
     for text in overrides:
+        if text.lstrip("+~").startswith("hydra"):
+            raise ConfigError(f"{text}: settings of Hydra take effect with -m only")
         if _parse(text).is_sweep_override():
             raise ConfigError(f"{text} names several values: add -m to `codesign optimize` to run them all")
     return _compose(admit(overrides))
@@ -106,6 +116,8 @@ def _check_options(item: Override) -> None:
 def _admit_value(item: Override, base: Any) -> str:
     """`key=value` where the key exists, `++key=value` where the class that stands there has such an argument."""
     node, keys = base, item.key_or_group.split(".")
+    if item.key_or_group in OPEN:
+        return f"++{item.input_line}"
     for depth, key in enumerate(keys):
         if isinstance(node, list) and key.isdigit() and int(key) < len(node):
             node = node[int(key)]
@@ -135,6 +147,6 @@ def _compose(overrides: list[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
             return hydra_compose("config", overrides=overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error

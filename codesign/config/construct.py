@@ -107,11 +107,13 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
             raise ConfigError(f"{path}.{key} = {node[key]!r} is refused: only _target_ and arguments may stand here")
     target = node.get("_target_")
     made = {key: _construct(value, f"{path}.{key}", provenance) for key, value in node.items() if key not in BESIDE}
-    return made if target is None else _call(resolve(target, f"{path}._target_"), made, path)
+    if target is None:
+        return {key: value for key, value in made.items() if value is not None}
+    return _call(resolve(target, f"{path}._target_"), made, path)
 
 
 def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
-    """Construct; a null means `not given`, so that a file merged over another can take a key away."""
+    """Construct; a null means `not given` here as in plain mappings: what is merged over a file can take a key away."""
     known, name = parameters(target), getattr(target, "__name__", str(target))
     arguments = {key: value for key, value in arguments.items() if value is not None}
     for key, value in arguments.items():

@@ -68,6 +68,7 @@ PACKAGES = {
     "accelerator": "cluster.accelerator",
     "calibration": "cluster.accelerator.kernels",
     "memory": "cluster.accelerator.hbm",
+    "die": "cluster.accelerator.die",
     "host": "cluster.host",
     "facility": "cluster.facility",
     "fabric": "cluster.network.scale_up.fabric",

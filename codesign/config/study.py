@@ -1,23 +1,28 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
+from ..fields import get_path
 from ..objective import Objective
 from ..scenario import Scenario
 from ..search import AbstractSearch, Mix, Problem
 from ..space import DesignSpace
+from ..workloads import Plan
+from ..workloads.plan import recompute_level
 from .checks import check_formats
 from .composition import compose
 from .construct import Built, build
-from .groups import expand
+from .groups import PACKAGES, available, expand
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
+MOST_LEVELS = 1_000_000  # of a variable's grid
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch}
 
 
@@ -86,8 +91,9 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
     for key in (*SCENARIO, *KINDS):
         if key not in resolved:
             raise ConfigError(f"{key} is missing: a study needs it")
-    if isinstance(resolved["seed"], bool) or not isinstance(resolved["seed"], int):
-        raise ConfigError(f"seed = {resolved['seed']!r} is not a whole number")
+    seed = resolved["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
     built = build({key: resolved[key] for key in (*SCENARIO, *KINDS)})
@@ -132,20 +138,55 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
     Raises:
         ConfigError: what is missing, all variables that are, and how to go on without them.
     """
+    for name, values in space.plan.items():
+        for value in values:
+            _check_listed(name, value)
     wrong = {}
     for name, variable in space.hardware.items():
+        if variable.grid > MOST_LEVELS:
+            raise ConfigError(f"space.hardware.{name}.grid = {variable.grid:,} levels: at most {MOST_LEVELS:,}")
         try:
             DesignSpace(hardware={name: variable}).check(scenario)
         except ConfigError as error:
             wrong[name] = error
     if wrong:
         name, error = next(iter(wrong.items()))
+        path = space.hardware[name].path
+        absent = [g for g, place in PACKAGES.items() if path.startswith(f"{place}.") and not _has(scenario, place)]
+        if absent:
+            raise ConfigError(
+                f"space.hardware.{name} needs a {absent[0]}: choose one, {absent[0]}={next(iter(available(absent[0])))}"
+            ) from error
         also = f" (nor has it what {', '.join(list(wrong)[1:])} names)" if len(wrong) > 1 else ""
         without = " ".join(f"'~space.hardware.{name}'" for name in wrong)
         raise ConfigError(
             f"space.hardware.{name} does not exist on this hardware: {error}{also};"
             f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
         ) from error
+
+
+def _check_listed(name: str, value: Any) -> None:
+    """A value of a plan's list must be one that the field may have.
+
+    Raises:
+        ConfigError: it is no number, or outside the field's range.
+    """
+    if name == "recompute" and isinstance(value, str):
+        recompute_level(value)
+        return
+    if not isinstance(value, int | float):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
+    field = next(field.metadata for field in fields(Plan) if field.name == name)
+    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
+        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
+
+
+def _has(scenario: Scenario, path: str) -> bool:
+    """Whether something stands at a path that may be empty."""
+    try:
+        return get_path(scenario, path) is not None
+    except ConfigError:
+        return False
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link, PhotonicLink
+from ..smooth import ratio
 from .base import AbstractFabric, Group
 from .optical_circuit import over_fibers
 
@@ -30,6 +31,7 @@ class PhotonicRack(AbstractFabric):
     usd_per_wavelength: Float[Array, "*b"] = quantity(default=0.0, doc="laser share, modulator, detector, electronics")
     usd_per_waveguide: Float[Array, "*b"] = quantity(default=0.0, doc="attachment and its share of the mesh")
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    usd_per_fiber: Float[Array, "*b"] = quantity(default=0.0, doc="of those that leave a server")
 
     def link(self, group: Group) -> Link:
         """What the port gives, and a share of the fibers for a group that leaves its server."""
@@ -43,9 +45,10 @@ class PhotonicRack(AbstractFabric):
         return self.endpoints
 
     def capex_usd(self) -> Array:
-        """Optics of one endpoint."""
+        """Optics of one endpoint, and its share of its server's fibers."""
         lanes, waveguides = self.port.lanes(), self.port.waveguides
-        return self.fixed_usd + lanes * self.usd_per_wavelength + waveguides * self.usd_per_waveguide
+        fibers = ratio(self.server_fibers, self.server_endpoints) * self.usd_per_fiber
+        return self.fixed_usd + lanes * self.usd_per_wavelength + waveguides * self.usd_per_waveguide + fibers
 
     def static_power_w(self) -> Array:
         """Lasers, heaters and switch stages of one endpoint."""

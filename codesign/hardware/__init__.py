@@ -6,6 +6,7 @@ from .compute import Roofline as Roofline
 from .compute import Stepped as Stepped
 from .compute import Steps as Steps
 from .compute import Work as Work
+from .die import Die as Die
 from .kernels_attention import DecodeAttention as DecodeAttention
 from .kernels_attention import PrefillAttention as PrefillAttention
 from .kernels_base import Chip as Chip

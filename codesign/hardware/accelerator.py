@@ -11,6 +11,7 @@ from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
 from .compute import AbstractKernel, Work
+from .die import Die
 from .memory import AbstractMemory
 from .shoreline import Shoreline
 
@@ -31,7 +32,7 @@ class Accelerator(eqx.Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
-    (see `kernel`).
+    (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here.
     """
 
     name: str = static()
@@ -43,6 +44,7 @@ class Accelerator(eqx.Module):
     tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power less its HBM at full rate")
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
     shoreline: Shoreline | None = None
+    die: Die | None = None
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.
@@ -53,7 +55,24 @@ class Accelerator(eqx.Module):
         if number_format not in self.peak_flops_per_s:
             known = ", ".join(sorted(self.peak_flops_per_s))
             raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {known})")
-        return self.peak_flops_per_s[number_format]
+        peak = self.peak_flops_per_s[number_format]
+        return peak if self.die is None else peak * self.die.peak_ratio()
+
+    def idle_power_w(self) -> Array:
+        """Board power before arithmetic and traffic are counted."""
+        return self.idle_w if self.die is None else self.idle_w * self.die.power_ratio()
+
+    def rated_power_w(self) -> Array:
+        """Rated board power less its HBM at full rate."""
+        return self.tdp_w if self.die is None else self.tdp_w * self.die.power_ratio()
+
+    def capex_usd(self) -> Array:
+        """Price of the device without its HBM."""
+        return self.price_usd if self.die is None else self.price_usd * self.die.price_ratio()
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of what bounds the die and its package, if that is a design of its own."""
+        return {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
 
     def kernel(self, kind: str, number_format: str) -> AbstractKernel:
         """The kernel model of a class and number format; falls back to a related class, format, then `elementwise`."""
@@ -73,5 +92,6 @@ class Accelerator(eqx.Module):
         launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), charged)
         seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
+        per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
         return Cost(jnp.where(some & (count > 0), seconds, 0.0), joules) * count

@@ -94,7 +94,7 @@ def _evaluate(scenario: Scenario) -> Metrics:
     """What `evaluate` is, without a decision on how it runs."""
     cluster, layout = scenario.cluster, scenario.layout
     timeline = scenario.workload.timeline(priced_ops(scenario), layout)
-    devices, facility = cluster.device_count, cluster.facility
+    devices, facility = layout.devices, cluster.facility
     idle = device_idle_w(cluster)
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
@@ -107,6 +107,7 @@ def _evaluate(scenario: Scenario) -> Metrics:
     for name in cluster.levels:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
+    usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     peak = cluster.accelerator.peak(scenario.workload.number_format())
     return Metrics(
         time_s=timeline.time_s,

@@ -69,7 +69,7 @@ def ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
     """
     layout = scenario.layout
     repeats = scenario.workload.repeats(layout)
-    devices = scenario.cluster.device_count
+    devices = layout.devices
     booked: dict[str, Entry] = {}
     for op in scenario.workload.lower(layout):
         times = devices * repeats[op.phase]

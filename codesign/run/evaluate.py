@@ -24,10 +24,6 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     scenario = scenario_from_config(*overrides)
     check_plan(scenario)
     numbers = {name: float(value) for name, value in quick_jit(_numbers, once=True)(scenario).items()}
-    devices = float(scenario.cluster.device_count)
-    for name in numbers:
-        if name.startswith(("capex.", "power.")):
-            numbers[name] *= devices
     if as_json:
         print(json.dumps(numbers, indent=2))
     else:
@@ -50,4 +46,4 @@ def _numbers(scenario: Scenario) -> dict[str, Any]:
 
 def _title(scenario: Scenario) -> str:
     cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
-    return f"{scenario.workload.model.name}, {job} on {float(cluster.device_count):g} x {cluster.accelerator.name}"
+    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"

@@ -21,6 +21,7 @@ from ..config import Study, check_formats, study_from_config
 from ..errors import ConfigError
 from ..report import build_report
 from ..results import Results, collect, compiling_ahead
+from ..scenario import Scenario
 from ..search import AbstractSearch, Grid, GridThenProof, Progress, Trace
 from ..search.grid import CHECKPOINT
 from .infeasible import refuse_infeasible
@@ -69,8 +70,15 @@ def check_study(study: Study) -> None:
     from ..metrics import evaluate
 
     check_formats(study.scenario)
-    jax.eval_shape(lambda scenario: study.objective.check(evaluate(scenario)), study.scenario)
-    study.space.legal_sample(study.scenario, 1)
+
+    def named(scenario: Scenario) -> None:
+        metrics = evaluate(scenario)
+        study.objective.check(metrics)
+        for name in getattr(study.search, "metrics", ()):
+            metrics.get(name)
+
+    jax.eval_shape(named, study.scenario)
+    study.space.legal_sample(study.scenario, 1) if study.space.plan else study.space.plans(study.scenario)
     study.search.refuse(study.problem)
 
 

@@ -20,6 +20,7 @@ from ..units import GB, engineering
 from ..workloads import Serving
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
+    "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
     "micro_batch": ("mb", None), "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .oracle import Oracle
+from .oracle import AbstractOracle
 
 TOLERANCE = 1e-9  # of a log; float64 leaves 1e-12
 
@@ -29,7 +29,7 @@ class Verdict:
         return not self.reason
 
 
-def check(oracle: Oracle, seed: int, pairs: int = 1024) -> Verdict:
+def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     """Test random pairs of points of random plans.
 
     A third of the pairs are anywhere in the cube, a third differ in one variable only, a third join corners. An
@@ -58,7 +58,7 @@ def check(oracle: Oracle, seed: int, pairs: int = 1024) -> Verdict:
     return Verdict(pairs, worst, oracle.doubt or _reason(oracle, excess, axis, kind, float(broken)))
 
 
-def _reason(oracle: Oracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:
+def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:
     """Why the property fails, naming the row and, where one alone shows it, the variables."""
     if broken > 0:
         return "a rule of the plan depends on a hardware variable"

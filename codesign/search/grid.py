@@ -266,6 +266,12 @@ class Grid(AbstractSearch):
         if self.block < 1 or self.keep < 1:
             raise ConfigError(f"search.block = {self.block} and search.keep = {self.keep} must be at least 1")
 
+    def refuse(self, problem: Problem) -> None:
+        """More plans than can be listed, or no state to continue from."""
+        super().refuse(problem)
+        if self.resume:
+            Kept.check(_state(self.resume))
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Exhaustive; the seed is not used."""
         saving = Saving(self.checkpoint, self.resume, self.every_s)

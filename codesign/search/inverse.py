@@ -34,14 +34,7 @@ class Inverse(AbstractSearch):
     proof: Certified = field(default_factory=lambda: Certified(keep=1))
 
     def refuse(self, problem: Problem) -> None:
-        """Nothing: plans are bounded in groups."""
-
-    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Search over plans and the other variables; the frame holds the one design found.
-
-        Raises:
-            ConfigError: no such variable, or nothing that it should achieve.
-        """
+        """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
         known = problem.space.hardware
         if self.variable not in known:
             raise ConfigError(
@@ -49,6 +42,14 @@ class Inverse(AbstractSearch):
             )
         if not problem.objective.limits and not problem.objective.floors:
             raise ConfigError("search=inverse needs a target: set objective.limits or objective.floors")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search over plans and the other variables; the frame holds the one design found.
+
+        Raises:
+            ConfigError: see `refuse`.
+        """
+        self.refuse(problem)
         wanted = Wanted(self.variable, -1.0 if self.most else 1.0)
         oracle = oracle_for(problem, wanted_rows(problem, wanted), self.proof.block, seed)
         return self.proof.search(oracle, wanted, seed, report)

@@ -91,12 +91,21 @@ class Kept:
         Raises:
             ConfigError: no such file, or one of another study.
         """
-        if not path.is_file():
-            raise ConfigError(f"search.resume: {str(path)!r} does not exist: name the folder of an interrupted run")
+        cls.check(path)
         with np.load(path) as file:
             if str(file["study"]) != study:
                 raise ConfigError(f"search.resume: {str(path)!r} is of another study: repeat the overrides of that run")
             return cls(**{f.name: file[f.name] for f in fields(cls)})
+
+    @staticmethod
+    def check(path: Path) -> None:
+        """Refuse a state that is not there.
+
+        Raises:
+            ConfigError: no such file.
+        """
+        if not path.is_file():
+            raise ConfigError(f"search.resume: {str(path)!r} does not exist: name the folder of an interrupted run")
 
     def take(self, block: Block, plan_values: np.ndarray, level_values: np.ndarray) -> None:
         """Learn from one block.

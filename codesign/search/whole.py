@@ -1,11 +1,12 @@
 """`search=whole`: stacks, lanes, fibers, ports are whole numbers: solve for real ones, then for those around them.
 
 The real optimum bounds every whole design from below, so the gap that is reported is to all of them, not only to those
-that were tried.
+that were tried. Variables in which the model is not convex are held at every value they may have.
 """
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
@@ -15,11 +16,12 @@ from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted, _translated
 from .closing import Closing, Outcome
-from .convexity import check
+from .convexity import Verdict, check
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, Tangents, designs_of, rows_of
 
 MOST = 10  # variables: each doubles the number of solutions
+MOST_HELD = 1000  # combinations of values
 
 
 class Held(AbstractOracle):
@@ -66,80 +68,150 @@ class Held(AbstractOracle):
 
 @dataclass(frozen=True)
 class Whole(AbstractSearch):
-    """The best design whose named variables are whole multiples of a unit.
+    """The best design whose named variables are whole multiples of a unit, or take one of some values.
+
+    A variable with `values` is held at each of them in turn, so the model need not be convex in it (endpoints of a
+    switch, radix of a collective, wavelengths that are counted); `units` are for numbers that it is convex in.
 
     Args:
         units: hardware variable -> its unit (1 for a count; the bytes of one stack).
         proof: how each of the searches is run.
+        values: hardware variable -> the values it may have, within its range.
     """
 
-    units: dict[str, float]
+    units: dict[str, float] = field(default_factory=dict)
     proof: Certified = field(default_factory=Certified)
+    values: dict[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Some units, positive, and not too many."""
+        """Some names, positive units, non-empty lists, and not too many of either."""
         for name, unit in self.units.items():
-            if not unit > 0:
-                raise ConfigError(f"search.units.{name} = {unit} must be positive")
-        if not 0 < len(self.units) <= MOST:
-            raise ConfigError(f"search.units must name 1 to {MOST} variables, not {len(self.units)}")
+            if not isinstance(unit, int | float) or not unit > 0:
+                raise ConfigError(f"search.units.{name} = {unit!r} must be a positive number")
+        for name, values in self.values.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
+                raise ConfigError(f"search.values.{name} = {values!r} must be a non-empty list of values")
+            if name in self.units:
+                raise ConfigError(f"search.values.{name} is also in search.units: leave one of them out")
+        if not len(self.units) + len(self.values) > 0 or len(self.units) > MOST:
+            raise ConfigError(f"search.units must name 1 to {MOST} variables, not {len(self.units)}, or search.values")
+        listed = math.prod(len(values) for values in self.values.values())
+        if listed > MOST_HELD:
+            raise ConfigError(
+                f"search.values lists {listed:,} combinations, each a search of its own: at most {MOST_HELD}"
+            )
+
+    def refuse(self, problem: Problem) -> None:
+        """A variable that is not in the space, or a value outside its range."""
+        super().refuse(problem)
+        for group in ("units", "values"):
+            for name in getattr(self, group):
+                if name not in problem.space.hardware:
+                    hint = suggestion(name, problem.space.hardware)
+                    raise ConfigError(f"search.{group}.{name} is not in space.hardware{hint}")
+        for name, values in self.values.items():
+            variable = problem.space.hardware[name]
+            for value in values:
+                if not variable.low * (1 - 1e-9) <= value <= variable.high * (1 + 1e-9):
+                    low, high = variable.low, variable.high
+                    raise ConfigError(f"search.values.{name}: {value:g} is outside its range [{low:g}, {high:g}]")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Solve for real numbers, then with each variable held at the whole number below or above.
+        """For each combination of `values`, solve for real numbers, then with `units` held below or above.
 
         Raises:
-            ConfigError: a variable that is not in the space, or has no whole number in its range.
+            ConfigError: see `refuse`; a unit with no whole number of it in range.
         """
-        for name in self.units:
-            if name not in problem.space.hardware:
-                hint = suggestion(name, problem.space.hardware)
-                raise ConfigError(f"search.units.{name} is not in space.hardware{hint}")
+        self.refuse(problem)
         oracle = Oracle(problem, rows_of(problem), self.proof.block)
-        verdict = check(oracle, seed, self.proof.pairs)
         sign = 1.0 if problem.objective.minimise else -1.0
         told = _translated(report, Wanted(problem.objective.goal, sign))
-        relaxed = Closing(Programme(oracle), self.proof.effort, seed, told).run()
-        if relaxed.ledger.plan < 0:
+        real = [self._real(oracle, held, seed, told) for held in self._listed(problem, oracle)]
+        verdict = next((one.verdict for one in real if not one.verdict.convex), real[0].verdict)
+        real = sorted(real, key=lambda one: one.outcome.upper)
+        if real[0].outcome.ledger.plan < 0:
             return self.proof.run(problem, seed, report)  # says why nothing is feasible
-        tried = [(held, self._closed(oracle, held, seed)) for held in self._held(problem, oracle, relaxed.ledger.u)]
+        tried: list[tuple[dict[int, float], Outcome]] = []
+        for one in real:
+            least = min((outcome.upper for _, outcome in tried), default=math.inf)
+            if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
+                for held in self._around(problem, oracle, one):
+                    closed = one.outcome if held == one.held else self._closed(oracle, held, seed)
+                    tried.append((held, closed))
         held, best = min(tried, key=lambda pair: pair[1].upper)
-        stopped = relaxed.stopped or best.stopped
-        counts = relaxed.counts | {"whole": len(tried), "points": oracle.evaluated}
-        seconds = {"whole": relaxed.seconds + sum(outcome.seconds for _, outcome in tried)}
+        lower = min(one.outcome.lower for one in real)
+        outcomes = [*(one.outcome for one in real), *(outcome for _, outcome in tried)]
+        stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
+        counts = real[0].outcome.counts | {"whole": len(tried), "points": oracle.evaluated}
+        seconds = {"whole": sum(outcome.seconds for outcome in outcomes)}
         certificate = {
             "certified": verdict.convex and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
             "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
-            "bound": math.exp(sign * relaxed.lower) if verdict.convex else None, "best": None, "gap": None,
+            "bound": math.exp(sign * lower) if verdict.convex else None, "best": None, "gap": None,
         }  # fmt: skip
         if best.ledger.plan < 0:
-            points = designs_of(oracle, np.array([relaxed.ledger.plan]), relaxed.ledger.u[None])
+            first = real[0].outcome.ledger
+            points = designs_of(oracle, np.array([first.plan]), self._full(oracle, real[0].held, first.u))
             claim = (
                 "no whole numbers next to the real optimum keep all constraints; the real optimum is shown, no proof"
             )
             return Trace(points, ["real"], counts, seconds, claim, certificate | {"certified": False, "reason": claim})
-        gap = math.expm1(best.upper - relaxed.lower)
+        gap = math.expm1(best.upper - lower)
         certificate |= {"best": math.exp(sign * best.upper), "gap": gap if verdict.convex else None}
-        full = Held(oracle, held).whole(best.ledger.u[None])
-        points = designs_of(oracle, np.array([best.ledger.plan]), full)
+        points = designs_of(oracle, np.array([best.ledger.plan]), self._full(oracle, held, best.ledger.u))
         points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
+        for name, values in self.values.items():  # exactly as listed
+            points[name] = np.array([min(map(float, values), key=lambda v, at=points[name][0]: abs(v - at))])
         claim = f"certified: within {gap:.2g} of the bound on all designs, whole or not"
         if not certificate["certified"]:
             claim = f"best found, no proof: {certificate['reason']}"
         return Trace(points, ["whole"], counts, seconds, claim, certificate)
 
-    def _held(self, problem: Problem, oracle: Oracle, u: np.ndarray) -> list[dict[int, float]]:
-        """Coordinates of the whole numbers around a point, all combinations."""
+    def _listed(self, problem: Problem, oracle: Oracle) -> list[dict[int, float]]:
+        """Coordinates of the values listed, all combinations; one that holds nothing without any."""
+        options = [_coordinates(problem, oracle, name, list(values)) for name, values in self.values.items()]
+        return [dict(choice) for choice in itertools.product(*options)]
+
+    def _real(self, oracle: Oracle, held: dict[int, float], seed: int, report: Report) -> "Real":
+        """The optimum over all variables that are not held."""
+        free = Held(oracle, held) if held else oracle
+        verdict = check(free, seed, self.proof.pairs)
+        return Real(held, verdict, Closing(Programme(free), self.proof.effort, seed, report).run())
+
+    def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
+        """Coordinates of the whole numbers around a real optimum, all combinations."""
+        u = self._full(oracle, real.held, real.outcome.ledger.u)[0]
         options = []
         for name, unit in self.units.items():
             index, variable = oracle.variables.index(name), problem.space.hardware[name]
-            real = variable.low * (variable.high / variable.low) ** u[index] / unit
-            around = {math.floor(real + 1e-9), math.ceil(real - 1e-9)}
+            number = variable.low * (variable.high / variable.low) ** u[index] / unit
+            around = {math.floor(number + 1e-9), math.ceil(number - 1e-9)}
             inside = [n for n in sorted(around) if variable.low * (1 - 1e-9) <= n * unit <= variable.high * (1 + 1e-9)]
             if not inside:
-                raise ConfigError(f"search.units.{name} = {unit:g}: no whole number of it next to {real:.3g} in range")
-            at = problem.space.coordinates({name: jnp.asarray([n * unit for n in inside])})[name]
-            options.append([(index, float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)])
-        return [dict(choice) for choice in itertools.product(*options)]
+                raise ConfigError(
+                    f"search.units.{name} = {unit:g}: no whole number of it next to {number:.3g} in range"
+                )
+            options.append(_coordinates(problem, oracle, name, [n * unit for n in inside]))
+        return [real.held | dict(choice) for choice in itertools.product(*options)]
+
+    def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
+        """[1, variables] all coordinates from the free ones."""
+        return Held(oracle, held).whole(u[None])
 
     def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int) -> Outcome:
         return Closing(Programme(Held(oracle, held)), self.proof.effort, seed).run()
+
+
+@dataclass(frozen=True)
+class Real:
+    """What is known with some coordinates held and no number whole."""
+
+    held: dict[int, float]
+    verdict: Verdict
+    outcome: Outcome
+
+
+def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
+    """(place of the variable, coordinate) of each value."""
+    at = problem.space.coordinates({name: jnp.asarray(values)})[name]
+    return [(oracle.variables.index(name), float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)]

@@ -32,9 +32,11 @@ def recompute_level(value: Any) -> Any:
 class Plan(eqx.Module):
     """The parallelisation of one job.
 
-    dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
-    (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
-    replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the communication.
+    dp is no field: it is what the devices leave, devices / (tp cp pp). A plan with a `device_count` buys that many,
+    whatever the cluster says, so that a search can choose it with the degrees that divide it. Expert parallelism is
+    carved out of the data (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded
+    together by one replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the
+    communication.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables.
     """
@@ -66,6 +68,7 @@ class Plan(eqx.Module):
     dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
     pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+    device_count: Float[Array, "*b"] | None = quantity(low=1.0, default=None, doc="in place of the cluster's")
 
 
 class Layout(eqx.Module):

@@ -28,9 +28,10 @@ from codesign.topology import Crossbar
 
 SMALL = "calibration=h100_sxm_roofline"
 FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests/test_hub.py, tests/test_topology.py
-PARTS = ("accelerator", "fabric", "collective", "memory", "host", "facility", "scale_out", "model")
+PARTS = ("accelerator", "fabric", "collective", "memory", "die", "host", "facility", "scale_out", "model")
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
+COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
 """Start of a choice -> the other part that its family needs."""
 STUDY = ("space", "objective", "search", "experiment")
 
