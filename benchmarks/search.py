@@ -25,8 +25,9 @@ from codesign.config import scenario_from_config
 from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
-from codesign.search.closing import Closing, Effort
+from codesign.search.closing import Closing
 from codesign.search.convexity import check
+from codesign.search.effort import Effort
 from codesign.search.groups import oracle_for
 from codesign.search.ledger import Ledger, Programme
 from codesign.search.oracle import Oracle, rows_of

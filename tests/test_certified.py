@@ -15,8 +15,9 @@ from codesign.results import designs
 from codesign.search import Certified, Inverse, Problem, interior
 from codesign.search.bounds import dual_ascent, dual_value
 from codesign.search.certified import Wanted
-from codesign.search.closing import Closing, Effort
+from codesign.search.closing import Closing
 from codesign.search.convexity import check
+from codesign.search.effort import Effort
 from codesign.search.inverse import wanted_rows
 from codesign.search.ledger import Programme
 from codesign.search.oracle import GOAL, AbstractOracle, Oracle, Tangents, affine, rows_of

@@ -7,7 +7,8 @@ from builders import training
 from codesign.objective import Objective
 from codesign.search import Certified, Problem, groups, oracle
 from codesign.search.certified import Wanted
-from codesign.search.closing import Closing, Effort
+from codesign.search.closing import Closing
+from codesign.search.effort import Effort
 from codesign.search.groups import GroupOracle
 from codesign.search.ledger import Programme
 from codesign.search.oracle import rows_of

@@ -13,7 +13,8 @@ from codesign.fields import replace
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
-from codesign.search.closing import Closing, Effort
+from codesign.search.closing import Closing
+from codesign.search.effort import Effort
 from codesign.search.ledger import Programme
 from codesign.search.oracle import AbstractOracle, Tangents
 from codesign.search.whole import Held

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from .closing import Closing, Effort, Outcome
+from .closing import Closing
 from .convexity import Verdict, check
+from .effort import Effort, Outcome
 from .groups import oracle_for
 from .ledger import Programme
 from .oracle import Oracle, designs_of, rows_of

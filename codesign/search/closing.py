@@ -1,6 +1,6 @@
 """Proof by plans: bound every plan from below, drop those that cannot win, close the gap of the rest.
 
-    incumbent   a sample of plans, the best of them solved; then the neighbours of the best
+    incumbent   a sample of plans, the best of them solved; then those that would use the best hardware better
     bound       every plan, or group of plans, by one tangent at a shared point, what is left by one more where the
                 nearest solved plan has its optimum; groups that may still win are split
     close       plans with the least bounds first: solve the programmes of their tangents (`interior`), evaluate the
@@ -11,65 +11,21 @@ all plans' bounds. Both hold at any moment, so the search may be stopped at any 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from .base import Progress, Report, silent
+from .effort import Effort, Outcome
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
 from .oracle import AbstractOracle
 
 MOST_TRIES = 80  # rounds after which a plan is left open
 HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
 REFERENCE_ROUNDS = 4
+CLIMBS, FOLLOWED = 8, 64  # rounds of better plans at the best hardware, groups followed down to plans in each
+CHEAP = 0.05  # least price of a unit of violation there
 GROUP_TRIES = 2  # rounds after which a group that is still open is split
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How hard a search tries.
-
-    Args:
-        gap: log-gap at which it stops: 1e-3 proves the optimum to 0.1 %.
-        seconds: limit of its time; what is left open by then is the gap of the result.
-        batch: plans closed side by side.
-        sample: plans of which the first incumbent is the best.
-        chunk: plans bounded in one go.
-        references: plans solved to start others from.
-    """
-
-    gap: float = 1e-3
-    seconds: float = 600.0
-    batch: int = 512
-    sample: int = 4096
-    chunk: int = 16384
-    references: int = 256
-
-
-@dataclass
-class Outcome:
-    """What is known when a search ends, or later: the ledger may have been worked on since."""
-
-    ledger: Ledger
-    counts: dict[str, int]
-    seconds: float
-    stopped: str = ""
-
-    @property
-    def upper(self) -> float:
-        """Log of the best design's goal; inf where no design was found."""
-        return self.ledger.upper
-
-    @property
-    def lower(self) -> float:
-        """Log of a lower bound on the goal of every design; inf where none can be feasible."""
-        return self.ledger.bound
-
-    @property
-    def gap(self) -> float:
-        """How far the best design may be from the optimum, in the log of the goal."""
-        return self.upper - self.lower
 
 
 class Closing:
@@ -115,41 +71,93 @@ class Closing:
         ledger.keep(sample[first], exact[first], affine[first])
         self._halved(sample[first])
         self._note("incumbent", ledger.solved, ledger.solved)
+        self.climb()
         self._refer(sample, exact, affine)
 
-    def dive(self) -> None:
-        """Solve the plans that look best, those of the best groups included, then neighbours of the best."""
-        ledger, effort, oracle = self.ledger, self.effort, self._oracle
-        left = ledger.open()
-        groups = left[~oracle.single(left)]
-        self._halved(groups)
-        self._promising(self._best_of(groups[ledger.lower[groups] < ledger.cut]), effort.references)
-        self._promising(left[oracle.single(left)], effort.references)
-        for _ in range(6):
-            before = ledger.plan
-            if ledger.plan < 0 or oracle.plan_count <= effort.sample:
-                break
-            self._look(self._around(), effort.references)
+    def climb(self) -> None:
+        """Better plans at the hardware of the best one, solved, until that brings none.
+
+        There, the Lagrangian with the best plan's multipliers tells which plans would use that hardware better: groups
+        that look best are followed down to plans, and the best of those and of the neighbours are solved.
+        """
+        ledger, oracle, effort = self.ledger, self._oracle, self.effort
+        some = oracle.roots
+        if len(some) > effort.chunk:
+            some = np.sort(self.rng.choice(some, effort.chunk, replace=False))
+        for _ in range(CLIMBS):
+            if ledger.plan < 0 or self._late():
+                return
+            before = ledger.upper
+            some = some[np.argsort(self._looks_there(some), kind="stable")[: effort.chunk // 16]]
+            plans = np.union1d(self._followed(some[:FOLLOWED]), self._around())
+            plans = plans[ledger.tried[plans] == 0]
+            plans = plans[np.argsort(self._looks_there(plans), kind="stable")[: effort.references // 4]]
+            if len(plans):
+                multipliers = self._multipliers()
+                exact, affine = self._at(plans, ledger.u)
+                ledger.bound_by(plans, affine, multipliers)
+                ledger.keep(plans, exact, affine, multipliers)
+                self._halved(plans)
             self._note("incumbent", ledger.solved, ledger.solved)
-            if ledger.plan == before:
-                break
+            if ledger.upper > before - ledger.gap:
+                return
+
+    def _multipliers(self) -> np.ndarray:
+        """Those of the best plan; a guess where it was seen but not solved."""
+        rows = len(self.ledger.programme.rows)
+        return self.ledger.weights.get(self.ledger.plan, np.where(np.arange(rows) == 0, 1.0, 0.1))
+
+    def _looks_there(self, plan: np.ndarray) -> np.ndarray:
+        """Goal of plans or groups at the best hardware, and what they break at the price of the best's multipliers."""
+        exact, _ = self._at(plan, self.ledger.u)
+        over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + CHEAP)
+        return np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + over.sum(axis=1), np.inf)
+
+    def _followed(self, group: np.ndarray) -> np.ndarray:
+        """The plans that these groups lead to, following the parts that look best."""
+        oracle, found = self._oracle, [group[self._oracle.single(group)]]
+        parts = group[~oracle.single(group)]
+        while len(parts):
+            parts, _ = oracle.split(parts)
+            self.ledger.grow()
+            parts = parts[np.argsort(self._looks_there(parts), kind="stable")[: 4 * FOLLOWED]]
+            found.append(parts[oracle.single(parts)])
+            parts = parts[~oracle.single(parts)]
+        return np.concatenate(found)
+
+    def dive(self) -> None:
+        """Solve the plans and groups that look best, each at its own best hardware, and climb from there."""
+        ledger, effort, oracle = self.ledger, self.effort, self._oracle
+        left, before = ledger.open(), ledger.upper
+        self._promising(left[oracle.single(left)], effort.references)
+        groups = left[~oracle.single(left)]
+        if ledger.plan >= 0 and len(groups) > effort.references:
+            groups = groups[np.argsort(self._looks_there(groups), kind="stable")[: effort.references]]
+        self._halved(groups)
+        self._promising(self._best_of(groups[ledger.lower[groups] < ledger.cut]), FOLLOWED)
+        if ledger.upper < before - ledger.gap:
+            self.climb()
+        self._note("incumbent", ledger.solved, ledger.solved)
 
     def _best_of(self, groups: np.ndarray) -> np.ndarray:
         """The plans of the groups that look best, each bounded where its group has its optimum."""
         ledger, oracle, found = self.ledger, self._oracle, [groups[:0]]
-        parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: self.effort.references // 8]]
+        parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: FOLLOWED // 4]]
         while len(parts):
             parts, place = oracle.split(parts)
-            parent, single = parent[place], oracle.single(parts)
+            parent = parent[place]
             ledger.grow()
-            new = single & (ledger.tried[parts] == 0)
+            new = ledger.tried[parts] == 0
             self._inherit(parts[new], parent[new])
-            found.append(parts[new])
+            best = np.argsort(self._looks(parts), kind="stable")[: 4 * FOLLOWED]
+            parts, parent = parts[best], parent[best]
+            single = oracle.single(parts)
+            found.append(parts[single])
             parts, parent = parts[~single], parent[~single]
         return np.concatenate(found)
 
     def _looks(self, plan: np.ndarray) -> np.ndarray:
-        """An estimate of each one's optimum."""
+        """An estimate of each one's optimum, from where it was seen last."""
         return np.array([self.ledger.estimate.get(p, np.inf) for p in plan.tolist()])
 
     def _around(self, rivals: int = 6) -> np.ndarray:
@@ -173,11 +181,6 @@ class Closing:
                 ledger.refine(sample[some[first : first + self.effort.batch]], enough)
         self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
         self.references = References(ledger, sample, self.base)
-
-    def _look(self, plan: np.ndarray, most: int) -> None:
-        """Bound these plans, and solve those that promise most."""
-        self.bound(plan[self.ledger.tried[plan] == 0])
-        self._promising(plan, most)
 
     def _promising(self, plan: np.ndarray, most: int) -> None:
         """Solve the plans that look best among those never solved."""

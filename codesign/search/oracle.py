@@ -23,6 +23,7 @@ from ..smooth import Weighted, at_least, reading
 from .base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
+MOST_PLACED = 256  # scenarios kept on the device
 GOAL = "goal"
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
 
@@ -136,6 +137,7 @@ class Oracle(AbstractOracle):
     names: tuple[str, ...] = ()
     evaluated: int = 0
     plans: dict[str, np.ndarray] = field(default_factory=dict)
+    _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """List the legal plans and name the rows."""
@@ -199,13 +201,13 @@ class Oracle(AbstractOracle):
         scenario: Scenario | None = None,
     ) -> Tangents:
         """The same for plans given by the values of their fields."""
-        count, tree = len(rows), self.problem.scenario if scenario is None else scenario
+        count, tree = len(rows), self._on_device(self.problem.scenario if scenario is None else scenario)
         self.evaluated += count
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (count,))
 
         def run(first: int) -> tuple[np.ndarray, ...]:
             index = np.minimum(np.arange(first, first + self.block), count - 1)
-            out = self._compiled(tree, rows[index], u[index], sharpness[index])
+            out = self._compiled(tree, *map(jnp.asarray, (rows[index], u[index], sharpness[index])))
             return tuple(np.asarray(part)[: count - first] for part in out)
 
         starts = range(0, count, self.block)
@@ -216,6 +218,15 @@ class Oracle(AbstractOracle):
             parts = [run(first) for first in starts]
         exact, tangent, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Tangents(exact, affine(tangent, slopes, u), broken)
+
+    def _on_device(self, scenario: Scenario) -> Scenario:
+        """The scenario as the compiler's own arrays: calls with plain numbers would wait for each other."""
+        found = self._placed.get(id(scenario))
+        if found is None or found[0] is not scenario:
+            if len(self._placed) >= MOST_PLACED:
+                self._placed.clear()
+            found = self._placed[id(scenario)] = (scenario, jax.device_put(scenario))
+        return found[1]
 
     def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
         """Fields of these plans."""

@@ -1,0 +1,51 @@
+"""How hard a search over plans tries, and what is known when it ends."""
+
+from dataclasses import dataclass
+
+from .ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a search tries.
+
+    Args:
+        gap: log-gap at which it stops: 1e-3 proves the optimum to 0.1 %.
+        seconds: limit of its time; what is left open by then is the gap of the result.
+        batch: plans closed side by side.
+        sample: plans of which the first incumbent is the best.
+        chunk: plans bounded in one go.
+        references: plans solved to start others from.
+    """
+
+    gap: float = 1e-3
+    seconds: float = 600.0
+    batch: int = 512
+    sample: int = 4096
+    chunk: int = 16384
+    references: int = 256
+
+
+@dataclass
+class Outcome:
+    """What is known when a search ends, or later: the ledger may have been worked on since."""
+
+    ledger: Ledger
+    counts: dict[str, int]
+    seconds: float
+    stopped: str = ""
+
+    @property
+    def upper(self) -> float:
+        """Log of the best design's goal; inf where no design was found."""
+        return self.ledger.upper
+
+    @property
+    def lower(self) -> float:
+        """Log of a lower bound on the goal of every design; inf where none can be feasible."""
+        return self.ledger.bound
+
+    @property
+    def gap(self) -> float:
+        """How far the best design may be from the optimum, in the log of the goal."""
+        return self.upper - self.lower
