@@ -109,6 +109,8 @@ class Closing:
 
     def _looks_there(self, plan: np.ndarray) -> np.ndarray:
         """Goal of plans or groups at the best hardware, and what they break at the price of the best's multipliers."""
+        if len(plan) == 0:
+            return np.zeros(0)
         exact, _ = self._at(plan, self.ledger.u)
         over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + CHEAP)
         return np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + over.sum(axis=1), np.inf)
