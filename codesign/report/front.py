@@ -46,6 +46,13 @@ def text(run: RunFolder) -> str:
         if names[0].label and found["metrics"][0] not in found["maximised"]
         else f"For each, no design that is no worse in the other metrics is better in {first} by more than its gap."
     )
+    if found.get("hypervolume_at_most"):
+        words.append(
+            f"Together they dominate {number(found['hypervolume'] / found['hypervolume_at_most'], '%', 3)} of the "
+            "volume that any front could at most (of the logarithms, up to 10 % beyond the worst design)."
+        )
+    if len(found["points"]) > ROWS:
+        words.append(f"The table has {ROWS} of them, evenly spread.")
     return " ".join(words)
 
 
@@ -54,8 +61,9 @@ def table(run: RunFolder) -> Table:
     found = front(run)
     names = found["metrics"]
     known = [run.metric(name) for name in names]
-    rows = []
-    for row in found["points"][:ROWS]:
+    rows, count = [], len(found["points"])
+    for place in np.unique(np.linspace(0, count - 1, min(ROWS, count)).round().astype(int)):
+        row = found["points"][place]
         values = [entry.text(row["values"][name], 4) for entry, name in zip(known, names, strict=True)]
         bound = known[0].text(row["bound"], 4) if row["bound"] is not None else DASH
         gap = number(row["gap"], "%", 4) if row["gap"] is not None else DASH
