@@ -3,6 +3,7 @@
     python benchmarks/mix.py                        one seed, table
     python benchmarks/mix.py --json --seeds 3       machine-readable, three seeds
     python benchmarks/mix.py --peer-seconds 120     how long differential evolution may try
+    python benchmarks/mix.py --seeds 3 --times 32   until 32 times the mix's own CPU time has passed
     python benchmarks/mix.py --bound 300            also how far the mix proves its design, in so many seconds
 
 Each job has nine fields of its plan and some 1e5 legal plans; six hardware variables are common. The goal is the
@@ -24,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from scipy.optimize import differential_evolution
 from search import HARDWARE, PLANS, ROOFLINE
 
@@ -105,7 +107,7 @@ class Losses:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """[coordinates, points] -> losses, as SciPy asks."""
-        if time.perf_counter() > self.until:
+        if time.perf_counter() > self.until or time.process_time() > self.cpu_until:
             raise TimeoutError
         goal, excess = self.rows(x.T)
         self.evaluated += x.shape[1]
@@ -115,16 +117,16 @@ class Losses:
             self.trail.append((time.perf_counter() - self.began, time.process_time() - self.cpu, best))
         return goal + PENALTY * excess
 
-    def start(self, seconds: float) -> None:
+    def start(self, seconds: float, cpu_seconds: float) -> None:
         """Begin to count."""
         self.evaluated, self.best, self.trail = 0, np.inf, []
         self.began, self.cpu = time.perf_counter(), time.process_time()
-        self.until = self.began + seconds
+        self.until, self.cpu_until = self.began + seconds, self.cpu + cpu_seconds
 
 
-def evolve(losses: Losses, seed: int, seconds: float, population: int) -> None:
-    """Differential evolution until time is up; begins anew where it has converged."""
-    losses.start(seconds)
+def evolve(losses: Losses, seed: int, seconds: float, cpu_seconds: float, population: int) -> None:
+    """Differential evolution until either time is up; begins anew where it has converged."""
+    losses.start(seconds, cpu_seconds)
     rng = np.random.default_rng(seed)
     try:
         while True:
@@ -166,6 +168,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--times", type=float, default=0.0, help="stop the peer after so many times the mix's CPU time")
+    parser.add_argument("--csv", default="")
     parser.add_argument("--peer-seconds", type=float, default=120.0)
     parser.add_argument("--population", type=int, default=256)
     parser.add_argument("--bound", type=float, default=0.0, metavar="SECONDS")
@@ -178,18 +182,24 @@ def main() -> None:
         member.tangents(np.zeros(1, dtype=int), np.full((1, len(HARDWARE)), 0.5), 50.0, keep=False)
     losses = Losses(given)
     losses.rows(np.full((1, losses.width), 0.5))
+    rows = []
     for seed in range(arguments.seeds):
-        row = compare(members, losses, seed, arguments.peer_seconds, arguments.population)
+        row = compare(members, losses, seed, arguments.peer_seconds, arguments.population, arguments.times)
+        rows.append(row)
+        if arguments.csv:
+            pd.DataFrame(rows).drop(columns="plans").to_csv(arguments.csv, index=False, float_format="%.6g")
         print(json.dumps(row) if arguments.json else _line(row), flush=True)
     if arguments.bound:
         trace = mix.run(next(iter(given.values())), 0, lambda p: print(f"  {p.stage}: {p.best:.5f} gap {p.gap:.2%}"))
         print(trace.claim, trace.seconds, f"bound of own hardware {trace.certificate['bound_of_own_hardware']:.5f}")
 
 
-def compare(members: list[Member], losses: Losses, seed: int, seconds: float, population: int) -> dict[str, Any]:
-    """One seed of both."""
+def compare(
+    members: list[Member], losses: Losses, seed: int, seconds: float, population: int, times: float
+) -> dict[str, Any]:
+    """One seed of both; the peer has `seconds` of wall time, or less: `times` the mix's CPU time if given."""
     trail, search = alternate(members, seed)
-    evolve(losses, seed, seconds, population)
+    evolve(losses, seed, seconds, times * trail[-1][1] if times else np.inf, population)
     spent = time.perf_counter() - losses.began, time.process_time() - losses.cpu
     there = reached(losses.trail, search.upper)
     peer = losses.trail[-1] if losses.trail else (seconds, seconds, float("inf"))

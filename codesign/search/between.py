@@ -19,6 +19,7 @@ from .sweep import Sweep
 
 RIVALS = 8  # of each neighbouring step: its best plans are tried at the levels between
 ROUNDS = 12  # of a plan at a level
+KIN_PENALTY = 8.0  # price of a unit of log-violation where plans are ranked at hardware that is another's
 FINE = 0.05  # of the gap: designs between are solved so far
 MOST_PAIRS = 100_000  # plans at levels that are closed side by side
 MOST_OPEN = 20_000  # plans of one level: with more of them left its own search is cheaper
@@ -183,32 +184,51 @@ class Between:
                 ledger.keep(known, *memory.tangents(known, np.zeros((len(known), ledger.width)), 1.0))
 
     def designs(self, points: list[Point]) -> None:
-        """The best design at every level among the plans that are good at the neighbouring steps."""
-        pairs, start = [], []
-        for i, point in enumerate(points):
-            near = sorted(self.steps, key=lambda step: step.apart(GOAL, self._allowed(point.level)))
-            tried: dict[int, np.ndarray] = {}
-            for step in near[: 2 * len(self.others) + 1]:
-                feasible = step.ledger.feasible
-                best = sorted(feasible, key=lambda p: feasible[p][0])[:RIVALS]
-                tried = {p: feasible[p][1] for p in best} | tried
-            close = sorted(self.points, key=lambda other: np.abs(other.level - point.level).sum())
-            tried |= {other.plan: other.u for other in close[: 2 * len(self.others)]}
-            pairs += [(i, p) for p in tried]
-            start += list(tried.values())
+        """The best design at every level among the plans that are good at the neighbouring steps, and their own kin."""
+        self._solve(points, [self._rivals(point) for point in points])
+        self._solve(points, [self._kin(point) for point in points])
+        self.points += [point for point in points if point.plan >= 0]
+
+    def _rivals(self, point: Point) -> dict[int, np.ndarray]:
+        """Plans that did well near a level, with the hardware they did it with."""
+        near = sorted(self.steps, key=lambda step: step.apart(GOAL, self._allowed(point.level)))
+        tried: dict[int, np.ndarray] = {}
+        for step in near[: 2 * len(self.others) + 1]:
+            feasible = step.ledger.feasible
+            best = sorted(feasible, key=lambda p: feasible[p][0])[:RIVALS]
+            tried = {p: feasible[p][1] for p in best} | tried
+        close = sorted(self.points, key=lambda other: np.abs(other.level - point.level).sum())
+        return tried | {other.plan: other.u for other in close[: 2 * len(self.others)]}
+
+    def _kin(self, point: Point) -> dict[int, np.ndarray]:
+        """Plans that differ from a level's best in two fields, those that do best with its hardware."""
+        if point.plan < 0:
+            return {}
+        plan = self.oracle.near(point.plan, 2)
+        plan = plan[plan != point.plan]
+        shift = np.zeros((len(plan), len(self.oracle.names)))
+        shift[:, self.columns] = point.level
+        u = np.broadcast_to(point.u, (len(plan), len(point.u)))
+        exact, _ = self._programme(self.oracle.inner, plan, shift).tangents(np.arange(len(plan)), u, 1.0)
+        soft = exact[:, 0] + KIN_PENALTY * np.maximum(exact[:, 1:], 0.0).sum(axis=1)
+        return dict.fromkeys(plan[np.argsort(soft, kind="stable")[:RIVALS]].tolist(), point.u)
+
+    def _solve(self, points: list[Point], tried: list[dict[int, np.ndarray]]) -> None:
+        """Solve these plans at these levels."""
+        pairs = [(i, p) for i, plans in enumerate(tried) for p in plans]
         if not pairs:
             return
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
         ledger = Apart(self._programme(self.oracle, plan, shift), FINE * self.gap, at, np.inf)
-        every = np.arange(len(plan))
-        ledger.keep(every, *ledger.evaluate(every, np.array(start), REFERENCE_SHARPNESS))
+        every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
+        ledger.best = np.array([point.value for point in points])
+        ledger.keep(every, *ledger.evaluate(every, start, REFERENCE_SHARPNESS))
         self._recall(ledger, every)
         self._refine(ledger, ROUNDS)
         for pair, (value, u) in ledger.feasible.items():
             points[at[pair]].take(value, int(plan[pair]), u)
-        self.points += [point for point in points if point.plan >= 0]
         self.lines.learn(ledger, plan, shift)
 
     def floor(self, level: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from .oracle import GOAL
 from .sweep import Sweep
 
 MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
+RESERVED = 0.3  # of the time for designs between
 WAVE = 32  # cells whose middles are solved side by side
 
 
@@ -156,7 +157,10 @@ class Walk:
 
     def _programmes(self) -> bool:
         """Split the cell of which least is known until so many programmes are solved; False where time ran out."""
+        reserve = RESERVED * self.sweep.effort.seconds if self.between else 0.0
         while self.done < self.planned:
+            if self.sweep.left <= reserve:
+                return False
             unknown = self._unknown(self.sweep.effort.gap)
             if unknown.max() <= 0:
                 return True
