@@ -24,7 +24,7 @@ HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and h
 REFERENCE_ROUNDS = 4
 CLIMBS, FOLLOWED = 8, 64  # rounds of better plans at the best hardware, groups followed down to plans in each
 CHEAP = 0.05  # least price of a unit of violation there
-GROUP_TRIES = 2  # rounds after which a group that is still open is split
+GROUP_TRIES = 8  # rounds after which a group that is still open is split
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 
 
