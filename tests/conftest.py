@@ -1,5 +1,6 @@
 """Float64 on the CPU, a compile cache shared by all workers, run-time checked shapes, repeatable examples."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -16,6 +17,11 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+gc.freeze()  # what is imported stays
+gc.set_threshold(
+    50_000, 10, 20
+)  # traced programs stay too: looking through all of them again and again costs a quarter
 
 jaxtyping.install_import_hook("codesign", "typecheck.check")  # here, before any test imports codesign
 

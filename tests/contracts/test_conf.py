@@ -51,10 +51,12 @@ def built(choice: str):
     """The default scenario with one other part, in a number format that its accelerator has."""
     overrides = [choice] if choice.startswith(("accelerator", "calibration", "experiment")) else [SMALL, choice]
     overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
-    peaks = plain(compose(overrides))["cluster"]["accelerator"]["peak_flops_per_s"]
-    if choice.startswith("accelerator") and "bf16" not in peaks:
-        overrides += ["workload.precision.compute=fp16", "workload.precision.attention=fp16"]
-    return scenario_from_config(*overrides)
+    if not choice.startswith("accelerator"):
+        return scenario_from_config(*overrides)
+    config = compose(overrides)
+    if "bf16" in plain(config)["cluster"]["accelerator"]["peak_flops_per_s"]:
+        return study_from_resolved(config).scenario
+    return scenario_from_config(*overrides, "workload.precision.compute=fp16", "workload.precision.attention=fp16")
 
 
 @cache
@@ -82,11 +84,27 @@ def unlabelled(fabric):
     return other
 
 
+def as_used(accelerator, precision):
+    """Without its name and what no operation uses; each kernel under the format that asks for it."""
+    used = sorted({precision.compute, precision.attention, "vector"})
+
+    def some(by_format):
+        return {name: numbers for name, numbers in by_format.items() if name in used}
+
+    return change(
+        accelerator,
+        name="any",
+        peak_flops_per_s=some(accelerator.peak_flops_per_s),
+        energy_j_per_flop=some(accelerator.energy_j_per_flop),
+        kernels={kind: {name: accelerator.kernel(kind, name) for name in used} for kind in accelerator.kernels},
+    )
+
+
 def nameless(scenario):
-    """Without the names that keep scenarios of one structure from sharing a compiled program."""
+    """Without the names and formats that keep scenarios of one structure from sharing a compiled program."""
     cluster, workload = scenario.cluster, scenario.workload
     network = {name: change(level, fabric=unlabelled(level.fabric)) for name, level in cluster.network.items()}
-    cluster = change(cluster, accelerator=change(cluster.accelerator, name="any"), network=network)
+    cluster = change(cluster, accelerator=as_used(cluster.accelerator, workload.precision), network=network)
     return change(scenario, cluster=cluster, workload=change(workload, model=change(workload.model, name="any")))
 
 
