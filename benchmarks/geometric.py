@@ -1,234 +1,222 @@
-"""One plan of a problem as a geometric programme of CVXPY, read from the traced model: a second opinion on optima.
+"""Plans of the named instances as geometric programmes of CVXPY, read from the traced model: a second opinion.
 
-Nothing of `codesign.search` but the problem itself is used: no tangents, no reading of maxima, no bounds.
+    python benchmarks/geometric.py                      nine random plans of each instance, table
+    python benchmarks/geometric.py 1t_energy --plans 3 --seed 1 --json
+
+Of `codesign.search` the programmes use nothing but the problem: no tangents, no reading of maxima, no bounds. The first
+opinion is the inner solve of the certified search on the same plan alone, and the elasticities it reports for every
+limit that binds; CVXPY solves again with that limit moved by 0.1 % and by 1 % to both sides. At 1 % the optimum may
+pass a kink: slopes are compared where CVXPY's own two, from either side, agree to 1e-3.
 """
 
+import argparse
+import itertools
+import json
 import math
-from typing import Any
+import os
+import time
+import warnings
+from typing import Any, NamedTuple
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the linear algebra only wait
 
 import cvxpy as cp
 import jax
-import jax.numpy as jnp
 import numpy as np
+from posynomials import Posynomial, Quotient, Reader, added, posynomial
+from search import INSTANCES, problem_of
 
 from codesign.metrics import evaluate
+from codesign.run.setup import prepare_jax
 from codesign.search import Problem
+from codesign.search.amortised_answer import with_plans
+from codesign.search.ledger import Ledger, Programme
+from codesign.search.oracle import Oracle, rows_of
+from codesign.search.sensitivity import polish, resources
 
-OPTIONS = {
-    cp.CLARABEL: {"max_iter": 500, "tol_gap_abs": 1e-7, "tol_gap_rel": 1e-7, "tol_feas": 1e-7},
-    cp.SCS: {"eps_abs": 1e-6, "eps_rel": 1e-6, "max_iters": 50000},
-}
-REARRANGED = ("slice", "squeeze", "broadcast_in_dim", "reshape", "concatenate", "transpose", "copy")
-UNCHANGED = ("convert_element_type", "copy_p", "stop_gradient")
-
-
-class Sum:
-    """A sum of positive expressions with signed weights: differences may stand where they cancel again."""
-
-    def __init__(self, terms: dict[int, tuple[float, Any]]):
-        self.terms = terms
-
-    def whole(self) -> Any:
-        """As one expression of CVXPY."""
-        if not all(weight > 0 for weight, _ in self.terms.values()):
-            raise NotImplementedError("a difference is no posynomial")
-        return sum(weight * expression for weight, expression in self.terms.values())
+ATTEMPTS = (
+    (1e-9, 0.99),
+    (1e-9, 0.9),
+    (1e-8, 0.8),
+)  # tolerance and longest step of CVXPY's solver, until it says optimal
+ACCURACY = 1e-7  # of the other opinion, in the log of the goal
+BINDS, SMOOTH = 0.999, 1e-3  # share of a limit that is used; difference of slopes on both sides that is no kink
 
 
-class Quotient:
-    """Something over a difference: no posynomial, but at most 1 where numerator + subtrahend is at most minuend."""
+class Rows(NamedTuple):
+    """A plan's programme: minimise the goal, every share at most 1, every variable between its bounds.
 
-    def __init__(self, numerator: Any, denominator: Sum):
-        self.numerator, self.denominator = numerator, denominator
+    shares: constraint -> (what scales with its limit, what does not), together at most 1; definitions: posynomials at
+    most 1 that make variables out of maxima.
+    """
 
-    def at_most_one(self) -> Any:
-        """The constraint."""
-        kept = Sum({key: term for key, term in self.denominator.terms.items() if term[0] > 0})
-        return _add(self.numerator, _add(kept, self.denominator, -1.0)).whole() / kept.whole() <= 1
-
-
-def atom(expression: Any) -> Any:
-    """An expression that is not looked into; a number stays one."""
-    return Sum({id(expression): (1.0, expression)}) if isinstance(expression, cp.Expression) else float(expression)
+    goal: Posynomial
+    shares: dict[str, tuple[Posynomial, Posynomial]]
+    definitions: list[Posynomial]
+    bounds: np.ndarray
 
 
-def _known(value: Any) -> bool:
-    return not isinstance(value, Sum)
+class Model:
+    """The traced model of a problem, for any of its plans."""
+
+    def __init__(self, problem: Problem):
+        if not problem.objective.minimise:
+            raise NotImplementedError("a goal that is maximised")
+        names, self.fields = problem.space.names, tuple(problem.space.plan)
+        hardware = [problem.space.hardware[name] for name in names]
+        middle = [math.sqrt(variable.low * variable.high) for variable in hardware]
+        self.extents = [(math.sqrt(v.low / v.high), math.sqrt(v.high / v.low)) for v in hardware]
+        self.shares: tuple[str, ...] = ()
+
+        def rows(plan: list[Any], values: list[Any]) -> list[Any]:
+            placed = {name: m * value for name, m, value in zip(names, middle, values, strict=True)}
+            point = dict(zip(self.fields, plan, strict=True)) | placed
+            metrics = evaluate(problem.space.place(problem.scenario, point))
+            shares = problem.objective.usages(metrics)
+            self.shares = tuple(shares)
+            return [problem.objective.value(metrics, problem.objective.goal), *shares.values()]
+
+        self.traced = jax.make_jaxpr(rows)([0.0] * len(self.fields), [1.0] * len(names))
+
+    def rows(self, plan: dict[str, float]) -> Rows:
+        """The programme of one plan.
+
+        Raises:
+            NotImplementedError: the goal or a constraint is no posynomial of the hardware.
+        """
+        reader = Reader(list(self.extents))
+        inputs = [np.float64(plan[name]) for name in self.fields]
+        inputs += [reader.variable(i) for i in range(len(self.extents))]
+        goal, *shares = map(_parts, reader.run(self.traced.jaxpr, self.traced.consts, inputs))
+        if goal[1].terms:
+            raise NotImplementedError("a goal that is a quotient")
+        used, definitions = reader.reached([goal[0], *itertools.chain(*shares)])
+        number = {variable: place for place, variable in enumerate(used)}
+        shares = [(moved.renamed(number), fixed.renamed(number)) for moved, fixed in shares]
+        definitions = [row.renamed(number) for row in definitions]
+        extents = np.array(reader.extents)[used]
+        return Rows(goal[0].renamed(number), dict(zip(self.shares, shares, strict=True)), definitions, extents)
 
 
-ONE = cp.Constant(1.0)
+def _parts(out: Any) -> tuple[Posynomial, Posynomial]:
+    """An output in posynomials; a quotient by a difference is at most 1 where both parts together are."""
+    value = np.asarray(out, dtype=object)[()]
+    parts = value.parts() if isinstance(value, Quotient) else (posynomial(value), Posynomial({}))
+    if not all(math.isfinite(part.middle) and part.positive for part in parts):
+        raise NotImplementedError("a goal or constraint that is no posynomial")
+    return parts
 
 
-def _terms(value: Any) -> dict[int, tuple[float, Any]]:
-    return {id(ONE): (float(value), ONE)} if _known(value) else value.terms
+def solved(rows: Rows, moves: dict[str, float] | None = None) -> float:
+    """Log of the least goal; inf where nothing keeps all constraints.
 
-
-def _add(a: Any, b: Any, sign: float = 1.0) -> Any:
-    if _known(a) and _known(b):
-        return a + sign * b
-    terms = dict(_terms(a))
-    for key, (weight, expression) in _terms(b).items():
-        before = terms.pop(key, (0.0,))[0]
-        if abs(before + sign * weight) > 1e-12 * abs(weight):  # else they cancel
-            terms[key] = (before + sign * weight, expression)
-    total = Sum(terms)
-    return total if total.terms else 0.0
-
-
-def _mul(a: Any, b: Any) -> Any:
-    if _known(a) and _known(b):
-        return a * b
-    if _known(a) or _known(b):
-        number, other = (a, b) if _known(a) else (b, a)
-        return (
-            Sum({key: (float(number) * weight, each) for key, (weight, each) in other.terms.items()}) if number else 0.0
-        )
-    return atom(a.whole() * b.whole())
-
-
-def _div(a: Any, b: Any) -> Any:
-    if _known(b) and b == 0:
-        return math.nan  # of a branch that is not taken
-    if _known(b):
-        return _mul(a, 1.0 / b) if not _known(a) else a / b
-    if any(weight < 0 for weight, _ in b.terms.values()):
-        return Quotient(a, b)
-    if _known(a):
-        return atom(float(a) / b.whole()) if a else 0.0
-    return atom(a.whole() / b.whole()) if a.terms else 0.0
-
-
-def _max(a: Any, b: Any) -> Any:
-    if _known(a) and _known(b):
-        return max(a, b)
-    if (_known(a) and math.isnan(a)) or (_known(b) and math.isnan(b)):
-        return math.nan
-    if _known(a) or _known(b):
-        number, other = (a, b) if _known(a) else (b, a)
-        return other if number <= 0 else atom(cp.maximum(float(number), other.whole()))
-    return atom(cp.maximum(a.whole(), b.whole())) if a.terms and b.terms else (a if a.terms else b)
-
-
-def _positive(a: Any, b: Any) -> Any:
-    """a > b, a != b, for the only question that a positive expression answers: against nothing."""
-    if _known(a) and _known(b):
-        return a > b
-    if _known(b) and b <= 0:
-        return bool(a.terms)
-    raise NotImplementedError("a comparison that depends on the hardware")
-
-
-def _power(a: Any, b: Any) -> Any:
-    return a**b if _known(a) else atom(a.whole() ** float(b))
-
-
-def _choose(which: Any, *cases: Any) -> Any:
-    return cases[int(which)]
-
-
-MOVES = (_choose,)
-RULES = {
-    "add": _add, "add_any": _add, "sub": lambda a, b: _add(a, b, -1.0), "mul": _mul, "div": _div, "max": _max,
-    "gt": _positive, "ne": _positive, "pow": _power,
-}  # fmt: skip
-
-
-def _elementwise(rule: Any, *arrays: Any) -> np.ndarray:
-    arrays = np.broadcast_arrays(*(np.asarray(each, dtype=object) for each in arrays))
-    out = np.empty(arrays[0].shape, dtype=object)
-    for place in np.ndindex(out.shape):
-        try:
-            if any(isinstance(each[place], Quotient) for each in arrays) and rule not in MOVES:
-                raise NotImplementedError("a quotient by a difference is only ever held against its bound")
-            out[place] = rule(*(each[place] for each in arrays))
-        except NotImplementedError:
-            out[place] = math.nan  # of a branch that is not taken, or the goal refuses it
-    return out
-
-
-def _rearranged(equation: Any, inputs: list[np.ndarray]) -> np.ndarray:
-    """What moves elements without looking at them, done on their places."""
-    flat = [value for each in inputs for value in np.asarray(each, dtype=object).ravel().tolist()]
-    starts = np.cumsum([0, *(np.size(each) for each in inputs)])
-    places = [jnp.arange(np.size(each)).reshape(np.shape(each)) + starts[i] for i, each in enumerate(inputs)]
-    moved = np.asarray(equation.primitive.bind(*places, **equation.params))
-    out = np.empty(moved.shape, dtype=object)
-    for place in np.ndindex(out.shape):
-        out[place] = flat[int(moved[place])]
-    return out
-
-
-def _evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
-    """Values of a jaxpr's outputs, from those equations only that they need."""
-    values = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
-    needed = {v for v in jaxpr.outvars if not hasattr(v, "val")}
-    asked = []
-    for equation in reversed(jaxpr.eqns):
-        if needed & set(equation.outvars):
-            asked.append(equation)
-            needed |= {v for v in equation.invars if not hasattr(v, "val")}
-    for equation in reversed(asked):
-        taken = [v.val if hasattr(v, "val") else values[v] for v in equation.invars]
-        values.update(zip(equation.outvars, _one(equation, taken), strict=True))
-    return [v.val if hasattr(v, "val") else values[v] for v in jaxpr.outvars]
-
-
-def _one(equation: Any, taken: list[Any]) -> list[Any]:
-    name = equation.primitive.name
-    if not any(np.asarray(each).dtype == object for each in taken):
-        out = equation.primitive.bind(*taken, **equation.params)
-        return list(out) if equation.primitive.multiple_results else [out]
-    if "jaxpr" in equation.params:
-        inner = equation.params["jaxpr"]
-        return _evaluate(inner.jaxpr, inner.consts, taken)
-    if name in REARRANGED:
-        return [_rearranged(equation, taken)]
-    if name in UNCHANGED:
-        return [taken[0]]
-    if name == "integer_pow":
-        return [_elementwise(lambda a: _power(a, equation.params["y"]), taken[0])]
-    if name == "select_n":
-        return [_elementwise(_choose, *taken)]
-    if name not in RULES:
-        raise NotImplementedError(f"{name} has no rule")
-    return [_elementwise(RULES[name], *taken)]
-
-
-def optimum(problem: Problem, plan: dict[str, float]) -> float:
-    """Log of the least goal of one plan over the box of hardware; inf where nothing keeps all constraints."""
-    hardware = problem.space.hardware
-    names = problem.space.names
-
-    def rows(values: dict[str, Any]) -> list[Any]:
-        metrics = evaluate(problem.space.place(problem.scenario, plan | values))
-        return [metrics.get(problem.objective.goal), *problem.objective.usages(metrics).values()]
-
-    middle = {name: jnp.asarray(math.sqrt(hardware[name].low * hardware[name].high)) for name in names}
-    traced = jax.make_jaxpr(rows)(middle)
-    scaled = {name: cp.Variable(pos=True) for name in names}  # of the middle, so that all are near 1
-    inputs = []
-    for name in sorted(names):
-        value = np.empty((), dtype=object)
-        value[()] = atom(float(middle[name]) * scaled[name])
-        inputs.append(value)
-    goal, *used = (np.asarray(out, dtype=object)[()] for out in _evaluate(traced.jaxpr, traced.consts, inputs))
-    limits = [share.at_most_one() for share in used if isinstance(share, Quotient)]
-    used = [share for share in used if not isinstance(share, Quotient)]
-    if any(_known(share) and not math.isfinite(share) for share in used):
-        raise NotImplementedError("a constraint that is no posynomial")
-    limits += [share.whole() <= 1 for share in used if not _known(share)]
-    if any(_known(share) and share > 1 for share in used):
+    Args:
+        rows: the programme.
+        moves: constraint -> factor by which its limit is moved.
+    """
+    moves = moves or {}
+    shares = [added(part.scaled(1 / moves.get(name, 1.0)), fixed) for name, (part, fixed) in rows.shares.items()]
+    least = [row for row in (*map(posynomial, shares), *rows.definitions) if row.terms]
+    if any(row.terms.get((), 0.0) > 1 for row in least):
         return math.inf
-    for name in names:
-        limits += [scaled[name] >= hardware[name].low / float(middle[name])]
-        limits += [scaled[name] <= hardware[name].high / float(middle[name])]
-    programme = cp.Problem(cp.Minimize(goal.whole()), limits)
-    for solver in (cp.CLARABEL, cp.SCS):
-        try:
-            programme.solve(gp=True, solver=solver, **OPTIONS[solver])
-            break
-        except cp.error.SolverError:
+    scale = rows.goal.middle
+    z = cp.Variable(len(rows.bounds), pos=True)
+    terms = [term for row in (rows.goal.scaled(1 / scale), *least) for term in row.terms.items()]
+    powers = np.zeros((len(terms), len(rows.bounds)))
+    for at, (monomial, _) in enumerate(terms):
+        for variable, power in monomial:
+            powers[at, variable] = power
+    monomials = cp.multiply(np.array([weight for _, weight in terms]), cp.gmatmul(powers, z))
+    ends = np.cumsum([len(row.terms) for row in (rows.goal, *least)])
+    limits = [cp.sum(monomials[a:b]) <= 1 for a, b in itertools.pairwise(ends)]
+    limits += [z >= rows.bounds[:, 0], z <= rows.bounds[:, 1]]
+    programme = cp.Problem(cp.Minimize(cp.sum(monomials[: ends[0]])), limits)
+    for tolerance, step in ATTEMPTS:
+        options = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance) | {"max_step_fraction": step}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a solution that may be inaccurate: it is not taken
+            programme.solve(gp=True, solver=cp.CLARABEL, **options)
+        if programme.status == "infeasible":
+            return math.inf
+        if programme.status == "optimal":
+            return math.log(programme.value * scale)
+    raise ArithmeticError(f"CVXPY says {programme.status}")
+
+
+def inner(oracle: Oracle, plan: int, constraints: tuple[str, ...] | None = None) -> Ledger:
+    """One plan alone, solved as the certified search does, under all constraints or these."""
+    table = np.array([[column[plan] for column in oracle.plans.values()]])
+    alone = with_plans(oracle, oracle.problem, table)
+    ledger = Ledger(Programme(alone, constraints=constraints), ACCURACY)
+    first = np.zeros(1, dtype=int)
+    ledger.keep(first, *ledger.evaluate(first, np.full((1, ledger.width), 0.5), 50.0))
+    polish(ledger, 0, ACCURACY)
+    return ledger
+
+
+def slopes(rows: Rows, ledger: Ledger, middle: float) -> list[dict[str, Any]]:
+    """For each limit that binds: how far its reported elasticities are from CVXPY's at limits moved to both sides."""
+    found = []
+    for limit in resources(ledger, ACCURACY):
+        if limit.used < BINDS:
             continue
-    if programme.status not in ("optimal", "optimal_inaccurate"):
-        return math.inf
-    return math.log(programme.value)
+        moved = {s: (solved(rows, {limit.name: math.exp(s)}) - middle) / s for s in (-0.001, 0.001, -0.01, 0.01)}
+        near = max(abs(limit.fewer - moved[-0.001]), abs(limit.more - moved[0.001]))
+        far = abs(limit.fewer + limit.more - moved[-0.01] - moved[0.01]) / 2
+        found.append({"near": near, "far": far if abs(moved[0.01] - moved[-0.01]) < SMOOTH else None})
+    return found
+
+
+def compare(name: str, count: int, seed: int) -> dict[str, Any]:
+    """Random plans of one instance by both."""
+    problem = problem_of(name)
+    oracle, model = Oracle(problem, rows_of(problem), 16), Model(problem)
+    inner(oracle, 0)  # compiles
+    apart, both, one, seconds, limits = [], 0, 0, [], []
+    for number in np.sort(np.random.default_rng(seed).choice(oracle.count, count, replace=False)).tolist():
+        plan = {field: float(column[number]) for field, column in oracle.plans.items()}
+        began = time.process_time()
+        rows = model.rows(plan)
+        theirs = solved(rows)
+        seconds.append(time.process_time() - began)
+        ledger = inner(oracle, number)
+        both += math.isinf(theirs) and math.isinf(ledger.lower[0])
+        one += math.isinf(theirs) != math.isinf(ledger.upper)
+        if math.isfinite(theirs) and math.isfinite(ledger.upper):
+            apart.append(abs(theirs - ledger.upper))
+            limits += slopes(rows, ledger, theirs)
+    return {
+        "instance": name, "seed": seed, "plans": count, "solved_by_both": len(apart), "infeasible_by_both": both,
+        "infeasible_by_one": one, "apart": max(apart, default=math.nan), "cpu_s_per_plan": float(np.mean(seconds)),
+        "limits": len(limits), "elasticities_apart": max((each["near"] for each in limits), default=math.nan),
+        "limits_smooth": sum(each["far"] is not None for each in limits),
+        "elasticities_apart_1_percent": max((each["far"] or 0.0 for each in limits), default=math.nan),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("instances", nargs="*", choices=[*INSTANCES, []], default=[])
+    parser.add_argument("--plans", type=int, default=9)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    prepare_jax()
+    for name in arguments.instances or INSTANCES:
+        row = compare(name, arguments.plans, arguments.seed)
+        if arguments.json:
+            print(json.dumps(row), flush=True)
+            continue
+        print(
+            f"{name:>16}: {row['plans']} plans, {row['solved_by_both']} solved by both, {row['infeasible_by_both']} "
+            f"infeasible by both, {row['infeasible_by_one']} by one alone; logs of the optima {row['apart']:.0e} apart "
+            f"at most, {row['cpu_s_per_plan']:.2f} CPU s a plan; {row['limits']} limits that bind, elasticities "
+            f"{row['elasticities_apart']:.0e} apart at most at 0.1 %, {row['elasticities_apart_1_percent']:.0e} at 1 % "
+            f"({row['limits_smooth']} without a kink)",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,6 @@
     python benchmarks/search.py                      all six, table
     python benchmarks/search.py 175b_time 1t_energy  some of them
     python benchmarks/search.py --json --seeds 3     machine-readable, three seeds
-    python benchmarks/search.py --cvxpy 5            also solve random plans by CVXPY (about 40 CPU s each)
     python benchmarks/search.py --sound 2000         also solve random plans one by one and hold the bounds against them
 
 Each instance has 2e5 legal plans or more and six hardware variables. Times exclude compilation (one warm-up call) and
@@ -160,26 +159,6 @@ def soundness(closing: Closing, count: int, seed: int) -> dict[str, Any]:
     }
 
 
-def second_opinion(closing: Closing, count: int, seed: int) -> dict[str, Any]:
-    """Random plans as geometric programmes of CVXPY: the largest difference of the log of the goal."""
-    import geometric
-
-    oracle = closing.ledger.programme.oracle
-    plans = oracle.sample(np.random.default_rng(seed), count)
-    alone = Alone(Programme(oracle), 1e-7)
-    alone.keep(plans, *alone.evaluate(plans, np.full((count, alone.width), 0.5), 50.0))
-    for _ in range(25):
-        alone.refine(plans, np.inf)
-    apart = []
-    for plan in plans.tolist():
-        theirs = geometric.optimum(
-            oracle.problem, {name: float(column[0]) for name, column in oracle.columns(np.array([plan])).items()}
-        )
-        ours = alone.feasible.get(plan, (np.inf,))[0]
-        apart.append(0.0 if ours == theirs else abs(ours - theirs))
-    return {"cvxpy_plans": count, "cvxpy_apart": max(apart)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("instances", nargs="*", choices=[*INSTANCES, []], default=[])
@@ -188,7 +167,6 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=1e-3)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--sound", type=int, default=0, metavar="PLANS")
-    parser.add_argument("--cvxpy", type=int, default=0, metavar="PLANS")
     parser.add_argument("--calibration", default=ROOFLINE)
     arguments = parser.parse_args()
     prepare_jax()
@@ -203,8 +181,6 @@ def main() -> None:
             row |= {"compile_cpu_s": compiled, "convex": verdict.convex, "worst_convexity": max(verdict.worst.values())}
             if arguments.sound:
                 row |= soundness(closing, arguments.sound, seed)
-            if arguments.cvxpy:
-                row |= second_opinion(closing, arguments.cvxpy, seed)
             show(row, as_json=arguments.json)
 
 
@@ -226,8 +202,6 @@ def show(row: dict[str, Any], *, as_json: bool) -> None:
             f"infeasible, median gap {row['median_gap_alone']:.0e}), {row['bound_above_value']} bounds above their "
             f"value, {row['better_than_certified']} better than certified"
         )
-    if "cvxpy_plans" in row:
-        line += f"; {row['cvxpy_plans']} plans by CVXPY: {row['cvxpy_apart']:.0e} apart at most"
     print(line, flush=True)
 
 

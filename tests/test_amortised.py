@@ -12,7 +12,8 @@ from codesign.compiling import quick_jit
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.search import Amortised, Certified
-from codesign.search.amortised import FOLDER, Guesser, Shape, regret_text, shipped
+from codesign.search.amortised import regret_text
+from codesign.search.amortised_guesser import FOLDER, Guesser, Shape, shipped
 from codesign.search.amortised_network import Network
 from codesign.search.amortised_training import FAMILIES, Family, losses
 

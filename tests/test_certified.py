@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from builders import training
+from conftest import ROOT
 from scipy.optimize import linprog
 
 from codesign.errors import ConfigError
@@ -219,6 +220,29 @@ def test_certified_optimum_against_a_fine_grid(oracle: Oracle, outcome):
     assert outcome.lower <= best
     assert outcome.upper <= best + 1e-9
     assert best - outcome.upper < 0.05
+
+
+def test_plans_and_elasticities_against_cvxpy(problem: Problem, oracle: Oracle, outcome, monkeypatch):
+    """The best plan with what its limits are worth, another that fits, and one that does not: someone else's solver."""
+    pytest.importorskip("cvxpy")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import geometric
+
+    ledger, limits = outcome.ledger, ("capex_usd", "usage.ddr", "usage.hbm")
+    easy = dataclasses.replace(problem, objective=dataclasses.replace(problem.objective, limits={"capex_usd": 50e6}))
+    model = geometric.Model(easy)
+    asked = {plan: model.rows({name: float(column[plan]) for name, column in oracle.plans.items()}) for plan in (
+        ledger.plan, max(ledger.feasible, key=lambda plan: ledger.feasible[plan][0]), int(ledger.lower.argmax())
+    )}  # fmt: skip
+    assert len(asked) == 3
+    for plan, rows in asked.items():
+        alone, theirs = geometric.inner(oracle, plan, limits), geometric.solved(rows)
+        assert theirs == pytest.approx(alone.upper, abs=1e-5)
+        assert np.isfinite(theirs) == (ledger.lower[plan] < np.inf)
+        if plan == ledger.plan:
+            worth = geometric.slopes(rows, alone, theirs)
+            assert worth
+            assert max(limit["near"] for limit in worth) < 2e-4
 
 
 def test_ratio_of_metrics_is_refused_the_word_certified(oracle: Oracle):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..config import study_from_config
 from ..errors import ConfigError, suggestion
-from ..search.amortised import FOLDER
+from ..search.amortised_guesser import FOLDER
 from ..search.amortised_regret import regrets, summary
 from ..search.amortised_training import FAMILIES, train
 from .setup import prepare_jax

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .amortised import Answer, Guesser, Instant, with_plans
+from .amortised_answer import Answer, Instant, with_plans
+from .amortised_guesser import Guesser
 from .amortised_training import Family
 from .base import Problem
 from .closing import Closing, Effort

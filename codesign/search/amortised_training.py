@@ -23,7 +23,7 @@ from ..fields import get_path, replace
 from ..metrics import evaluate
 from ..scenario import Scenario
 from ..smooth import at_least, reading_with_sharpness
-from .amortised import Guesser, Shape
+from .amortised_guesser import Guesser, Shape
 from .amortised_network import Network
 from .base import Problem
 
