@@ -91,12 +91,14 @@ INSTANCES = {
 }  # fmt: skip
 
 
-def problem_of(name: str, calibration: str = ROOFLINE) -> Problem:
-    """The study of a named instance."""
+def problem_of(name: str, calibration: str = ROOFLINE, levels: int = 0) -> Problem:
+    """The study of a named instance; with so many levels of both offload shares if any."""
     instance = INSTANCES[name]
     scenario = scenario_from_config("experiment=train_gpt3_175b", calibration, *instance.overrides)
     hbm = Continuous(f"{ACCELERATOR}.hbm.capacity_bytes", *instance.hbm)
-    space = DesignSpace(PLANS, HARDWARE | {"hbm_capacity": hbm})
+    shares = [round(share, 6) for share in np.linspace(0.0, 1.0, levels).tolist()]
+    finer = {"offload_optimizer": shares, "offload_activations": shares} if levels else {}
+    space = DesignSpace(PLANS | finer, HARDWARE | {"hbm_capacity": hbm})
     return Problem(scenario, space, Objective(instance.goal, limits=instance.limits))
 
 
@@ -166,12 +168,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--gap", type=float, default=1e-3)
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--levels", type=int, default=0, help="of both offload shares: 101 make 10^8 plans")
     parser.add_argument("--sound", type=int, default=0, metavar="PLANS")
     parser.add_argument("--calibration", default=ROOFLINE)
     arguments = parser.parse_args()
     prepare_jax()
     for name in arguments.instances or INSTANCES:
-        problem = problem_of(name, arguments.calibration)
+        problem = problem_of(name, arguments.calibration, arguments.levels)
         started = time.process_time()
         oracle = oracle_for(problem, rows_of(problem), 512)
         compiled = time.process_time() - started
