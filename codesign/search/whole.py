@@ -136,11 +136,12 @@ class Whole(AbstractSearch):
             least = min((outcome.upper for _, outcome in tried), default=math.inf)
             if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
                 for held in self._around(problem, oracle, one):
-                    closed = one.outcome if held == one.held else self._closed(oracle, held, seed)
+                    closed = one.outcome if held == one.held else self._closed(oracle, held, seed, told)
                     tried.append((held, closed))
         held, best = min(tried, key=lambda pair: pair[1].upper)
         lower = min(one.outcome.lower for one in real)
-        outcomes = [*(one.outcome for one in real), *(outcome for _, outcome in tried)]
+        rounded = [outcome for _, outcome in tried] if self.units else []
+        outcomes = [*(one.outcome for one in real), *rounded]
         stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
         counts = real[0].outcome.counts | {"whole": len(tried), "points": oracle.evaluated}
         seconds = {"whole": sum(outcome.seconds for outcome in outcomes)}
@@ -198,8 +199,8 @@ class Whole(AbstractSearch):
         """[1, variables] all coordinates from the free ones."""
         return Held(oracle, held).whole(u[None])
 
-    def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int) -> Outcome:
-        return Closing(Programme(Held(oracle, held)), self.proof.effort, seed).run()
+    def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
+        return Closing(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
 
 
 @dataclass(frozen=True)
