@@ -8,17 +8,18 @@ import jax
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}  # halves the compile time of large programs on the CPU
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0}
+UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0, "xla_cpu_opt_preset": "CPU_OPT_PRESET_FAST_COMPILE"}
 
 
 @functools.cache
-def _known_options() -> dict[str, Any]:
-    """OPTIONS where this version of the compiler knows them, else none."""
+def _known_options(once: bool) -> dict[str, Any]:
+    """Options where this version of the compiler knows them, else none."""
+    options = UNOPTIMISED if once else OPTIONS
     try:
-        jax.jit(lambda x: x, compiler_options=OPTIONS)(0.0)
+        jax.jit(lambda x: x, compiler_options=options)(0.0)
     except Exception:  # the compiler names unknown options by an error of its own, not of Python's
-        return {}
-    return OPTIONS
+        return _known_options(False) if once else {}
+    return options
 
 
 def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[..., Any]:
@@ -27,4 +28,4 @@ def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[.
     Args:
         once: it runs once or twice on little data; compiled in half the time again, it runs several times slower.
     """
-    return jax.jit(function, compiler_options=_known_options() | (UNOPTIMISED if once and _known_options() else {}))
+    return jax.jit(function, compiler_options=_known_options(once))
