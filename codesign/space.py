@@ -212,6 +212,8 @@ class DesignSpace:
             ConfigError: none is legal.
         """
         rng = np.random.default_rng(seed)
+        if not self.plan:
+            return np.zeros((1, 0))
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]

@@ -78,7 +78,7 @@ def check_study(study: Study) -> None:
             metrics.get(name)
 
     jax.eval_shape(named, study.scenario)
-    study.space.legal_sample(study.scenario, 1) if study.space.plan else study.space.plans(study.scenario)
+    study.space.legal_sample(study.scenario, 1)
     study.search.refuse(study.problem)
 
 

@@ -39,7 +39,7 @@ def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     if n == 0:
         return Verdict(0, {})
     rng = np.random.default_rng(seed)
-    plan = rng.integers(0, oracle.count, pairs)
+    plan = rng.choice(oracle.sample(rng, pairs), pairs)
     a, b = rng.uniform(size=(2, pairs, n))
     kind = np.arange(pairs) % 3
     axis = rng.integers(0, n, pairs)
