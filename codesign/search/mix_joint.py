@@ -17,7 +17,9 @@ from .oracle import GOAL, AbstractOracle, Tangents
 
 MOST_KEPT = 24  # tangents kept of a plan
 SAMPLE, STARTS, SHORTLIST = 512, 16, 16  # plans looked at first, at so many places; of them kept for later
-BEAM, EXCHANGED = 4, 9  # tuples followed at first, plans exchanged for each workload
+BEAM = 4  # tuples followed at first
+SHARES = (8, 2, 2, 2)  # plans exchanged for each workload: best at the multipliers' prices of violations, at 1, 8, 64
+LEAST_PRICE = 0.05
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Alternating:
         self.u = np.full(len(members[0].programme.oracle.variables), 0.5)
         self.samples = [self._sample(m) for m in members]
         self.beam: list[tuple[float, np.ndarray, np.ndarray]] = []
+        self.prices: list[np.ndarray] = [np.ones(len(m.programme.rows) - 1) for m in members]
 
     def _sample(self, member: Member) -> np.ndarray:
         if member.count <= SAMPLE:
@@ -166,15 +169,31 @@ class Alternating:
                 self.u = np.asarray(ledger.solution.get(best, u[best]))
             return False
         better = ledger.upper < self.upper - 0.1 * self.gap
+        self._learn_prices(ledger, tuples[ledger.plan])
         self.upper, self.plans, self.u = ledger.upper, tuples[ledger.plan].copy(), ledger.u.copy()
         return better
+
+    def _learn_prices(self, ledger: Ledger, plans: np.ndarray) -> None:
+        """What a unit of each workload's violation costs in its own goal, from the best tuple's multipliers."""
+        weights = ledger.weights.get(ledger.plan)
+        if weights is None:
+            return
+        at = ledger.u[None]
+        goals = [m.tangents(plans[k : k + 1], at, 1e6, keep=False)[0][:, 0] for k, m in enumerate(self.members)]
+        _, slopes = self.blend.tangent(np.stack(goals, axis=-1))
+        ends = np.cumsum([1, *(len(m.programme.rows) - 1 for m in self.members)])
+        self.prices = [
+            weights[first:last] / max(slope, 1e-3) + LEAST_PRICE
+            for first, last, slope in zip(ends[:-1], ends[1:], slopes[0], strict=True)
+        ]
 
     def exchange(self, width: int = 1) -> bool:
         """One round from the best `width` tuples: single plans, and all at once, exchanged for better ones there."""
         tuples, places = [], []
         for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
             promising = [self._promising(k, plans, u) for k in range(len(self.members))]
-            some = [plans, *(np.array([p[i] for p in promising]) for i in (0, EXCHANGED // 3, -EXCHANGED // 3))]
+            first_of = np.cumsum([0, *SHARES[:-1]])
+            some = [plans, *(np.array([p[i] for p in promising]) for i in first_of)]
             for k, mine in enumerate(promising):
                 for plan in mine:
                     some.append(plans.copy())
@@ -190,8 +209,9 @@ class Alternating:
         near = member.programme.oracle.near(int(plans[k]), 2)
         asked = np.union1d(self.samples[k], near)
         exact, _ = member.tangents(asked, np.broadcast_to(u, (len(asked), len(u))), REFERENCE_SHARPNESS, keep=False)
+        prices = (self.prices[k], 1.0, 8.0, interior.ELASTIC)
         best = [
-            np.argsort(_soft(exact, price), kind="stable")[: EXCHANGED // 3] for price in (1.0, 8.0, interior.ELASTIC)
+            np.argsort(_soft(exact, price), kind="stable")[:share] for price, share in zip(prices, SHARES, strict=True)
         ]
         return asked[np.concatenate(best)]
 
@@ -204,8 +224,7 @@ class Alternating:
                 break
 
 
-def _soft(exact: np.ndarray, price: float = interior.ELASTIC) -> np.ndarray:
+def _soft(exact: np.ndarray, price: np.ndarray | float = interior.ELASTIC) -> np.ndarray:
     """Goal plus the price of all violations; inf where the plan is no plan."""
-    return np.where(np.isfinite(exact).all(axis=1), exact[:, 0], np.inf) + price * np.maximum(exact[:, 1:], 0.0).sum(
-        axis=1
-    )
+    over = (price * np.maximum(exact[:, 1:], 0.0)).sum(axis=1)
+    return np.where(np.isfinite(exact).all(axis=1), exact[:, 0], np.inf) + over
