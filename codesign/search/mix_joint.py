@@ -193,7 +193,7 @@ class Alternating:
         for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
             promising = [self._promising(k, plans, u) for k in range(len(self.members))]
             first_of = np.cumsum([0, *SHARES[:-1]])
-            some = [plans, *(np.array([p[i] for p in promising]) for i in first_of)]
+            some = [plans, *(np.array([p[min(i, len(p) - 1)] for p in promising]) for i in first_of)]
             for k, mine in enumerate(promising):
                 for plan in mine:
                     some.append(plans.copy())
