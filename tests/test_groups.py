@@ -10,9 +10,12 @@ from codesign.search.certified import Wanted
 from codesign.search.closing import Closing
 from codesign.search.effort import Effort
 from codesign.search.groups import GroupOracle
-from codesign.search.ledger import Programme
-from codesign.search.oracle import rows_of
+from codesign.search.ledger import Programme, passed_down
+from codesign.search.levels import Walk
+from codesign.search.oracle import GOAL, rows_of
 from codesign.search.orders import find_orders, views
+from codesign.search.recall import Remembering
+from codesign.search.sweep import Sweep
 from codesign.search.tree import PlanTree
 from codesign.space import Continuous, DesignSpace
 
@@ -43,6 +46,17 @@ def test_splitting_arrives_at_every_plan_once(tree: PlanTree):
     assert len(plans) == len(np.unique(plans)) == len(np.unique(table, axis=0)) == tree.plans == 3 * 7 * 5
     assert set(known.tolist()) <= set(plans.tolist())
     assert set(tree.sample(np.random.default_rng(1), 1000).tolist()) == set(plans.tolist())
+
+
+def test_parents_are_groups_around_their_parts(tree: PlanTree):
+    tree.sample(np.random.default_rng(0), 20)
+    split_whole(tree)
+    part, parent = np.arange(tree.count), tree.parent
+    assert (tree.outer[part] == tree.outer[parent]).all()
+    assert (tree.low[parent] <= tree.low[part]).all()
+    assert (tree.high[parent] >= tree.high[part]).all()
+    assert (tree.weight(parent[tree.roots :]) > tree.weight(part[tree.roots :])).all()
+    assert (passed_down(-np.arange(tree.count, dtype=float), parent) >= -tree.outer).all()
 
 
 def test_neighbours_differ_in_few_fields_and_are_legal(tree: PlanTree):
@@ -139,6 +153,22 @@ def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle, monk
     assert together.counts["open"] == each.counts["open"] == 0
     assert max(together.lower, each.lower) <= min(together.upper, each.upper) + 1e-9
     assert together.gap <= 1e-3 + 1e-9
+
+
+def test_front_over_groups_against_random_designs(grouped: GroupOracle):
+    """No design that keeps a level lies below the bound proven there; those of the front keep theirs."""
+    walk = Walk(Sweep(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
+    assert walk.run() == ""
+    assert len(walk.found) > 12
+    rng = np.random.default_rng(1)
+    plans = grouped.sample(rng, 10**6)
+    exact = [grouped.tangents(plans, rng.uniform(size=(len(plans), 3)), 50.0).exact for _ in range(20)]
+    goal, others = (np.concatenate(exact)[:, [grouped.names.index(name)]] for name in (GOAL, "time_s"))
+    for one in walk.found:
+        assert one.closed
+        assert one.gap <= 5e-3 + 1e-9
+        assert one.values[1] <= one.levels.get("time_s", np.inf) + 1e-6
+        assert goal[others <= one.levels.get("time_s", np.inf)].min(initial=np.inf) >= one.lower - 1e-9
 
 
 def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):

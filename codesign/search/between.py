@@ -6,16 +6,15 @@ level, and a Lagrangian bound is a straight line over all levels. The few pairs 
 excludes are closed like plans, all side by side.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from .closing import MOST_TRIES
-from .ledger import HOLDS, REFERENCE_SHARPNESS, Ledger, Programme
-from .oracle import GOAL, AbstractOracle, Tangents
+from .ledger import REFERENCE_SHARPNESS, Programme, passed_down
+from .oracle import GOAL, AbstractOracle
+from .pairs import Apart, Levelled, Lines, Point
 from .recall import Memory
-from .sweep import Sweep
+from .sweep import Step, Sweep
 
 RIVALS = 8  # of each neighbouring step: its best plans are tried at the levels between
 ROUNDS = 12  # of a plan at a level
@@ -23,126 +22,6 @@ KIN_PENALTY = 8.0  # price of a unit of log-violation where plans are ranked at 
 FINE = 0.05  # of the gap: designs between are solved so far
 MOST_PAIRS = 100_000  # plans at levels that are closed side by side
 MOST_OPEN = 20_000  # plans of one level: with more of them left its own search is cheaper
-
-
-class Levelled(AbstractOracle):
-    """Pairs of a plan and a level: rows of the plan, each less what its level takes off it."""
-
-    def __init__(
-        self, inner: AbstractOracle, plan: Int[np.ndarray, " pairs"], shift: Float[np.ndarray, "pairs rows"]
-    ) -> None:
-        self.inner, self.plan, self.shift = inner, plan, shift
-        self.names, self.evaluated = inner.names, 0
-
-    @property
-    def count(self) -> int:
-        """Pairs."""
-        return len(self.plan)
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Hardware variables."""
-        return self.inner.variables
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Pairs whose plans differ in at most so many fields."""
-        return np.flatnonzero(np.isin(self.plan, self.inner.near(int(self.plan[plan]), changes)))
-
-    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
-        """Rows and tangents relative to the levels."""
-        self.evaluated += len(plan)
-        found, shift = self.inner.tangents(self.plan[plan], u, sharpness), self.shift[plan]
-        affine = found.affine.copy()
-        affine[..., 0] -= shift
-        return Tangents(found.exact - shift, affine, found.broken)
-
-
-class Apart(Ledger):
-    """A ledger of pairs in which only those of one level compete.
-
-    Args:
-        programme: of the pairs.
-        gap: in the log, within which a level's best design counts as found.
-        level: number of the level of each pair.
-        best: value to beat, the same at every level.
-    """
-
-    def __init__(self, programme: Programme, gap: float, level: Int[np.ndarray, " pairs"], best: float):
-        super().__init__(programme, gap)
-        self.level, self.upper, self.fixed = level, best, best
-        self.best = np.full(level.max() + 1, best)
-
-    def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """As in any ledger, but a better design cuts only pairs of its own level."""
-        exact, affine = super().evaluate(plan, u, sharpness)
-        if self.upper < self.fixed:
-            holds = exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS
-            np.minimum.at(self.best, self.level[plan], np.where(holds, exact[:, 0], np.inf))
-            self.upper = self.fixed
-        return exact, affine
-
-    def open(self) -> np.ndarray:
-        """Pairs that may still be best at their level, least bound first."""
-        left = np.flatnonzero((self.lower < self.best[self.level] - self.gap) & (self.tried < MOST_TRIES))
-        return left[np.argsort(self.lower[left], kind="stable")]
-
-
-@dataclass
-class Lines:
-    """Bounds of plans that are straight over all levels: constant - weights . level.
-
-    Args:
-        others: rows that have levels.
-    """
-
-    others: tuple[str, ...]
-    plan: list[np.ndarray] = field(default_factory=list)
-    constant: list[np.ndarray] = field(default_factory=list)
-    weights: list[np.ndarray] = field(default_factory=list)
-
-    def learn(self, ledger: Ledger, plan: np.ndarray | None = None, shift: np.ndarray | None = None) -> None:
-        """Take over the Lagrangian bounds of a ledger; of pairs with their plans and shifts if given."""
-        rows, programme = ledger.programme.rows, ledger.programme
-        solved = np.array(list(ledger.lagrangian), dtype=int)
-        if len(solved) == 0:
-            return
-        total = np.array([ledger.lagrangian[p] for p in solved.tolist()])
-        weights = np.array([ledger.weights[p] for p in solved.tolist()])
-        taken = np.array([programme.allowed.get(name, 0.0) for name in rows])[None]
-        if shift is not None:
-            taken = taken + shift[solved][:, [programme.oracle.names.index(name) for name in rows]]
-        bound = total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-        # the goal's shift and those of further rows are undone: the line is of the plan, not of a level
-        own = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
-        bound += (weights[:, own] * np.broadcast_to(taken, weights.shape)[:, own]).sum(axis=1)
-        whole = np.abs(weights[:, 0] - 1.0) < 1e-9  # multipliers that never settled bound nothing
-        lean = np.zeros((len(solved), len(self.others)))
-        for i, name in enumerate(self.others):
-            lean[:, i] = weights[:, rows.index(name)] if name in rows else 0.0
-        self.plan.append((solved if plan is None else plan[solved])[whole])
-        self.constant.append(bound[whole])
-        self.weights.append(lean[whole])
-
-    def raise_(self, floor: Float[np.ndarray, " plans"], level: Float[np.ndarray, " others"]) -> None:
-        """Raise bounds of all plans at a level."""
-        for plan, constant, weights in zip(self.plan, self.constant, self.weights, strict=True):
-            np.maximum.at(floor, plan, constant - weights @ level)
-
-
-@dataclass
-class Point:
-    """A level, the best design found there (log of the goal, plan, coordinates), and a bound on all designs there."""
-
-    level: np.ndarray
-    value: float = np.inf
-    plan: int = -1
-    u: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    lower: float = -np.inf
-
-    def take(self, value: float, plan: int, u: np.ndarray) -> None:
-        """Keep the better design."""
-        if value < self.value:
-            self.value, self.plan, self.u = value, plan, u
 
 
 class Between:
@@ -156,6 +35,7 @@ class Between:
     def __init__(self, sweep: Sweep, others: tuple[str, ...]):
         self.sweep, self.others, self.oracle = sweep, others, sweep.oracle
         self.gap = sweep.effort.gap
+        self.rows = (GOAL, *sweep.limits, *others)
         self.columns = [self.oracle.names.index(name) for name in others]
         self.lines, self.steps, self.points, self.seen = Lines(others), [], [], 0
         self.learn()
@@ -168,15 +48,14 @@ class Between:
             self.lines.learn(step.ledger)
 
     def _programme(self, oracle: AbstractOracle, plan: np.ndarray, shift: np.ndarray) -> Programme:
-        return Programme(Levelled(oracle, plan, shift), GOAL, (*self.sweep.limits, *self.others))
+        return Programme(Levelled(oracle, plan, shift), GOAL, self.rows[1:])
 
     def _allowed(self, level: np.ndarray) -> dict[str, float]:
         return dict(zip(self.others, level.tolist(), strict=True))
 
-    def _recall(self, ledger: Ledger, pairs: np.ndarray) -> None:
+    def _recall(self, ledger: Apart, pairs: np.ndarray) -> None:
         """Give pairs the tangents that are remembered of their plans."""
-        asked = ledger.programme.oracle
-        assert isinstance(asked, Levelled)
+        asked = ledger.asked
         for slot in range(self.oracle.depth):
             known = pairs[self.oracle.asked[asked.plan[pairs]] > slot]
             if len(known):
@@ -221,7 +100,7 @@ class Between:
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
-        ledger = Apart(self._programme(self.oracle, plan, shift), FINE * self.gap, at, np.inf)
+        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, FINE * self.gap, np.inf)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
         ledger.best = np.array([point.value for point in points])
         ledger.keep(every, *ledger.evaluate(every, start, REFERENCE_SHARPNESS))
@@ -229,30 +108,34 @@ class Between:
         self._refine(ledger, ROUNDS)
         for pair, (value, u) in ledger.feasible.items():
             points[at[pair]].take(value, int(plan[pair]), u)
-        self.lines.learn(ledger, plan, shift)
+        self.lines.learn(ledger, ledger.asked)
 
-    def floor(self, level: np.ndarray) -> np.ndarray:
-        """Bound of every plan at a level, from what was proven elsewhere."""
+    def floor(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(plans and groups that together stand for all plans, bound of each at a level from what was proven)."""
         floor, allowed = np.full(self.oracle.count, -np.inf), self._allowed(level)
         for step in self.steps:
             if step.looser(GOAL, allowed):
-                np.maximum(floor, step.ledger.lower, out=floor)
+                step.raise_(floor)
         self.lines.raise_(floor, level)
-        return floor
+        every = np.flatnonzero(self._nearest(level).ledger.frontier)
+        return every, passed_down(floor, self.oracle.parents)[every]
+
+    def _nearest(self, level: np.ndarray) -> Step:
+        return min(self.steps, key=lambda step: step.apart(GOAL, self._allowed(level)))
 
     def prove(self, points: list[Point]) -> list[Point]:
         """Bound all plans at these levels; those not excluded yet are closed. Returns levels with too many of them."""
         group: list[tuple[Point, np.ndarray, np.ndarray]] = []
         hard, waiting = [], 0
         for point in points:
-            floor = self.floor(point.level)
-            left = np.flatnonzero(floor < point.value - self.gap)
-            if len(left) > MOST_OPEN:
+            every, floor = self.floor(point.level)
+            left = floor < point.value - self.gap
+            if left.sum() > MOST_OPEN:
                 hard.append(point)
                 continue
-            point.lower = max(point.lower, float(np.delete(floor, left).min(initial=np.inf)))
-            group.append((point, left, floor[left]))
-            waiting += len(left)
+            point.lower = max(point.lower, float(floor[~left].min(initial=np.inf)))
+            group.append((point, every[left], floor[left]))
+            waiting += int(left.sum())
             if waiting > MOST_PAIRS:
                 self._close(group)
                 group, waiting = [], 0
@@ -269,50 +152,61 @@ class Between:
         shift[:, self.columns] = np.array([point.level for point, _, _ in group])[at]
         value = np.array([point.value for point, _, _ in group])
         shift[:, self.oracle.names.index(GOAL)] = value[at]
-        ledger = Apart(self._programme(self.oracle, plan, shift), self.gap, at, 0.0)
+        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, self.gap, 0.0)
         ledger.lower = np.concatenate([floor for _, _, floor in group]) - value[at]
-        self._bound(ledger, np.array([point.u for point, _, _ in group])[at])
-        self._refine(ledger, MOST_TRIES)
+        hardware = np.array([point.u for point, _, _ in group])
+        self._bound(ledger, np.arange(len(at)), hardware)
+        self._refine(ledger, MOST_TRIES, hardware)
+        self._take_over(ledger, group, value)
+
+    def _take_over(self, ledger: Apart, group: list[tuple[Point, np.ndarray, np.ndarray]], value: np.ndarray) -> None:
+        """Better designs and bounds of levels, `value` being what their pairs were compared with."""
+        asked = ledger.asked
         for pair, (gained, u) in ledger.feasible.items():
-            group[at[pair]][0].take(value[at[pair]] + gained, int(plan[pair]), u)
-        least = np.full(len(group), np.inf)
-        np.minimum.at(least, at, ledger.lower)
+            at = asked.level[pair]
+            group[at][0].take(value[at] + gained, int(asked.plan[pair]), u)
+        least, every = np.full(len(group), np.inf), np.flatnonzero(ledger.frontier)
+        np.minimum.at(least, asked.level[every], ledger.lower[every])
         for (point, _, _), before, lower in zip(group, value, least, strict=True):
             point.lower = min(point.lower, float(before + lower))
-        self.lines.learn(ledger, plan, shift)
+        self.lines.learn(ledger, asked)
 
-    def _refine(self, ledger: Apart, most: int) -> None:
-        """Rounds over what is open."""
+    def _refine(self, ledger: Apart, most: int, hardware: np.ndarray | None = None) -> None:
+        """Rounds over what is open; parts of groups begin at the hardware of their level."""
         while self.sweep.left > 0:
             left = ledger.open()
             left = left[ledger.tried[left] < most][: 4 * self.sweep.effort.batch]
             if len(left) == 0:
                 return
-            ledger.refine(left)
+            new = ledger.advance(left)
+            if hardware is not None and len(new):
+                self._bound(ledger, new, hardware)
 
-    def _bound(self, ledger: Ledger, u: np.ndarray) -> None:
-        """Bounds of pairs from remembered tangents, then from one where the level's best design lies."""
-        asked = ledger.programme.oracle
-        assert isinstance(asked, Levelled)
-        weights = self._weights()
+    def _bound(self, ledger: Apart, pairs: Int[np.ndarray, " some"], hardware: np.ndarray) -> None:
+        """Bounds of pairs from remembered tangents, then from one where their level's best design lies."""
+        asked, weights = ledger.asked, self._weights()
         for slot in range(self.oracle.depth):
-            left = ledger.open()
+            left = self._still(ledger, pairs)
             left = left[self.oracle.asked[asked.plan[left]] > slot]
             memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
             if len(left):
-                ledger.bound_by(left, memory.tangents(left, u[left], 1.0)[1], weights)
-        left = ledger.open()
-        exact, affine = ledger.evaluate(left, u[left], REFERENCE_SHARPNESS) if len(left) else (None, None)
-        if exact is None or affine is None:
+                ledger.bound_by(left, memory.tangents(left, hardware[asked.level[left]], 1.0)[1], weights)
+        left = self._still(ledger, pairs)
+        if len(left) == 0:
             return
+        exact, affine = ledger.evaluate(left, hardware[asked.level[left]], REFERENCE_SHARPNESS)
         ledger.bound_by(left, affine, weights)
         still = ledger.lower[left] < ledger.cut
         ledger.keep(left[still], exact[still], affine[still])
         self._recall(ledger, left[still])
 
+    def _still(self, ledger: Apart, pairs: np.ndarray) -> np.ndarray:
+        """Which of these are open."""
+        left = ledger.open()
+        return left[np.isin(left, pairs)]
+
     def _weights(self) -> np.ndarray:
         """Multipliers of a typical best design."""
-        rows = (GOAL, *self.sweep.limits, *self.others)
         known = [s.ledger.weights[s.ledger.plan] for s in self.steps
-                 if s.ledger.programme.rows == rows and s.ledger.plan in s.ledger.weights]  # fmt: skip
-        return np.median(known, axis=0) if known else np.ones(len(rows))
+                 if s.ledger.programme.rows == self.rows and s.ledger.plan in s.ledger.weights]  # fmt: skip
+        return np.median(known, axis=0) if known else np.ones(len(self.rows))

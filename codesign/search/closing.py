@@ -16,15 +16,15 @@ import numpy as np
 
 from .base import Progress, Report, silent
 from .effort import Effort, Outcome
-from .ledger import REFERENCE_SHARPNESS, Ledger, Programme, References
+from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .oracle import AbstractOracle
+from .references import References
 
 MOST_TRIES = 80  # rounds after which a plan is left open
 HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
 REFERENCE_ROUNDS = 4
 CLIMBS, FOLLOWED = 8, 64  # rounds of better plans at the best hardware, groups followed down to plans in each
 CHEAP = 0.05  # least price of a unit of violation there
-GROUP_TRIES = 8  # rounds after which a group that is still open is split
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 
 
@@ -150,7 +150,7 @@ class Closing:
             parent = parent[place]
             ledger.grow()
             new = ledger.tried[parts] == 0
-            self._inherit(parts[new], parent[new])
+            self.bound(ledger.inherit(parts[new], parent[new]))
             best = np.argsort(self._looks(parts), kind="stable")[: 4 * FOLLOWED]
             parts, parent = parts[best], parent[best]
             single = oracle.single(parts)
@@ -248,36 +248,8 @@ class Closing:
                 return
             batch = self.effort.batch if ledger.upper < before else min(2 * batch, 8 * self.effort.batch)
             before = ledger.upper
-            self._advance(left[:batch])
+            self.bound(ledger.advance(left[:batch]))
             self._note("close", self._closed(), self._oracle.plan_count)
-
-    def _advance(self, some: np.ndarray) -> None:
-        """One round: split groups that were refined often enough or are not worth it, refine the rest."""
-        ledger = self.ledger
-        group = ~self._oracle.single(some)
-        soft = np.array([ledger.soft.get(p, np.inf) for p in some.tolist()])
-        ripe = group & ((ledger.tried[some] >= GROUP_TRIES) | (soft < ledger.cut))
-        ledger.refine(some[~ripe])
-        if ripe.any():
-            parts, parent = ledger.split(some[ripe])
-            new = np.flatnonzero([p not in ledger.own for p in parts.tolist()])
-            self._inherit(parts[new], parent[new])
-
-    def _inherit(self, plan: np.ndarray, parent: np.ndarray) -> None:
-        """Bound parts of groups by a tangent where their group has its optimum."""
-        ledger = self.ledger
-        if len(plan) == 0:
-            return
-        solved = np.array([p in ledger.solution for p in parent.tolist()])
-        self.bound(plan[~solved])
-        plan, parent = plan[solved], parent[solved]
-        if len(plan) == 0:
-            return
-        u = np.array([ledger.solution[p] for p in parent.tolist()])
-        exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
-        multipliers = np.array([ledger.weights[p] for p in parent.tolist()])
-        ledger.bound_by(plan, affine, multipliers)
-        ledger.keep(plan, exact, affine, multipliers)
 
     def run(self, start: Callable[[], None] | None = None) -> Outcome:
         """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""

@@ -96,6 +96,11 @@ class GroupOracle(Oracle):
         """Parts of groups."""
         return self.tree.split(plan)
 
+    @property
+    def parents(self) -> np.ndarray:
+        """The group each number came out of."""
+        return self.tree.parent
+
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Single plans that differ from one in at most so many fields."""
         return self.tree.near(plan, changes)

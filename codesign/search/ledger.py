@@ -1,4 +1,4 @@
-"""What a certified search knows: bounds and tangents of plans, solved plans as references, the best design."""
+"""What a certified search knows: bounds and tangents of plans and groups of plans, the best design."""
 
 import time
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ LENGTHS = (3, 8, 20)  # tangents of plans that are solved in one batch
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
 DEAR_ENOUGH, LEAST_PRICE = 8.0, 0.2  # price of a unit of violation in estimates: where no multiplier is known, and more
 DEAREST = 1e6  # price of a unit of violation that is not raised any more
+GROUP_TRIES = 8  # rounds after which a group that is still open is split
 REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
 
 
@@ -121,6 +122,37 @@ class Ledger:
         self.frontier[group], self.frontier[parts] = False, True
         self.lower[parts] = np.maximum(self.lower[parts], self.lower[parent])
         return parts, parent
+
+    def pass_down(self) -> None:
+        """Raise the bounds of all parts to those of their groups."""
+        self.lower = passed_down(self.lower, self.programme.oracle.parents)
+
+    def advance(self, some: np.ndarray) -> np.ndarray:
+        """One round: split groups that were refined often enough or are not worth it, refine the rest.
+
+        Returns parts that nothing is known of, since their groups were never solved: to be bounded by the caller.
+        """
+        group = ~self.programme.oracle.single(some)
+        soft = np.array([self.soft.get(p, np.inf) for p in some.tolist()])
+        ripe = group & ((self.tried[some] >= GROUP_TRIES) | (soft < self.cut))
+        self.refine(some[~ripe])
+        if not ripe.any():
+            return some[:0]
+        parts, parent = self.split(some[ripe])
+        new = np.flatnonzero([p not in self.own for p in parts.tolist()])
+        return self.inherit(parts[new], parent[new])
+
+    def inherit(self, plan: np.ndarray, parent: np.ndarray) -> np.ndarray:
+        """Bound parts of groups by a tangent where their group has its optimum; returns those whose group has none."""
+        solved = np.array([p in self.solution for p in parent.tolist()], dtype=bool)
+        unknown, plan, parent = plan[~solved], plan[solved], parent[solved]
+        if len(plan):
+            u = np.array([self.solution[p] for p in parent.tolist()])
+            exact, affine = self.evaluate(plan, u, REFERENCE_SHARPNESS)
+            multipliers = np.array([self.weights[p] for p in parent.tolist()])
+            self.bound_by(plan, affine, multipliers)
+            self.keep(plan, exact, affine, multipliers)
+        return unknown
 
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Exact and affine rows; designs that keep every constraint are taken note of."""
@@ -262,29 +294,10 @@ class Ledger:
         return affine
 
 
-class References:
-    """Solved plans, to start others from: the nearest by what the model does at one shared point.
-
-    Two plans whose rows and slopes agree at `base` trade their resources alike, so the solution and multipliers of one
-    are a good guess for the other.
-    """
-
-    def __init__(self, ledger: Ledger, plans: np.ndarray, base: np.ndarray):
-        self.base = base
-        plans = plans[[int(p) in ledger.solution for p in plans]]
-        points = np.broadcast_to(base, (len(plans), len(base)))
-        _, affine = ledger.programme.tangents(plans, points, REFERENCE_SHARPNESS)
-        self.features = self._features(affine)
-        self.u = np.array([ledger.solution[int(p)] for p in plans])
-        self.multipliers = np.array([ledger.weights[int(p)] for p in plans])
-
-    def _features(self, affine: np.ndarray) -> np.ndarray:
-        value = affine[..., 0] + affine[..., 1:] @ self.base
-        flat = [affine[:, 0, 1:], 0.3 * affine[:, 1:, 1:].reshape(len(affine), -1), np.clip(value[:, 1:], -2, 2)]
-        return np.concatenate(flat, axis=1).astype(np.float32)
-
-    def nearest(self, affine: np.ndarray) -> np.ndarray:
-        """Index of the reference of each plan, from its tangents at `base`."""
-        asked = self._features(affine)
-        squares = (self.features**2).sum(axis=1)
-        return np.argmin(squares[None] - 2 * asked @ self.features.T, axis=1)
+def passed_down(lower: Float[np.ndarray, " numbers"], parents: Int[np.ndarray, " numbers"]) -> np.ndarray:
+    """Bounds of parts raised to those of their groups."""
+    while True:
+        raised = np.maximum(lower, lower[parents])
+        if (raised == lower).all():
+            return raised
+        lower = raised

@@ -106,6 +106,11 @@ class AbstractOracle(abc.ABC):
         """(numbers of the parts of these groups, position in `plan` of the group of each)."""
         return plan[:0], np.zeros(0, dtype=int)
 
+    @property
+    def parents(self) -> np.ndarray:
+        """For every number that of a group with all its plans and more; itself where there is none."""
+        return np.arange(self.count)
+
     @abc.abstractmethod
     def tangents(
         self,
@@ -117,6 +122,58 @@ class AbstractOracle(abc.ABC):
 
         A larger `sharpness` puts the tangent of a kink closer to one of its sides.
         """
+
+
+class RelayingOracle(AbstractOracle):
+    """The plans, groups and variables of another oracle; what is done with its tangents is left to subclasses."""
+
+    def __init__(self, inner: AbstractOracle):
+        self.inner, self.names, self.evaluated = inner, inner.names, 0
+
+    @property
+    def count(self) -> int:
+        """Numbers given out."""
+        return self.inner.count
+
+    @property
+    def plan_count(self) -> int:
+        """Plans."""
+        return self.inner.plan_count
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables."""
+        return self.inner.variables
+
+    @property
+    def roots(self) -> np.ndarray:
+        """Numbers that stand for all plans."""
+        return self.inner.roots
+
+    @property
+    def parents(self) -> np.ndarray:
+        """For every number that of a group around it."""
+        return self.inner.parents
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Plans that differ little."""
+        return self.inner.near(plan, changes)
+
+    def sample(self, rng: np.random.Generator, most: int) -> np.ndarray:
+        """Random plans."""
+        return self.inner.sample(rng, most)
+
+    def single(self, plan: np.ndarray) -> np.ndarray:
+        """Which numbers stand for one plan."""
+        return self.inner.single(plan)
+
+    def weight(self, plan: np.ndarray) -> np.ndarray:
+        """Plans that each number stands for."""
+        return self.inner.weight(plan)
+
+    def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Parts of groups."""
+        return self.inner.split(plan)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from .certified import Certified, Wanted
 from .closing import Effort, Outcome
 from .convexity import Verdict, check
 from .front import hypervolume, knee, non_dominated_rows
+from .groups import oracle_for
 from .levels import Found, Walk
 from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
 from .recall import Remembering
@@ -90,7 +91,10 @@ class Pareto(AbstractSearch):
         """
         if not problem.space.plan and not problem.space.hardware:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
-        oracle = Oracle(problem, front_rows(problem, self.wanted), self.block)
+        return self.front(oracle_for(problem, front_rows(problem, self.wanted), self.block, seed), seed, report)
+
+    def front(self, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
+        """The same over an oracle with these rows."""
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
@@ -111,7 +115,7 @@ class Pareto(AbstractSearch):
         values = np.array([one.values for one in walk.found])
         front = [walk.found[i] for i in non_dominated_rows(values)]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
-        counts = {"plans": oracle.count, "points": oracle.evaluated, "programmes": walk.done}
+        counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}
         certificate = self._certificate(verdict, front, walk, stopped)
         claim = _claim(verdict, front, math.log1p(self.gap), stopped)

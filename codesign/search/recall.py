@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .interior import EMPTY
-from .oracle import AbstractOracle, Tangents
+from .oracle import AbstractOracle, RelayingOracle, Tangents
 
 MEMORY_BYTES = 400e6  # largest store
 DEEPEST = 4  # tangents kept of one plan
+ROOM = 1.5  # numbers there is room for, over those given out, when more is made
 
 
 class Recalled(NamedTuple):
@@ -18,47 +19,55 @@ class Recalled(NamedTuple):
     u: np.ndarray
 
 
-class Remembering(AbstractOracle):
-    """An oracle that keeps the last few tangents of every plan. Tangents of all rows bound any goal under any limits.
+class Remembering(RelayingOracle):
+    """An oracle that keeps the last few tangents of every plan or group. They bound any goal under any limits.
 
     Args:
         inner: the oracle that is asked.
-        depth: tangents of a plan; fewer where there are too many plans to keep so many.
+        depth: tangents of a plan; fewer where there are too many plans to keep so many. Of plans and groups that are
+            listed later and find no room none is kept.
     """
 
     def __init__(self, inner: AbstractOracle, depth: int = DEEPEST):
-        self.inner, self.names, self.evaluated = inner, inner.names, 0
+        super().__init__(inner)
         rows, n = len(inner.names), len(inner.variables)
-        most = MEMORY_BYTES / (8.0 * inner.count * (rows * (n + 2) + n))
-        self.depth = int(np.clip(most, 1, depth))
-        self.exact = np.full((inner.count, self.depth, rows), np.inf)
-        self.affine = np.zeros((inner.count, self.depth, rows, n + 1))
-        self.affine[..., 0] = EMPTY
-        self.at = np.zeros((inner.count, self.depth, n))
-        self.asked = np.zeros(inner.count, dtype=int)
+        most = MEMORY_BYTES / (8.0 * (rows * (n + 2) + n))
+        self.depth = int(np.clip(most / inner.count, 1, depth))
+        self.most = int(most / self.depth)
+        self.exact, self.affine = np.zeros((0, self.depth, rows)), np.zeros((0, self.depth, rows, n + 1))
+        self.at, self._asked = np.zeros((0, self.depth, n)), np.zeros(0, dtype=int)
+        self._make_room()
 
     @property
-    def count(self) -> int:
-        """Plans."""
-        return self.inner.count
+    def asked(self) -> np.ndarray:
+        """How often each plan's tangents were kept."""
+        self._make_room()
+        return self._asked
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Hardware variables."""
-        return self.inner.variables
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Plans that differ little."""
-        return self.inner.near(plan, changes)
+    def _make_room(self) -> None:
+        lacking = self.inner.count - len(self._asked)
+        if lacking <= 0:
+            return
+        room = lacking + (int((ROOM - 1) * self.inner.count) if len(self._asked) else 0)
+        kept = min(max(self.most, len(self.exact)), len(self._asked) + room) - len(self.exact)
+        self._asked = np.concatenate([self._asked, np.zeros(room, dtype=int)])
+        empty = np.zeros((kept, *self.affine.shape[1:]))
+        empty[..., 0] = EMPTY
+        self.affine = np.concatenate([self.affine, empty])
+        self.exact = np.concatenate([self.exact, np.full((kept, *self.exact.shape[1:]), np.inf)])
+        self.at = np.concatenate([self.at, np.zeros((kept, *self.at.shape[1:]))])
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Ask, and remember the answer in the place of the oldest of its plan."""
         found = self.inner.tangents(plan, u, sharpness)
         self.evaluated += len(plan)
-        slot = (self.asked[plan] + _repeats(plan)) % self.depth
-        np.add.at(self.asked, plan, 1)
-        self.exact[plan, slot] = np.where((found.broken > 0)[:, None], np.inf, found.exact)
-        self.affine[plan, slot], self.at[plan, slot] = found.affine, u
+        self._make_room()
+        kept = np.flatnonzero(plan < len(self.exact))
+        plan = plan[kept]
+        slot = (self._asked[plan] + _repeats(plan)) % self.depth
+        np.add.at(self._asked, plan, 1)
+        self.exact[plan, slot] = np.where((found.broken > 0)[:, None], np.inf, found.exact)[kept]
+        self.affine[plan, slot], self.at[plan, slot] = found.affine[kept], u[kept]
         return found
 
     def recall(self, plan: np.ndarray, slot: int) -> Recalled:
@@ -67,25 +76,12 @@ class Remembering(AbstractOracle):
         return Recalled(plan, self.at[plan, slot])
 
 
-class Memory(AbstractOracle):
+class Memory(RelayingOracle):
     """Answers from what one slot of a `Remembering` holds, wherever it is asked; evaluates nothing."""
 
     def __init__(self, source: Remembering, slot: int):
-        self.source, self.slot, self.names, self.evaluated = source, slot, source.names, 0
-
-    @property
-    def count(self) -> int:
-        """Plans."""
-        return self.source.count
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Hardware variables."""
-        return self.source.variables
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Plans that differ little."""
-        return self.source.near(plan, changes)
+        super().__init__(source)
+        self.source, self.slot = source, slot
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """What was found for these plans before."""

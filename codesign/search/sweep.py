@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .closing import Closing, Effort, Outcome
-from .ledger import Ledger, Programme, References
+from .ledger import Ledger, Programme
 from .recall import Memory, Remembering
+from .references import References
 
 START = 64  # plans that the neighbouring programme solved and this one begins with
 FIRST_ROUNDS = 4
@@ -45,6 +46,11 @@ class Step:
         bound = total[:, 0] - weights @ shift + np.minimum(total[:, 1:], 0.0).sum(axis=1)
         whole = np.abs(weights[:, 0] - 1.0) < 1e-9  # multipliers that never settled bound nothing
         to.lower[plans[whole]] = np.maximum(to.lower[plans[whole]], bound[whole])
+
+    def raise_(self, lower: np.ndarray) -> None:
+        """Raise bounds of plans and groups to those proven here, which must hold there too (`looser`)."""
+        mine = self.ledger.lower
+        np.maximum(lower[: len(mine)], mine, out=lower[: len(mine)])
 
     def looser(self, goal: str, allowed: dict[str, float]) -> bool:
         """Whether whatever `allowed` admits was admitted here too, for the same goal: bounds then carry over."""
@@ -95,10 +101,14 @@ class Sweep:
         ledger = closing.ledger
         for step in self.steps:
             if step.looser(goal, allowed):
-                np.maximum(ledger.lower, step.ledger.lower, out=ledger.lower)
+                step.raise_(ledger.lower)
             step.carry(ledger)
+        ledger.pass_down()
         neighbour = min(self.steps, key=lambda step: step.apart(goal, allowed))
         nearest = neighbour.ledger
+        if neighbour.apart(goal, allowed) <= NEXT_DOOR:  # what had to be split there will have to be split here
+            ledger.frontier[:] = False
+            ledger.frontier[: len(nearest.frontier)] = nearest.frontier
         first = _promising(nearest)
         self._recall(ledger, first)
         first = first[[p in ledger.own for p in first.tolist()]]
@@ -168,5 +178,6 @@ def _promising(ledger: Ledger) -> np.ndarray:
     """Plans that a programme solved, those with the best designs first, then those with the least bounds."""
     best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: START // 2]
     solved = np.array(list(ledger.solution), dtype=int)
+    solved = solved[ledger.frontier[solved] | ledger.programme.oracle.single(solved)]  # others were split
     least = solved[np.argsort(ledger.lower[solved], kind="stable")][: START // 2] if len(solved) else solved
     return np.union1d(np.array(best, dtype=int), least)

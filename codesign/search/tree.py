@@ -43,6 +43,7 @@ class PlanTree:
         self.low = np.zeros((roots, len(inner)), dtype=np.int32)
         self.high = np.tile((self.sizes - 1).astype(np.int32), (roots, 1))
         self.roots = roots
+        self.parent = np.arange(roots)  # the node each came out of; of a plan listed before that, one above it
         self._first_child = np.full(roots, -1)
         self._children = np.zeros(roots, dtype=int)
         self._asked: dict[int, int] = {}  # key of a plan -> its number, of those listed before their group was split
@@ -108,16 +109,16 @@ class PlanTree:
         line = np.arange(len(parent))
         new_low[line, chosen[parent]] = low[parent] + part * size[parent] // parts[parent]
         new_high[line, chosen[parent]] = low[parent] + (part + 1) * size[parent] // parts[parent] - 1
-        first = self._append(self.outer[node[parent]], new_low, new_high)
+        first = self._append(self.outer[node[parent]], new_low, new_high, node[parent])
         self._first_child[node] = first + np.cumsum(parts) - parts
         self._children[node] = parts
         single = np.flatnonzero((new_low == new_high).all(axis=1))
         keys = self._keys(self.outer[first + single], new_low[single]).tolist()
         self._reached.update(zip(keys, (first + single).tolist(), strict=True))
 
-    def _append(self, outer: np.ndarray, low: np.ndarray, high: np.ndarray) -> int:
+    def _append(self, outer: np.ndarray, low: np.ndarray, high: np.ndarray, parent: np.ndarray) -> int:
         first, count = self.count, len(outer)
-        self.outer = np.concatenate([self.outer, outer])
+        self.outer, self.parent = np.concatenate([self.outer, outer]), np.concatenate([self.parent, parent])
         self.low, self.high = np.concatenate([self.low, low]), np.concatenate([self.high, high])
         self._first_child = np.concatenate([self._first_child, np.full(count, -1)])
         self._children = np.concatenate([self._children, np.zeros(count, dtype=int)])
@@ -130,8 +131,10 @@ class PlanTree:
         single = np.flatnonzero(self.single(child))
         keys = self._keys(self.outer[child[single]], self.low[child[single]])
         known = np.flatnonzero(np.isin(keys, np.fromiter(self._asked, dtype=np.int64)))
+        numbers = np.array([self._asked[key] for key in keys[known].tolist()], dtype=child.dtype)
+        self.parent[numbers] = self.parent[child[single[known]]]
         child = child.copy()
-        child[single[known]] = [self._asked[key] for key in keys[known].tolist()]
+        child[single[known]] = numbers
         return child
 
     def _keys(self, outer: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -147,7 +150,8 @@ class PlanTree:
         keys = self._keys(np.asarray(outer), place)
         unique, first = np.unique(keys, return_index=True)
         new = np.array([not (key in self._asked or key in self._reached) for key in unique.tolist()], dtype=bool)
-        at = self._append(outer[first[new]], place[first[new]].astype(np.int32), place[first[new]].astype(np.int32))
+        fresh, at_place = outer[first[new]], place[first[new]].astype(np.int32)
+        at = self._append(fresh, at_place, at_place, fresh)
         self._asked.update(zip(unique[new].tolist(), range(at, self.count), strict=True))
         return np.array([self._asked.get(key, self._reached.get(key, -1)) for key in keys.tolist()], dtype=int)
 

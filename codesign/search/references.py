@@ -1,0 +1,33 @@
+"""Solved plans that others are bounded from."""
+
+import numpy as np
+
+from .ledger import REFERENCE_SHARPNESS, Ledger
+
+
+class References:
+    """Solved plans, to start others from: the nearest by what the model does at one shared point.
+
+    Two plans whose rows and slopes agree at `base` trade their resources alike, so the solution and multipliers of one
+    are a good guess for the other.
+    """
+
+    def __init__(self, ledger: Ledger, plans: np.ndarray, base: np.ndarray):
+        self.base = base
+        plans = plans[[int(p) in ledger.solution for p in plans]]
+        points = np.broadcast_to(base, (len(plans), len(base)))
+        _, affine = ledger.programme.tangents(plans, points, REFERENCE_SHARPNESS)
+        self.features = self._features(affine)
+        self.u = np.array([ledger.solution[int(p)] for p in plans])
+        self.multipliers = np.array([ledger.weights[int(p)] for p in plans])
+
+    def _features(self, affine: np.ndarray) -> np.ndarray:
+        value = affine[..., 0] + affine[..., 1:] @ self.base
+        flat = [affine[:, 0, 1:], 0.3 * affine[:, 1:, 1:].reshape(len(affine), -1), np.clip(value[:, 1:], -2, 2)]
+        return np.concatenate(flat, axis=1).astype(np.float32)
+
+    def nearest(self, affine: np.ndarray) -> np.ndarray:
+        """Index of the reference of each plan, from its tangents at `base`."""
+        asked = self._features(affine)
+        squares = (self.features**2).sum(axis=1)
+        return np.argmin(squares[None] - 2 * asked @ self.features.T, axis=1)
