@@ -14,6 +14,7 @@ from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
 from .ops import TransferOp as TransferOp
+from .optimizer import Adam as Adam
 from .plan import Layout as Layout
 from .plan import Plan as Plan
 from .recommendation import Recommendation as Recommendation
@@ -21,6 +22,5 @@ from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
 from .recommendation_training import RecommendationTraining as RecommendationTraining
 from .serving import Serving as Serving
-from .training import Adam as Adam
 from .training import Training as Training
 from .transformer import Transformer as Transformer

@@ -1,33 +1,19 @@
 """Training steps of a transformer."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..cost import partly_hidden_s
 from ..fields import quantity, static
-from ..hardware import Work
 from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .blocks import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
+from .optimizer import Adam, exchange_ops
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
 from .transformer import Transformer
-
-
-class Adam(eqx.Module):
-    """Adam with a master copy: state, traffic and arithmetic per parameter.
-
-    12 bytes of state are an fp32 master copy and two fp32 moments; a step reads gradient and state and writes state
-    and the working copy. `fused` updates all weights in one launch, else each weight tensor has its own.
-    """
-
-    state_bytes: Float[Array, "*b"] = quantity(default=12.0)
-    traffic_bytes: Float[Array, "*b"] = quantity(default=30.0)
-    flops: Float[Array, "*b"] = quantity(default=11.0)
-    fused: bool = static(default=True)
 
 
 class Training(AbstractWorkload):
@@ -107,13 +93,14 @@ class Training(AbstractWorkload):
         )
         if self.forward_only:
             return (*forward, *self._transfers(layout, block, layers))
+        held = self._held(layout, block, layers)
         return (
             *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
             *recompute_ops(block, layers, layout),
-            *self._data_parallel(layout, block, layers),
-            *self._optimizer(layout, block, layers),
+            *exchange_ops(layout, self.precision, held, experts=any(op.expert for op in block)),
+            *self.optimizer.update_ops(layout, block, held, layers),
             *self._transfers(layout, block, layers),
         )
 
@@ -140,53 +127,6 @@ class Training(AbstractWorkload):
         table = self.model.vocab * self.model.hidden / layout.plan.tp * single
         ordinary = weights_held(block, layers, expert=False) + table
         return ordinary, weights_held(block, layers, expert=True)
-
-    def _data_parallel(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
-        """Gradient reduction and parameter gathering of each ZeRO stage.
-
-        0: one all-reduce; 1: reduce-scatter of gradients and all-gather of parameters once a step; 2: the
-        reduce-scatter after every micro-batch (or once, where the plan does not `reduce_often`); 3: parameters gathered
-        before every forward and backward as well.
-        Source: [rajbhandari2020] section 7.
-        """
-        stage = [at_most(at_least(layout.plan.zero - s, 0.0), 1.0) for s in range(3)]
-        often = stage[1] * layout.plan.reduce_often
-        gradient, weight = self.precision.bytes_of("gradients"), self.precision.bytes_of("weights")
-        ops: list[Op] = []
-        for axis, held in zip(("data", "expert_data"), self._held(layout, block, layers), strict=True):
-            if axis == "expert_data" and not any(op.expert for op in block):
-                continue
-            grads, params = held * gradient, held * weight
-            ops += [
-                CommOp("gradient_sync", "all_reduce", axis, "gradients", grads, 1 - stage[0]),
-                CommOp("gradient_sync", "reduce_scatter", axis, "gradients", grads, stage[0] - often),
-                CommOp("gradient_sync", "reduce_scatter", axis, "backward", grads, often),
-                CommOp("parameter_gather", "all_gather", axis, "parameters", params, stage[0] - stage[2]),
-                CommOp("parameter_gather", "all_gather", axis, "forward", params, stage[2]),
-                CommOp("parameter_gather", "all_gather", axis, "backward", params, stage[2]),
-            ]
-        return ops
-
-    def _optimizer(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
-        """The update of the share of the weights that this device owns."""
-
-        def update(owned: Array, times: Array) -> Op:
-            work = Work(owned * self.optimizer.flops, owned * self.optimizer.traffic_bytes)
-            return ComputeOp("optimizer", "optimizer", "vector", "optimizer", work, times)
-
-        def owned(op: BlockOp) -> Array:
-            return op.weights / (layout.expert_shards(1) if op.expert else layout.shards(1))
-
-        ordinary, expert = self._held(layout, block, layers)
-        if self.optimizer.fused:
-            whole = ordinary / layout.shards(1) + expert / layout.expert_shards(1)
-            return [update(whole, jnp.asarray(1.0))]
-        table = ordinary - weights_held(block, layers, expert=False)
-        tensors = [op for op in block if op.grad_weight is not None]
-        return [
-            update(table / layout.shards(1), jnp.asarray(1.0)),
-            *[update(owned(op), layers * op.per_layer) for op in tensors],
-        ]
 
     def _transfers(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
         """Traffic to the second tier: weights in for each pass, activations out and in, optimiser state in and out.
