@@ -21,7 +21,7 @@ from codesign.report.wording import degrees
 from codesign.results import designs
 from codesign.search import Pareto, Problem
 from codesign.search.closing import Effort
-from codesign.search.front import hypervolume, knee, non_dominated_rows
+from codesign.search.front import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.levels import Cell, Walk
 from codesign.search.oracle import GOAL, AbstractOracle, Tangents, affine
 from codesign.search.recall import Memory, Remembering
@@ -51,6 +51,12 @@ def test_front_is_what_pairwise_comparison_leaves(points):
 
 def test_knee():
     assert knee(np.array([[0.0, 10.0], [1.0, 2.0], [9.0, 1.0], [10.0, 0.0]])) == 1
+
+
+def test_rows_far_apart_are_shown_of_a_crowd():
+    line = np.concatenate([np.linspace(0.0, 0.1, 50), [0.5, 1.0]])
+    assert spread_rows(np.stack([line, 3 - line], axis=-1), 3).tolist() == [0, 50, 51]
+    assert spread_rows(np.zeros((4, 2)), 3).tolist() == [0]
 
 
 def test_a_cell_splits_into_parts_that_fill_it():

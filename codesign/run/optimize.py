@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import yaml
 from rich.console import Console
@@ -23,6 +24,7 @@ from ..report import build_report
 from ..results import Results, collect, compiling_ahead
 from ..scenario import Scenario
 from ..search import AbstractSearch, Grid, GridThenProof, Progress, Trace
+from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
@@ -32,6 +34,7 @@ from .terminal import Watch, console, designs_table, show_certificate, texts, un
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
 
+SHOWN = 8  # designs in the table
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
 
@@ -206,8 +209,13 @@ def _commit() -> str:
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    title = f"{study.name}: best designs by {study.objective.goal}"
-    out.print(designs_table(results.designs, title, units=units_of(study.space)))
+    designs, title = results.designs, f"{study.name}: best designs by {study.objective.goal}"
+    metrics = [study.objective.goal]
+    if front := trace.certificate.get("front"):
+        metrics = front["metrics"]
+        designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
+        title = f"{study.name}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
+    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics))
     out.print(f"{count}; {trace.claim}")
     if trace.certificate:
         show_certificate(out, trace.certificate, texts(study, 6))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -106,25 +106,33 @@ def throughput_text(row: Any) -> str:
     return f"{whole}\n{row['tokens_per_s'] / devices:,.1f}/GPU"
 
 
+ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens")
+
+
 def designs_table(
-    frame: pd.DataFrame, title: str, count: int = 8, units: Mapping[str, str] = MappingProxyType({})
+    frame: pd.DataFrame,
+    title: str,
+    count: int = 8,
+    units: Mapping[str, str] = MappingProxyType({}),
+    asked: Sequence[str] = (),
 ) -> Table:
-    """The best designs: how they are laid out, what they do and cost, what holds them back."""
-    serving = "tpot_s" in frame
+    """The best designs: how they are laid out, what they do and cost, what holds them back; `asked` metrics as well."""
+    times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
+    asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
     table.add_column("#", justify="right")
     table.add_column("design", min_width=30)
     what = item(frame.columns)
-    times = ["TTFT", "TPOT", f"{what}s/s"] if serving else ["step", f"{what}s/s"]
-    for name in (*times, "MFU", f"J/{what}", f"$/M {what}s", "HBM", "DDR"):
+    heads = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
+    for name in (*map(heads.get, times), f"{what}s/s", "MFU", f"J/{what}", f"$/M {what}s", *asked, "HBM", "DDR"):
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
         cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
-        times = ("ttft_s", "tpot_s") if serving else ("time_s",)
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
+        cells += [f"{row[name]:.4g}" for name in asked]
         cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")

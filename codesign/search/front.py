@@ -46,3 +46,20 @@ def knee(values: Float[np.ndarray, "points goals"]) -> int:
     span = np.ptp(values, axis=0)
     scaled = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)
     return int(np.argmin(scaled.sum(axis=1)))
+
+
+def spread_rows(values: Float[np.ndarray, "points goals"], count: int) -> Int[np.ndarray, " chosen"]:
+    """Indices of so many rows far apart, the best of every column among them, in order of the first column.
+
+    Columns are scaled to their range; each further row is the one farthest from those chosen, while any differs.
+    """
+    span = np.ptp(values, axis=0)
+    scaled = values / np.where(span > 0, span, 1.0)
+    chosen = list(dict.fromkeys(values.argmin(axis=0).tolist()))[:count]
+    while len(chosen) < min(count, len(values)):
+        distance = np.abs(scaled[:, None] - scaled[None, chosen]).max(axis=2).min(axis=1)
+        if distance.max() <= 0:
+            break
+        chosen.append(int(distance.argmax()))
+    chosen = np.array(chosen, dtype=int)
+    return chosen[np.argsort(values[chosen, 0], kind="stable")]

@@ -175,7 +175,7 @@ def _claim(verdict: Verdict, front: list[Found], gap: float, stopped: str) -> st
         return f"front of the best found, no proof: {verdict.reason}"
     closed = [one for one in front if one.closed and one.gap <= gap + 1e-12]
     worst = math.expm1(max(one.gap for one in front))
-    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {math.expm1(gap):.2g}"
+    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {100 * math.expm1(gap):.2g} %"
     if len(closed) < len(front):
-        proven += f", the worst to {worst:.2g}"
+        proven += f", the worst to {100 * worst:.2g} %"
     return f"certified: {proven}" if not stopped else f"front so far, {stopped}: {proven}"
