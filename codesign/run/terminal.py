@@ -132,7 +132,7 @@ def designs_table(
         cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
-        cells += [f"{row[name]:.4g}" for name in asked]
+        cells += [goal_text(name, row[name], units, serving="tpot_s" in frame, digits=4) for name in asked]
         cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")

@@ -22,13 +22,17 @@ def non_dominated_rows(values: Float[np.ndarray, "points goals"]) -> Int[np.ndar
 def hypervolume(values: Float[np.ndarray, "points goals"], reference: Float[np.ndarray, " goals"]) -> float:
     """Volume between the points and a reference that is worse than all of them; less is better in every column.
 
-    Exact: by slices along the last column, down to an interval.
+    Exact: by slices along the last column, down to stairs.
     """
     inside = values[(values < reference).all(axis=1)]
     if len(inside) == 0:
         return 0.0
     if inside.shape[1] == 1:
         return float(reference[0] - inside.min())
+    if inside.shape[1] == 2:
+        first, second = inside[np.argsort(inside[:, 0], kind="stable")].T
+        steps = np.diff(np.append(first, reference[0]))
+        return float((steps * (reference[1] - np.minimum.accumulate(second))).sum())
     inside = inside[np.argsort(inside[:, -1], kind="stable")]
     edges = np.append(inside[1:, -1], reference[-1])
     total = 0.0
