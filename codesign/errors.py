@@ -25,7 +25,7 @@ class DataError(CodesignError):
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close."""
-    options = sorted(str(k) for k in known)
+    options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"

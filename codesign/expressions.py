@@ -10,7 +10,7 @@ log-convex in the hardware and every rate for the reciprocal of one; whether the
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -97,6 +97,10 @@ class Expression:
     def value(self, look_up: Callable[[str], Array]) -> Array:
         """The value where `look_up` gives those of the metrics; differentiable, maxima in the reading of the moment."""
         return jnp.asarray(_value(self.tree, look_up))
+
+    def positive(self, names: Collection[str]) -> bool:
+        """Whether its form keeps it above zero where these metrics are."""
+        return _positive(self.tree, names)
 
     def shape(self) -> Shape:
         """What the structure says about log-convexity."""
@@ -191,6 +195,23 @@ def _value(node: ast.expr, look_up: Callable[[str], Array]) -> Any:
             return maximum(parts[0], *parts[1:]) if name == "max" else 1 / maximum(*(1 / part for part in parts))
         case _:
             return look_up(_dotted(node))
+
+
+def _positive(node: ast.expr, names: Collection[str]) -> bool:
+    number = _number(node)
+    if number is not None:
+        return number > 0
+    match node:
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner) | ast.BinOp(left=inner, op=ast.Pow()):
+            return _positive(inner, names)
+        case ast.BinOp(op=ast.Add() | ast.Mult() | ast.Div()):
+            return _positive(node.left, names) and _positive(node.right, names)
+        case ast.Call():
+            return all(_positive(argument, names) for argument in node.args)
+        case ast.Name() | ast.Attribute():
+            return _dotted(node) in names
+        case _:
+            return False
 
 
 def _shape(node: ast.expr) -> Shape:

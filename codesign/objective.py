@@ -1,17 +1,24 @@
 """What is wanted and what must hold: goal and limits -> one scalar, and what a design violates."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .errors import ConfigError
+from .errors import ConfigError, suggestion
 from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least
 
 TOLERANCE = 1e-6  # relative; what counts as holding in a hard float64 evaluation
+LEAST = 1e-30  # below this magnitude a goal ranks as zero; single precision still holds it
+POSITIVE = {
+    *("time_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "provisioned_power_w", "capex_usd"),
+    *("usd_per_million_tokens", "ttft_s", "tpot_s", "decode_tokens_per_s"),
+}
+"""Metrics that no design has at zero, unlike the share of a memory or a part of the time."""
 CONVEX = {"minimise": GROWS, "maximise": SHRINKS, "limits": GROWS, "floors": SHRINKS}
 """What an expression must be at each place for its row to be log-convex."""
 
@@ -21,8 +28,8 @@ class Objective:
     """Minimise (or maximise) one quantity under limits on others.
 
     A quantity is a metric (see `Metrics.flat`), a function of your own (`custom`) or an expression over both, such as
-    `time_s ** 0.5 * joules_per_token`; all must be positive. Memory that does not fit and rules of the plan that are
-    broken always count as violations.
+    `time_s ** 0.5 * joules_per_token`. Searches that take logarithms ask for goals and floors that are positive (see
+    `logged`); the others only rank. Memory that does not fit and broken rules of the plan always count as violations.
 
     Args:
         minimise: quantity; empty where `maximise` is given.
@@ -41,7 +48,8 @@ class Objective:
     def __post_init__(self) -> None:
         """Exactly one goal, positive bounds, expressions that can be read."""
         if bool(self.minimise) == bool(self.maximise):
-            raise ConfigError("objective needs exactly one of minimise and maximise (set the other to '')")
+            given = f"minimise = {self.minimise!r} and maximise = {self.maximise!r}"
+            raise ConfigError(f"objective needs exactly one goal, not {given} (set the other to '')")
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
                 if not isinstance(value, int | float) or not value > 0:
@@ -70,8 +78,13 @@ class Objective:
             ConfigError: a name that is none of these, with a suggestion.
         """
         known = metrics.flat()
-        if quantity in known or _is_metric(quantity):
-            return self.custom[quantity](metrics) if quantity in self.custom else metrics.get(quantity)
+        if quantity in self.custom:
+            return self.custom[quantity](metrics)
+        if quantity in known:
+            return known[quantity]
+        if _is_metric(quantity):
+            hint = suggestion(quantity, (*self.custom, *known))
+            raise ConfigError(f"{self._where(quantity)}: metric {quantity!r} does not exist{hint}")
         expression = Expression(quantity, self._where(quantity))
         expression.check((*self.custom, *known))
         return expression.value(lambda name: self.custom[name](metrics) if name in self.custom else known[name])
@@ -89,11 +102,31 @@ class Objective:
         sign = 1.0 if self.minimise else -1.0
         return sign * jnp.log(self.value(metrics, self.goal))
 
+    def rank(self, metrics: Metrics) -> Array:
+        """What orders designs, least best: the log of the goal, continued through zero."""
+        value, sign = self.value(metrics, self.goal), 1.0 if self.minimise else -1.0
+        return sign * signed_log(value)
+
+    def goal_at(self, rank: float) -> float:
+        """The goal's value of a rank; inf where there is none."""
+        if not math.isfinite(rank):
+            return math.inf
+        log, least = (rank if self.minimise else -rank), math.log(LEAST)
+        return math.exp(log) if log >= least else -math.exp(2 * least - log)
+
+    def logged(self) -> list[tuple[str, str]]:
+        """(key, quantity) of the goal and of floors whose form does not keep them above zero."""
+        return [
+            (where, text)
+            for where, text in self._places()
+            if not where.endswith(".limits") and not Expression(text, where).positive(POSITIVE)
+        ]
+
     def usages(self, metrics: Metrics) -> dict[str, Array]:
         """Constraint -> used share, at most 1 where it holds."""
         used = {f"usage.{tier}": share for tier, share in metrics.usage.items()}
         used |= {name: self.value(metrics, name) / bound for name, bound in self.limits.items()}
-        return used | {name: bound / self.value(metrics, name) for name, bound in self.floors.items()}
+        return used | {name: _missed(self.value(metrics, name), bound) for name, bound in self.floors.items()}
 
     def excess(self, metrics: Metrics) -> Array:
         """The largest relative violation of any constraint or rule; at most 0 where the design is feasible."""
@@ -125,10 +158,21 @@ class Objective:
         """Refuse names that are no metrics, before anything runs.
 
         Raises:
-            ConfigError: unknown metric, with a suggestion.
+            ConfigError: unknown metric, with its key and a suggestion.
         """
         for _, name in self._places():
             self.value(metrics, name)
+
+
+def signed_log(value: Array) -> Array:
+    """log(value), continued through zero: -value lies as far below log(LEAST) as value above it."""
+    above = jnp.log(jnp.maximum(value, LEAST))
+    return jnp.where(value > -LEAST, above, 2 * math.log(LEAST) - jnp.log(jnp.maximum(-value, LEAST)))
+
+
+def _missed(value: Array, floor: float) -> Array:
+    """Share of a floor's bound over what there is; what is zero or less misses it by any factor."""
+    return jnp.where(value > 0, floor / jnp.where(value > 0, value, 1.0), jnp.inf)
 
 
 def _is_metric(quantity: str) -> bool:

@@ -10,8 +10,9 @@ from codesign.errors import ConfigError
 from codesign.expressions import GROWS, NEITHER, NUMBER, SHRINKS, Expression
 from codesign.fields import replace
 from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.search import Certified, Problem
+from codesign.objective import POSITIVE, Objective
+from codesign.search import Blackbox, Certified, Grid, Inverse, Problem
+from codesign.search.logarithms import refuse_without_logarithm
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -129,6 +130,53 @@ def test_goals_limits_and_functions_agree_with_plain_arithmetic():
     limited = Objective("2 * own", limits={"own / 3": product / 6}, custom=own.custom)
     assert float(limited.excess(metrics)) == pytest.approx(1.0, rel=1e-9)
     assert float(limited.made(metrics)["own / 3"]) == pytest.approx(product / 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "positive"),
+    [
+        ("time_s ** -2 * (capex_usd + 3) / max(mfu, 1)", True),
+        ("+sqrt(time_s)", True),
+        ("time_s - 1", False),
+        ("time_s * 0", False),
+        ("usage.hbm", False),
+        ("breakdown_s.offload + time_s", False),
+    ],
+)
+def test_form_says_what_stays_above_zero(text, positive):
+    assert Expression(text).positive(POSITIVE) == positive
+    assert Objective(text).logged() == ([] if positive else [("objective.minimise", text)])
+
+
+def test_ranks_order_goals_of_any_sign():
+    """Where a goal is positive its rank is its log; through zero and below it still says which is less."""
+    values = [-1e9, -3.0, -1e-3, 0.0, 1e-3, 2.0, 1e12]
+    metrics = evaluate(training())
+    low, high = (
+        [Objective(a, maximise=b, custom={"own": lambda _, v=v: jnp.asarray(v)}) for v in values]
+        for a, b in (("own", ""), ("", "own"))
+    )
+    for objectives, sign in ((low, 1), (high, -1)):
+        ranks = [float(objective.rank(metrics)) for objective in objectives]
+        assert (np.diff(ranks) * sign > 0).all()
+        assert ranks[-2] == pytest.approx(sign * np.log(2.0))
+        back = [objective.goal_at(rank) for objective, rank in zip(objectives, ranks, strict=True)]
+        assert back == pytest.approx(values, rel=1e-9, abs=1e-29)
+
+
+@pytest.mark.parametrize("value", [-2.0, 0.0])
+def test_what_is_not_above_zero_misses_every_floor(value):
+    floored = Objective("time_s", floors={"own": 1.0}, custom={"own": lambda _: jnp.asarray(value)})
+    assert float(floored.excess(evaluate(training()))) == np.inf
+
+
+def test_a_goal_without_logarithm_is_refused_by_searches_that_take_it():
+    space = DesignSpace({"tp": [4, 8]}, {"up": Continuous(UP, 150e9, 900e9)})
+    problem = Problem(training(), space, Objective("time_s - 20"))
+    for search in (Grid(), Blackbox(), Inverse("up")):
+        refuse_without_logarithm(search, problem)
+    with pytest.raises(ConfigError, match=r"objective.minimise = 'time_s - 20' is -.* take search=grid"):
+        refuse_without_logarithm(Certified(), problem)
 
 
 def test_gradient_and_vmap():

@@ -73,6 +73,10 @@ class AbstractSearch(abc.ABC):
         """
         problem.space.check_listable()
 
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """(key, quantity) of what the search takes logarithms of although its form may let it fall to zero or below."""
+        return problem.objective.logged()
+
     @abc.abstractmethod
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search; every random number comes from `seed`."""

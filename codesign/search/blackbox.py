@@ -3,15 +3,16 @@
 For models that are not log-convex, and to hold the certified search against. Same frame, no proof.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ..errors import ConfigError
 from ..metrics import Metrics
-from .base import AbstractSearch, Problem, Report, Trace, silent
+from ..objective import signed_log
+from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .box import Box, Evaluator
 from .oracle import GOAL, Rows, rows_of
 from .peers import AbstractPeer, DifferentialEvolution
@@ -45,6 +46,10 @@ class Blackbox(AbstractSearch):
             raise ConfigError(f"search.also = {list(self.also)}: {self.peer.name} takes one goal; search=nsga2 several")
         self.peer.ready()
 
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Nothing: designs are only ranked."""
+        return []
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search until the budget is used up; an interrupt ends with what was found.
 
@@ -53,7 +58,11 @@ class Blackbox(AbstractSearch):
         """
         names = tuple(name for name in self.also if name != problem.objective.goal)
         evaluator = Evaluator(Box(problem), rows_with(problem, names), self.peer.batch, (GOAL, *names))
-        trial = Trial(evaluator, self.seconds, self.evaluations, report, self.peer.name)
+
+        def told(progress: Progress) -> None:
+            report(dataclasses.replace(progress, best=problem.objective.goal_at(progress.best)))
+
+        trial = Trial(evaluator, self.seconds, self.evaluations, told, self.peer.name)
         stopped = self.ask(trial, seed)
         trial.finish()
         return self.traced(trial, stopped)
@@ -85,11 +94,14 @@ class Blackbox(AbstractSearch):
 
 
 def rows_with(problem: Problem, names: tuple[str, ...]) -> Rows:
-    """The rows of a problem, and the logs of further metrics by their names; a limit on one of them keeps its row."""
+    """The rows of a problem, designs ranked by its goal and by further metrics under their names.
+
+    A limit on one of those keeps its row.
+    """
     rows = rows_of(problem)
 
     def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
         kept = {f"limit.{name}" if name in names else name: row for name, row in rows(metrics, values).items()}
-        return kept | {name: jnp.log(metrics.get(name)) for name in names}
+        return kept | {GOAL: problem.objective.rank(metrics)} | {n: signed_log(metrics.get(n)) for n in names}
 
     return extended

@@ -43,6 +43,10 @@ class Inverse(AbstractSearch):
         if not problem.objective.limits and not problem.objective.floors:
             raise ConfigError("search=inverse needs a target: set objective.limits or objective.floors")
 
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Floors; the objective's own goal is not used."""
+        return [entry for entry in super().logged(problem) if "floors" in entry[0]]
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search over plans and the other variables; the frame holds the one design found.
 

@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from ..errors import ConfigError
 from ..metrics import Metrics
+from ..objective import POSITIVE
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted
 from .closing import Effort, Outcome
@@ -82,6 +83,12 @@ class Pareto(AbstractSearch):
     def wanted(self) -> list[Wanted]:
         """What each row is the log of."""
         return [Wanted(n, 1.0) for n in self.minimise] + [Wanted(n, -1.0) for n in self.maximise]
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Floors and the metrics of the front; the objective's own goal is not used."""
+        ways = [("search.minimise", name) for name in self.minimise] + [("search.maximise", n) for n in self.maximise]
+        floors = [entry for entry in super().logged(problem) if "floors" in entry[0]]
+        return floors + [(where, name) for where, name in ways if name not in POSITIVE]
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Test convexity, find the ends, then level by level.
