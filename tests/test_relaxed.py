@@ -117,3 +117,16 @@ def test_finds_the_certified_optimum_of_a_small_space():
     assert "no proof" in trace.claim
     proven = Certified(gap=1e-5, pairs=8, block=16, explain=False).run(problem, 0).certificate
     assert frame.iloc[0]["objective"] == pytest.approx(proven["best"], rel=1e-4)
+
+
+def test_an_interrupted_descent_shows_the_plans_next_to_its_starts():
+    space = DesignSpace({"tp": [4, 8], "micro_batch": [1, 2]}, {"up": Continuous(UP, 150e9, 900e9)})
+    problem = Problem(training(), space, Objective("time_s"))
+
+    def impatient(progress):
+        raise KeyboardInterrupt
+
+    trace = Gradient(starts=4, block=16).run(problem, 0, impatient)
+    assert trace.claim.startswith("interrupted: best found")
+    assert trace.counts["solved"] == 0
+    assert len(trace.method) == len(trace.points["tp"]) > 0

@@ -12,7 +12,7 @@ from codesign.errors import ConfigError
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
-from codesign.search import Descent, Grid, GridThenGradient, Optimiser, Problem
+from codesign.search import Descent, Grid, GridThenGradient, Optimiser, Problem, gradient
 from codesign.search.grid import non_dominated, screen
 from codesign.space import Continuous, DesignSpace, Ratio
 
@@ -35,14 +35,18 @@ def problem() -> Problem:
 
 
 @pytest.fixture(scope="module")
+def screened(problem: Problem):
+    return screen(problem, block=64)
+
+
+@pytest.fixture(scope="module")
 def trace(problem: Problem):
     descent = Descent(starts=2, steps=40)
     return GridThenGradient(block=64, keep=8, candidates=2, descent=descent).run(problem, seed=3)
 
 
-def test_grid_finds_what_a_plain_loop_finds(problem: Problem):
+def test_grid_finds_what_a_plain_loop_finds(problem: Problem, screened):
     """Every plan and level one by one, by hand, against the blocked search."""
-    screened = screen(problem, block=64)
     price = jax.jit(lambda point: evaluate(problem.space.place(problem.scenario, point)))
     best = np.inf
     plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
@@ -62,6 +66,18 @@ def test_gradient_never_worse_than_grid_and_feasible(problem: Problem, trace):
     assert by_method["gradient"] <= by_method["grid"] * (1 + 1e-6)
     assert frame["rank"].tolist() == list(range(1, len(frame) + 1))
     assert feasible["capex_usd"].max() <= 55e6 * (1 + 1e-5)
+
+
+def test_an_interrupted_descent_leaves_the_grid(problem: Problem, screened, monkeypatch):
+    monkeypatch.setattr(gradient, "screen", lambda *_: screened)
+
+    def impatient(progress):
+        if progress.stage == "gradient":
+            raise KeyboardInterrupt
+
+    trace = GridThenGradient(block=64, keep=8).run(problem, 0, impatient)
+    assert trace.claim.startswith("interrupted before the descent was done; best of an exhaustive grid")
+    assert set(trace.method) == {"grid", "pareto"}
 
 
 def test_same_seed_same_numbers(problem: Problem, trace):

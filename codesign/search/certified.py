@@ -1,5 +1,6 @@
 """`search=certified`: the best design with a proof of how far it may be from the optimum, and what holds it there."""
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from .groups import oracle_for
 from .ledger import Programme
 from .oracle import Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
+
+INTERRUPTED = "interrupted"  # how a closing that was ended early says so
 
 
 class Wanted(NamedTuple):
@@ -96,13 +99,15 @@ class Certified(AbstractSearch):
         if ledger.plan < 0:
             plan, u = self._least_violating(oracle)
             certificate = _certificate(wanted, verdict, outcome)
-            certificate["infeasible"] = self._why_infeasible(oracle, outcome, seed) if self.explain else []
+            asked = self.explain and outcome.stopped != INTERRUPTED
+            certificate["infeasible"] = self._why_infeasible(oracle, outcome, seed) if asked else []
             claim = _claim_infeasible(verdict, outcome)
             return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
         explained = {}
         if self.explain and oracle.variables:
-            polish(ledger, ledger.plan, 1e-7)
-            explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7))
+            with contextlib.suppress(KeyboardInterrupt):  # the design is there already
+                polish(ledger, ledger.plan, 1e-7)
+                explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7))
         certificate = _certificate(wanted, verdict, outcome) | explained
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
         points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
@@ -121,6 +126,8 @@ class Certified(AbstractSearch):
         for name in outcome.ledger.programme.rows[1:]:
             others = tuple(other for other in outcome.ledger.programme.rows[1:] if other != name)
             least = Closing(Programme(oracle, name, others), self.effort, seed).run()
+            if least.stopped == INTERRUPTED:  # half a list would say that the rest cannot help
+                return []
             alone = math.isfinite(least.upper)
             proof.append(
                 {

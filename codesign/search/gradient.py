@@ -1,7 +1,9 @@
 """Gradient search over the hardware variables of the best plans: any Optax optimiser, many starts, one compilation."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from ..scenario import Scenario
 from ..smooth import reading_with_sharpness
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .grid import Screened, kept_of, screen
-from .optimiser import Optimiser
+from .optimiser import Optimiser, segment
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,22 @@ class Descent:
     penalty: tuple[float, float] = (1.0, 40.0)
     margin: float = 2e-3
 
-    def minimise(self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray) -> np.ndarray:
+    def minimise(
+        self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray, told: Callable[[int], None]
+    ) -> np.ndarray:
         """Descend from every start of every plan.
 
         Args:
+            problem: what is minimised.
             plans: name -> [candidates] values.
             start: [candidates, starts, variables] unit-cube coordinates.
+            told: is told how many steps are done, every few of them.
 
         Returns:
             [candidates, starts, variables] final coordinates.
         """
         names = problem.space.names
-        optimiser = self.optimiser.build(self.steps)
+        optimiser, length = self.optimiser.build(self.steps), segment(self.steps)
         priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
 
         def loss(u: Array, plan: dict[str, Array], scenario: Scenario, sharpness, weight, margin) -> Array:
@@ -53,7 +59,7 @@ class Descent:
             metrics = priced(sharpness, problem.space.place(scenario, point))
             return problem.objective.loss(metrics, weight, margin)
 
-        def descend(u: Array, plan: dict[str, Array], scenario: Scenario) -> Array:
+        def descend(carry: Any, plan: dict[str, Array], scenario: Scenario, progress: Array) -> Any:
             def step(carry, progress):
                 u, state = carry
                 sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
@@ -64,12 +70,16 @@ class Descent:
                 updates, state = optimiser.update(gradient, state, u)
                 return (jnp.clip(optax.apply_updates(u, updates), 0.0, 1.0), state), None
 
-            (final, _), _ = jax.lax.scan(step, (u, optimiser.init(u)), jnp.linspace(0.0, 1.0, self.steps))
-            return final
+            return jax.lax.scan(step, carry, progress)[0]
 
-        over_starts = jax.vmap(descend, in_axes=(0, None, None))
-        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None)), once=True)
-        return np.asarray(over_plans(jnp.asarray(start), _arrays(plans), problem.scenario))
+        over_starts = jax.vmap(descend, in_axes=(0, None, None, None))
+        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
+        carry = jnp.asarray(start), jax.vmap(jax.vmap(optimiser.init))(jnp.asarray(start))
+        for number, part in enumerate(jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)):
+            told(number * length)
+            carry = over_plans(carry, _arrays(plans), problem.scenario, part)
+            jax.block_until_ready(carry)
+        return np.asarray(carry[0])
 
 
 def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
@@ -105,7 +115,11 @@ class GridThenGradient(AbstractSearch):
         if not problem.space.names or len(screened.kept.best) == 0 or screened.stopped:
             return trace
         began = time.perf_counter()
-        refined = self._refine(problem, screened, seed, report)
+        try:
+            refined = self._refine(problem, screened, seed, report)
+        except KeyboardInterrupt:
+            trace.claim = f"interrupted before the descent was done; {trace.claim}"
+            return trace
         count = len(next(iter(refined.values())))
         trace.points = {name: np.concatenate([trace.points[name], refined[name]]) for name in trace.points}
         trace.method += ["gradient"] * count
@@ -124,10 +138,13 @@ class GridThenGradient(AbstractSearch):
         rng = np.random.default_rng(seed)
         spread = rng.uniform(size=(count, self.descent.starts, len(names)))
         spread[:, 0] = first
-        report(Progress("gradient", 0, count, float("nan")))
-        final = self.descent.minimise(problem, plans, spread)
+
+        def told(done: int) -> None:
+            report(Progress("gradient", done, self.descent.steps, float("nan")))
+
+        final = self.descent.minimise(problem, plans, spread, told)
         points = _best_on_segments(problem, plans, first, final)
-        report(Progress("gradient", count, count, float("nan")))
+        told(self.descent.steps)
         return points if axes.listed else {n: v for n, v in points.items() if n in names}
 
 

@@ -38,6 +38,11 @@ def _made(key: str, name: str, *args: Any, **options: Any) -> optax.GradientTran
         raise ConfigError(f"{key}.options: {name}: {str(error).splitlines()[0]}") from error
 
 
+def segment(steps: int, parts: int = 10) -> int:
+    """Steps of one compiled call: a divisor of all of them, short enough for a search to report and be interrupted."""
+    return max(length for length in range(1, max(steps // parts, 1) + 1) if steps % length == 0)
+
+
 @dataclass(frozen=True)
 class Transformation:
     """One transformation of the gradient, such as `clip_by_global_norm` with `max_norm: 1.0`."""

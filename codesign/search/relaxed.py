@@ -1,8 +1,9 @@
 """`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again."""
 
-import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,12 @@ from ..scenario import Scenario
 from ..smooth import at_least, reading_with_sharpness
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
-from .optimiser import Optimiser
+from .optimiser import Optimiser, segment
 from .oracle import Oracle, designs_of, rows_of
 from .relaxation import Relaxation
 
 ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
+GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
 HALF = 0.5  # a rule broken by less than this is a matter of rounding
 
 
@@ -83,17 +85,31 @@ class Gradient(AbstractSearch):
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
         began = time.perf_counter()
         oracle = Oracle(problem, rows_of(problem), self.block)
-        x, u = self._descended(problem, relaxation, seed)
-        report(Progress("gradient", self.starts, self.starts, math.nan))
-        middle = time.perf_counter()
-        near = relaxation.nearest(relaxation.settled(x), oracle.plans, self.near)
-        ledger = self._solved(oracle, near, u)
-        value = math.exp(ledger.upper if problem.objective.minimise else -ledger.upper)
-        report(Progress("solve", self.starts, self.starts, value))
-        return self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": time.perf_counter() - middle})
+        ledger, seen = Ledger(Programme(oracle), self.gap), Ledger(Programme(oracle), self.gap)
+        x, u, near, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), "", None
+        try:
+            for done, x, u in self._descents(problem, relaxation, seed):
+                near = near if done else self._look(seen, oracle, relaxation, x, u)
+                report(Progress("gradient", done, self.steps, problem.objective.goal_at(seen.upper)))
+            middle = time.perf_counter()
+            near = relaxation.nearest(relaxation.settled(x), oracle.plans, self.near)
+            for share in self._solve(ledger, near, u):
+                report(Progress("solve", share, ROUNDS + 1, problem.objective.goal_at(ledger.upper)))
+        except KeyboardInterrupt:
+            if not seen.soft:
+                raise
+            stopped = "interrupted"
+            if middle is None:
+                near = self._look(seen, oracle, relaxation, x, u)
+            ledger = min(ledger, seen, key=lambda known: (known.upper, not known.soft))
+        ended = time.perf_counter()
+        middle = middle or ended
+        return self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
 
-    def _descended(self, problem: Problem, relaxation: Relaxation, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the starts stop: coordinates of the plan and of the hardware, [starts, ...] each."""
+    def _descents(
+        self, problem: Problem, relaxation: Relaxation, seed: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(steps done, coordinates of the plan, of the hardware, [starts, ...] each), from the start to the end."""
         names, optimiser = problem.space.names, self.optimiser.build(self.steps)
         priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
 
@@ -106,49 +122,59 @@ class Gradient(AbstractSearch):
             metrics: Metrics = priced(sharpness, problem.space.place(scenario, point))
             return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
 
-        def descend(at: tuple[Array, Array], key: Array, scenario: Scenario):
+        def descend(carry: Any, progress: Array, scenario: Scenario) -> Any:
             def step(carry, progress):
                 at, state, key = carry
                 key, own = jax.random.split(key)
                 noise = jax.random.gumbel(own, at[0].shape) * (1 - progress)
-                gradient = jax.jacfwd(loss)(
-                    at, noise, scenario, progress
-                )  # few inputs: reverse mode compiles for longer
+                # few inputs: reverse mode compiles for longer
+                gradient = jax.jacfwd(loss)(at, noise, scenario, progress)
                 gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
                 updates, state = optimiser.update(gradient, state, at)
                 x, u = optax.apply_updates(at, updates)
                 x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
                 return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
 
-            (end, _, _), _ = jax.lax.scan(step, (at, optimiser.init(at), key), jnp.linspace(0.0, 1.0, self.steps))
-            return end
+            return jax.lax.scan(step, carry, progress)[0]
 
-        rng = np.random.default_rng(seed)
-        at = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
-        keys = jax.random.split(jax.random.key(seed), self.starts)
-        run = quick_jit(jax.vmap(descend, in_axes=(0, 0, None)))
-        x, u = run(tuple(map(jnp.asarray, at)), keys, problem.scenario)
-        return np.asarray(x), np.asarray(u)
+        rng, length = np.random.default_rng(seed), segment(self.steps)
+        start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
+        at = (jnp.asarray(start[0]), jnp.asarray(start[1]))
+        carry = at, jax.vmap(optimiser.init)(at), jax.random.split(jax.random.key(seed), self.starts)
+        yield 0, *start
+        run = quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
+        progress = jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)
+        for number, part in enumerate(progress, start=1):
+            carry = run(carry, part, problem.scenario)
+            yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
 
-    def _solved(self, oracle: Oracle, near: np.ndarray, u: np.ndarray) -> Ledger:
-        """The most promising of the plans near a start, each solved over the hardware."""
-        ledger = Ledger(Programme(oracle), self.gap)
+    def _look(self, ledger: Ledger, oracle: Oracle, relaxation: Relaxation, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Price the legal plans next to each start at its hardware; their numbers."""
+        near = relaxation.nearest(relaxation.settled(x), oracle.plans, GLANCE)
+        plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
+        ledger.keep(plan, *ledger.evaluate(plan, start, REFERENCE_SHARPNESS))
+        return near
+
+    def _solve(self, ledger: Ledger, near: np.ndarray, u: np.ndarray) -> Iterator[int]:
+        """The most promising of the plans near a start, each solved over the hardware; yields rounds of plans done."""
+        oracle = ledger.programme.oracle
         plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
         plan, first = np.unique(plan, return_index=True)
-        self._settle(ledger, plan, start[first])
-        for _ in range(ROUNDS):
+        for _ in self._settle(ledger, plan, start[first]):
+            yield 0
+        for number in range(ROUNDS):
             best = ledger.plan
             around = oracle.near(best, NEIGHBOURS) if best >= 0 else np.zeros(0, dtype=int)
             new = np.array([p for p in around.tolist() if p not in ledger.own], dtype=int)
-            if len(new) == 0:
+            if len(new):
+                for _ in self._settle(ledger, new, np.broadcast_to(ledger.u, (len(new), ledger.width))):
+                    yield number + 1
+            if len(new) == 0 or ledger.plan == best:
                 break
-            self._settle(ledger, new, np.broadcast_to(ledger.u, (len(new), ledger.width)))
-            if ledger.plan == best:
-                break
-        return ledger
+        yield ROUNDS + 1
 
-    def _settle(self, ledger: Ledger, plan: np.ndarray, u: np.ndarray) -> None:
-        """Evaluate these plans at these points, and solve the `candidates` that look best."""
+    def _settle(self, ledger: Ledger, plan: np.ndarray, u: np.ndarray) -> Iterator[None]:
+        """Evaluate these plans at these points, and solve the `candidates` that look best, round by round."""
         exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
         ledger.keep(plan, exact, affine)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)  # hardware will give way, so a mild penalty
@@ -158,19 +184,22 @@ class Gradient(AbstractSearch):
             if len(chosen) == 0:
                 return
             ledger.refine(chosen)
+            yield
 
     def _traced(
-        self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float]
+        self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float], stopped: str
     ) -> Trace:
         counts = {"plans": oracle.count, "tried": len(ledger.own), "solved": ledger.solved}
         counts |= {"starts": self.starts, "points": oracle.evaluated + self.starts * self.steps}
         claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
+        claim = f"{stopped}: {claim}" if stopped else claim
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
         if not best:  # an infeasible design is worth seeing
             at = min(ledger.soft, key=lambda p: ledger.soft[p])
             row = int(np.argmax((near == at).any(axis=1)))
             points = designs_of(oracle, np.array([at]), u[row : row + 1])
-            return Trace(points, ["gradient"], counts, seconds, "no feasible design found, no proof")
+            claim = ", ".join(filter(None, (stopped, "no feasible design found, no proof")))
+            return Trace(points, ["gradient"], counts, seconds, claim)
         points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
         return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import Certified, Wanted, _translated
+from .certified import INTERRUPTED, Certified, Wanted, _translated
 from .closing import Closing, Outcome
 from .convexity import Verdict, check
 from .ledger import Programme
@@ -126,39 +126,50 @@ class Whole(AbstractSearch):
         oracle = Oracle(problem, rows_of(problem), self.proof.block)
         sign = 1.0 if problem.objective.minimise else -1.0
         told = _translated(report, Wanted(problem.objective.goal, sign))
-        real = [self._real(oracle, held, seed, told) for held in self._listed(problem, oracle)]
-        verdict = next((one.verdict for one in real if not one.verdict.convex), real[0].verdict)
-        real = sorted(real, key=lambda one: one.outcome.upper)
-        if real[0].outcome.ledger.plan < 0:
-            return self.proof.run(problem, seed, report)  # says why nothing is feasible
+        real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
-        for one in real:
-            least = min((outcome.upper for _, outcome in tried), default=math.inf)
-            if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
-                for held in self._around(problem, oracle, one):
-                    closed = one.outcome if held == one.held else self._closed(oracle, held, seed, told)
-                    tried.append((held, closed))
-        held, best = min(tried, key=lambda pair: pair[1].upper)
-        lower = min(one.outcome.lower for one in real)
-        rounded = [outcome for _, outcome in tried] if self.units else []
-        outcomes = [*(one.outcome for one in real), *rounded]
-        stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
-        counts = real[0].outcome.counts | {"whole": len(tried), "points": oracle.evaluated}
-        seconds = {"whole": sum(outcome.seconds for outcome in outcomes)}
+        listed, interrupted = self._listed(problem, oracle), False
+        try:
+            for held in listed:
+                real.append(self._real(oracle, held, seed, told))
+                _go_on(real[-1].outcome)
+            for one in sorted(real, key=lambda one: one.outcome.upper):
+                least = min((outcome.upper for _, outcome in tried), default=math.inf)
+                if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
+                    for held in self._around(problem, oracle, one):
+                        closed = one.outcome if held == one.held else self._closed(oracle, held, seed, told)
+                        tried.append((held, closed))
+                        _go_on(closed)
+        except KeyboardInterrupt:
+            interrupted = True
+        if not any(one.outcome.ledger.plan >= 0 for one in real):
+            if interrupted:
+                raise KeyboardInterrupt
+            return self.proof.run(problem, seed, report)  # says why nothing is feasible
+        return self._traced(problem, oracle, Tried(real, tried, len(real) == len(listed), interrupted))
+
+    def _traced(self, problem: Problem, oracle: Oracle, found: "Tried") -> Trace:
+        """The best whole design, bounded by the real optima of everything listed."""
+        sign = 1.0 if problem.objective.minimise else -1.0
+        stopped = INTERRUPTED if found.interrupted else found.stopped
+        verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
+        bounded = verdict.convex and found.complete
+        first = min(found.real, key=lambda one: one.outcome.upper)
+        counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
+        seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
         certificate = {
-            "certified": verdict.convex and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
+            "certified": bounded and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
             "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
-            "bound": math.exp(sign * lower) if verdict.convex else None, "best": None, "gap": None,
+            "bound": math.exp(sign * found.lower) if bounded else None, "best": None, "gap": None,
         }  # fmt: skip
-        if best.ledger.plan < 0:
-            first = real[0].outcome.ledger
-            points = designs_of(oracle, np.array([first.plan]), self._full(oracle, real[0].held, first.u))
-            claim = (
-                "no whole numbers next to the real optimum keep all constraints; the real optimum is shown, no proof"
-            )
+        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
+        if not found.tried or best.ledger.plan < 0:
+            points = designs_of(oracle, np.array([first.outcome.ledger.plan]), self._full(oracle, first.held, first.u))
+            claim = "no whole numbers next to the real optimum keep all constraints"
+            claim = f"{stopped or claim}; the real optimum is shown, no proof"
             return Trace(points, ["real"], counts, seconds, claim, certificate | {"certified": False, "reason": claim})
-        gap = math.expm1(best.upper - lower)
-        certificate |= {"best": math.exp(sign * best.upper), "gap": gap if verdict.convex else None}
+        gap = math.expm1(best.upper - found.lower)
+        certificate |= {"best": math.exp(sign * best.upper), "gap": gap if bounded else None}
         points = designs_of(oracle, np.array([best.ledger.plan]), self._full(oracle, held, best.ledger.u))
         points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
         for name, values in self.values.items():  # exactly as listed
@@ -210,6 +221,43 @@ class Real:
     held: dict[int, float]
     verdict: Verdict
     outcome: Outcome
+
+    @property
+    def u(self) -> np.ndarray:
+        """Free coordinates of its best design."""
+        return self.outcome.ledger.u
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own."""
+
+    real: list[Real]
+    tried: list[tuple[dict[int, float], Outcome]]
+    complete: bool
+    interrupted: bool
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Each once."""
+        every = [*(one.outcome for one in self.real), *(outcome for _, outcome in self.tried)]
+        return list({id(outcome): outcome for outcome in every}.values())
+
+    @property
+    def lower(self) -> float:
+        """Bound on every design, whole or not, of the combinations that were searched."""
+        return min(one.outcome.lower for one in self.real)
+
+    @property
+    def stopped(self) -> str:
+        """Why one of them ended early."""
+        return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")
+
+
+def _go_on(outcome: Outcome) -> None:
+    """After an interrupt that a closing answered, none of the others begins."""
+    if outcome.stopped == INTERRUPTED:
+        raise KeyboardInterrupt
 
 
 def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
