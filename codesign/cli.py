@@ -13,6 +13,15 @@ from .errors import CodesignError, ConfigError, suggestion
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+EXAMPLES = """examples of overrides:
+  accelerator=b200 model=llama31_70b        other files of conf/ (`codesign list` shows them)
+  'space.plan.device_count=[256,512]'       values of a plan field that the search may choose from
+  'space.hardware.energy={path: cluster.network.scale_up.fabric.energy_j_per_byte, low: 1e-12, high: 1e-9}'
+                                            a number of the hardware that it may choose from a range
+  '~space.hardware.hbm_to_ddr'              one that it may not
+  objective.limits.tpot_s=0.05              a limit in SI units; objective.limits.capex_usd=null takes one away
+  'objective.minimise=time_s * capex_usd'   an expression over metrics (`codesign evaluate --json` names them)
+  search=pareto                             how to look; --cfg job shows every setting with its value"""
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 
@@ -37,6 +46,7 @@ def parser() -> Parser:
         return added
 
     one = command("optimize", _optimize, "search a design space and leave a run folder with a report")
+    one.epilog, one.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
     one.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the configuration and run nothing")
     one.add_argument("--resolve", action="store_true", help="with --cfg: interpolations resolved")

@@ -35,6 +35,16 @@ ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "t
 BINDS_FROM = 0.98  # a constraint used to this share is called binding
 
 
+def check_float64() -> None:
+    """Refuse to report numbers in single precision.
+
+    Raises:
+        CodesignError: how to mend it.
+    """
+    if jnp.asarray(1.0).dtype != jnp.float64:
+        raise CodesignError("results need float64: jax.config.update('jax_enable_x64', True) before anything is built")
+
+
 def row_of(scenario: Scenario, metrics: Metrics) -> dict[str, Array]:
     """Every number of one design that a row needs; capex and power by part are those of the whole cluster."""
     row = metrics.flat() | {"var.dp": scenario.layout.dp}
@@ -52,8 +62,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     Raises:
         CodesignError: not in float64: reported numbers are exact evaluations.
     """
-    if jnp.asarray(1.0).dtype != jnp.float64:
-        raise CodesignError("results need float64: set jax_enable_x64 before anything is built")
+    check_float64()
     points = {name: jnp.asarray(column, dtype=jnp.float64) for name, column in trace.points.items()}
 
     def one(scenario: Scenario, point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:

@@ -24,3 +24,11 @@ def test_from_configuration():
     study = study_from_config("search=grid_then_proof", "search.proof.gap=0.01", "search.grid.keep=8")
     assert isinstance(study.search, GridThenProof)
     assert (study.search.proof.gap, study.search.grid.keep) == (0.01, 8)
+
+
+def test_where_nothing_varies_any_search_prices_the_one_design():
+    study = study_from_config("experiment=calculon", "search=certified")
+    trace = study.search.run(study.problem, 0)
+    assert {name: trace.points[name].tolist() for name in ("tp", "pp", "zero")} == {"tp": [8], "pp": [8], "zero": [2]}
+    assert trace.method == ["single"]
+    assert "neither space.plan nor space.hardware" in trace.claim

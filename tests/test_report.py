@@ -15,6 +15,7 @@ from codesign.report import build_report, mix, proof, read_run, series, tables, 
 from codesign.report.build import SECTIONS, _asked
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
+from codesign.search.grid import CHECKPOINT
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["training", "serving"])
@@ -106,6 +107,18 @@ def test_certainty_promises_nothing_that_the_search_did_not_claim(folder):
     assert wording.certainty(read_run(folder)) == (
         "Best found by an exhaustive grid and gradient descent, no proof that nothing is better."
     )
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_was_cut_off_says_how_to_go_on(tmp_path, saved):
+    (tmp_path / "config.yaml").write_text("{}\n")
+    (tmp_path / "overrides.txt").write_text("search=grid\nspace.plan.tp=[1, 2]\n")
+    if saved:
+        (tmp_path / CHECKPOINT).write_bytes(b"")
+    with pytest.raises(ConfigError) as error:
+        read_run(tmp_path)
+    again = "codesign optimize search=grid 'space.plan.tp=[1, 2]'"
+    assert again + (f" search.resume={tmp_path}`" if saved else "`") in str(error.value)
 
 
 def test_degrees_leave_out_ones_and_show_interleaving():

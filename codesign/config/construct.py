@@ -130,9 +130,19 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
     try:
         return target(**arguments)
     except ConfigError as error:
-        raise ConfigError(str(error) if str(error).startswith(path) else f"{path}: {error}") from error
+        raise ConfigError(_below(path, str(error))) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _below(path: str, text: str) -> str:
+    """What a class says is wrong, under the key where it stands: `search.gap` of a part is `search.proof.gap`."""
+    if text.startswith(path):
+        return text
+    first, _, rest = text.partition(".")
+    if first != "search" or not path.startswith("search."):
+        return f"{path}: {text}"
+    return f"{path}.{rest.removeprefix(path.rpartition('.')[2] + '.')}"
 
 
 def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:

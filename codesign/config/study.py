@@ -1,7 +1,7 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -10,8 +10,24 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, suggestion
 from ..fields import get_path
 from ..objective import Objective
+from ..results import Results, check_float64, collect
 from ..scenario import Scenario
-from ..search import AbstractSearch, Mix, Problem
+from ..search import (
+    AbstractSearch,
+    Amortised,
+    Blackbox,
+    Certified,
+    Gradient,
+    Grid,
+    GridThenGradient,
+    GridThenProof,
+    Mix,
+    Problem,
+    Report,
+    Single,
+    Trace,
+    silent,
+)
 from ..space import DesignSpace
 from ..workloads import Plan
 from ..workloads.plan import recompute_level
@@ -23,6 +39,8 @@ from .groups import PACKAGES, available, expand
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
 MOST_LEVELS = 1_000_000  # of a variable's grid
+FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
+"""Searches that ask for nothing but the best design: where there is only one, it is that."""
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch}
 
 
@@ -46,6 +64,22 @@ class Study:
     def problem(self) -> Problem:
         """What the search is given."""
         return Problem(self.scenario, self.space, self.objective)
+
+    def asking(self, **changes: Any) -> "Study":
+        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics."""
+        return replace(self, objective=replace(self.objective, **changes))
+
+    def solve(self, report: Report = silent) -> tuple[Results, Trace]:
+        """Search and price what was found, as `codesign optimize` does, without a run folder.
+
+        Raises:
+            ConfigError: what the search refuses.
+            CodesignError: not in float64.
+        """
+        check_float64()
+        self.search.refuse(self.problem)
+        trace = self.search.run(self.problem, self.seed, report)
+        return collect(self.problem, trace, self.seed, self.provenance), trace
 
     @property
     def name(self) -> str:
@@ -96,7 +130,7 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
-    built = build({key: resolved[key] for key in (*SCENARIO, *KINDS)})
+    built = build({key: _complete(resolved)[key] for key in (*SCENARIO, *KINDS)})
     for key, kind in KINDS.items():
         if not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
@@ -104,6 +138,8 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
     if isinstance(search, Mix):
         search = search.bound(_mixed(search, overrides))
         problem = next(iter(search.problems.values()))
+    elif not problem.space.plan and not problem.space.hardware and isinstance(search, FOR_THE_BEST):
+        search = Single()
     provenance = built.provenance | _overridden(overrides)
     parts = (problem.scenario, problem.space, problem.objective, search)
     return Study(*parts, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
@@ -125,11 +161,20 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     found = {}
     for name, entry in mix.entries.items():
         try:
-            resolved = plain(compose([*overrides, *entry.overrides]))
+            resolved = _complete(plain(compose([*overrides, *entry.overrides])))
             found[name] = _problem(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error
     return found
+
+
+def _complete(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Hardware variables written without a class: a ratio where they name a numerator, else a number."""
+    variables = resolved["space"].get("hardware")
+    for variable in variables.values() if isinstance(variables, dict) else ():
+        if isinstance(variable, dict) and not variable.get("_target_"):
+            variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
+    return resolved
 
 
 def _check_variables(space: DesignSpace, scenario: Scenario) -> None:

@@ -1,6 +1,7 @@
 """A run folder as the search left it: read once, checked at the edge, never written to by what shows it."""
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from ..errors import ConfigError
 from .labels import Metric, counted, metric, unit_of, variable
 
+CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
 REQUIRED = ("config.yaml", "designs.parquet")
 PLAN_PREFIX = "var."
 
@@ -138,6 +140,8 @@ def read_run(path: Path | str) -> RunFolder:
     if not path.is_dir():
         raise ConfigError(f"run {str(path)!r} is not a folder")
     absent = [name for name in REQUIRED if not (path / name).is_file()]
+    if absent == ["designs.parquet"]:
+        raise ConfigError(_unfinished(path))
     if absent:
         raise ConfigError(f"{str(path)!r} is not a run of `codesign optimize`: it has no {' and no '.join(absent)}")
     designs = _frame(path / "designs.parquet")
@@ -158,6 +162,16 @@ def read_run(path: Path | str) -> RunFolder:
         versions=_optional(path / "versions.json", _json),
         overrides=_overrides(path / "overrides.txt"),
     )
+
+
+def _unfinished(path: Path) -> str:
+    """What to do about a run whose search never came to its end."""
+    overrides = [text for text in _overrides(path / "overrides.txt") if not text.startswith("search.resume=")]
+    again = " ".join(["codesign optimize", *map(shlex.quote, overrides)])
+    if (path / CHECKPOINT).is_file():
+        again += f" search.resume={path}"
+        return f"the search of {str(path)!r} did not finish; its grid continues where it was with `{again}`"
+    return f"the search of {str(path)!r} did not finish and left no design; repeat it with `{again}`"
 
 
 def _frame(path: Path) -> pd.DataFrame:

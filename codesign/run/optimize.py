@@ -18,14 +18,16 @@ import pandas as pd
 import yaml
 from rich.console import Console
 
-from ..config import Study, check_formats, study_from_config
-from ..errors import ConfigError
+from ..config import Study, check_formats, check_plan, study_from_config
+from ..errors import ConfigError, suggestion
+from ..fields import replace
 from ..report import build_report
 from ..results import Results, collect, compiling_ahead
 from ..scenario import Scenario
-from ..search import AbstractSearch, Grid, GridThenProof, Progress, Trace
+from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
+from ..search.logarithms import refuse_without_logarithm
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
@@ -73,16 +75,37 @@ def check_study(study: Study) -> None:
     from ..metrics import evaluate
 
     check_formats(study.scenario)
+    if not study.space.plan:
+        check_plan(study.scenario)
 
     def named(scenario: Scenario) -> None:
         metrics = evaluate(scenario)
         study.objective.check(metrics)
-        for name in getattr(study.search, "metrics", ()):
-            metrics.get(name)
+        known = metrics.flat()
+        for key in ("minimise", "maximise", "also"):
+            for name in getattr(study.search, key, ()):
+                if name not in known:
+                    raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
     jax.eval_shape(named, study.scenario)
-    study.space.legal_sample(study.scenario, 1)
+    _check_some_plan(study)
     study.search.refuse(study.problem)
+    problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
+    for problem in problems:
+        refuse_without_logarithm(study.search, problem)
+
+
+def _check_some_plan(study: Study) -> None:
+    """Refuse a space without a legal plan, with the numbers of one that is not."""
+    try:
+        study.space.legal_sample(study.scenario, 1)
+    except ConfigError as error:
+        first = {f"plan.{name}": float(values[0]) for name, values in study.space.lists.items()}
+        try:
+            check_plan(replace(study.scenario, first))
+        except ConfigError as example:
+            raise ConfigError(f"{error}; one of them: {example}") from error
+        raise
 
 
 def new_folder(root: Path, name: str) -> Path:
@@ -209,12 +232,13 @@ def _commit() -> str:
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    designs, title = results.designs, f"{study.name}: best designs by {study.objective.goal}"
-    metrics = [study.objective.goal]
+    what = study.name
+    designs, metrics = results.designs, [trace.certificate.get("goal") or study.objective.goal]
+    title = f"{what}: best designs by {metrics[0]}"
     if front := trace.certificate.get("front"):
         metrics = front["metrics"]
         designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
-        title = f"{study.name}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
+        title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
     out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics))
     out.print(f"{count}; {trace.claim}")
     if trace.certificate:

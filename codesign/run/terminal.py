@@ -268,7 +268,7 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
 
 
 class Watch:
-    """A progress bar for a search: points per second and the best goal so far; one line a stage without a terminal."""
+    """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
 
     def __init__(self, out: Console, text: Callable[[str, float], str]):
         self.out, self.text, self.stage, self.started = out, text, "", 0.0
@@ -276,7 +276,7 @@ class Watch:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"), console=out, disable=not out.is_terminal, transient=True,
         )  # fmt: skip
-        self.task = self.bar.add_task("", total=None, note="")
+        self.task = self.bar.add_task("compiling", total=None, note="")
 
     def __enter__(self) -> "Watch":
         self.bar.start()
@@ -292,7 +292,7 @@ class Watch:
             self.stage, self.started = progress.stage, now
         elapsed = now - self.started
         rate = progress.done / elapsed if elapsed > 0.05 else 0.0
-        notes = [f"{engineering(rate)} points/s"] if rate >= 1 else []
+        notes = [f"{engineering(rate)}/s"] if rate >= 1 else []
         notes += (
             [f"best {progress.goal} {self.text(progress.goal, progress.best)}"] if math.isfinite(progress.best) else []
         )

@@ -4,7 +4,9 @@ from .amortised import Amortised as Amortised
 from .base import AbstractSearch as AbstractSearch
 from .base import Problem as Problem
 from .base import Progress as Progress
+from .base import Report as Report
 from .base import Trace as Trace
+from .base import silent as silent
 from .blackbox import Blackbox as Blackbox
 from .certified import Certified as Certified
 from .gradient import Descent as Descent
@@ -26,4 +28,5 @@ from .relaxed import Gradient as Gradient
 from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
+from .single import Single as Single
 from .whole import Whole as Whole

@@ -99,14 +99,13 @@ class Screened:
     evaluated: int
     seconds: float
     stopped: str = ""
+    onward: str = ""  # how an interrupted search is continued
 
     def tables(self) -> dict[str, dict[str, np.ndarray]]:
         """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
-        names, values = [], []
-        for name, column in _variables(self.axes):
-            names += [name] * len(column)
-            values.append(column)
-        by_value = {"variable": np.array(names), "value": np.concatenate(values), "log_goal": self.kept.by_value}
+        every = _variables(self.axes)
+        names, values = np.repeat([n for n, _ in every], [len(c) for _, c in every]), [c for _, c in every]
+        by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.kept.by_value}
         edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
         counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.kept.histogram}
         return {"best_by_value": by_value, "histogram": counts}
@@ -128,7 +127,7 @@ def _block_function(problem: Problem):
     def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
         metrics = evaluate(problem.space.place(scenario, level | plan))
         cost = metrics.usd_per_million_tokens
-        return problem.objective.log_goal(metrics), problem.objective.excess(metrics), metrics.time_s, cost
+        return problem.objective.rank(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
     over_levels = jax.vmap(one, in_axes=(None, None, 0))
     return quick_jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
@@ -208,8 +207,8 @@ def screen(
     start, saving = time.perf_counter(), saving or Saving()
     sweep = Sweep(problem, block, keep)
     kept = Kept.load(_state(saving.resume), sweep.study) if saving.resume else sweep.fresh()
-    total, saved, stopped = sweep.axes.plan_count * sweep.axes.level_count, time.perf_counter(), ""
-    points = 0
+    total, saved = sweep.axes.plan_count * sweep.axes.level_count, time.perf_counter()
+    points, stopped = 0, ""
     try:
         for number, (plan, level) in enumerate(sweep.blocks()):
             points += len(plan) * len(level)
@@ -227,7 +226,8 @@ def screen(
         stopped = f"interrupted after {points:,} of {total:,} points"
     if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
         kept.save(Path(saving.path), sweep.study)
-    return Screened(sweep.axes, kept, points, time.perf_counter() - start, stopped)
+    onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
+    return Screened(sweep.axes, kept, points, time.perf_counter() - start, stopped, onward)
 
 
 def _state(resume: str) -> Path:
@@ -236,8 +236,7 @@ def _state(resume: str) -> Path:
 
 
 def _goal_value(problem: Problem, kept: Kept) -> float:
-    value = min(float(kept.best.min(initial=np.inf)), float(kept.row[:, 0].min()))
-    return float(np.exp(value if problem.objective.minimise else -value))
+    return problem.objective.goal_at(min(kept.best.min(initial=np.inf), kept.row[:, 0].min()))
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ class Grid(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        if self.block < 1 or self.keep < 1:
+        if min(self.block, self.keep) < 1:
             raise ConfigError(f"search.block = {self.block} and search.keep = {self.keep} must be at least 1")
 
     def refuse(self, problem: Problem) -> None:
@@ -271,6 +270,10 @@ class Grid(AbstractSearch):
         super().refuse(problem)
         if self.resume:
             Kept.check(_state(self.resume))
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Nothing: designs are only ranked."""
+        return []
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Exhaustive; the seed is not used."""
@@ -294,7 +297,7 @@ def kept_of(problem: Problem, screened: Screened) -> Trace:
     counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
     claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
     if screened.stopped:
-        claim = f"{screened.stopped}: best so far; continue with search.resume"
+        claim = f"{screened.stopped}: best so far{screened.onward}"
     elif int(kept.overflow):
         claim += "; float32 could not tell its best from too many others (1e-4)"
     found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
@@ -308,7 +311,7 @@ def _exact_best(problem: Problem, screened: Screened) -> np.ndarray:
 
     def one(scenario: Scenario, point: dict[str, Array]) -> tuple[Array, Array]:
         metrics = evaluate(problem.space.place(scenario, point))
-        return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
+        return problem.objective.rank(metrics), problem.objective.excess(metrics)
 
     points: dict[str, Any] = {name: jnp.asarray(column) for name, column in axes.points(pairs).items()}
     goal, excess = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)

@@ -1,7 +1,7 @@
 """`search=grid_then_proof`: an exhaustive grid shows the whole field, a certified search proves the best of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,14 +17,20 @@ class GridThenProof(AbstractSearch):
     Args:
         grid: for the field: the front of time against cost, the best by every value, how much is feasible.
         proof: for the claim: the best design and how far from the optimum it may be.
+        resume: run folder of an interrupted search of the same study whose grid is continued.
     """
 
     grid: Grid = field(default_factory=Grid)
     proof: Certified = field(default_factory=Certified)
+    resume: str = ""
+
+    @property
+    def _grid(self) -> Grid:
+        return replace(self.grid, resume=self.resume or self.grid.resume)
 
     def refuse(self, problem: Problem) -> None:
         """What either of the two refuses."""
-        self.grid.refuse(problem)
+        self._grid.refuse(problem)
         self.proof.refuse(problem)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
@@ -34,7 +40,7 @@ class GridThenProof(AbstractSearch):
             ConfigError: what cannot be proven is refused before the grid.
         """
         self.refuse(problem)
-        field = self.grid.run(problem, seed, report)
+        field = self._grid.run(problem, seed, report)
         try:
             proof = self.proof.run(problem, seed, report)
         except KeyboardInterrupt:
