@@ -220,7 +220,8 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
     rows = []
     for path, _, slope in walk(slopes, "cluster"):
         value = float(values[path])
-        row = dict(zip(names, np.asarray(slope, dtype=float) * value, strict=True))
+        known = np.isfinite(np.asarray(slope, dtype=float))  # a metric that is zero has no elasticity
+        row = dict(zip(names, np.where(known, slope, 0.0) * value, strict=True))
         if not any(abs(e) > 1e-6 for e in row.values()):
             continue
         entry = origin(path, provenance)

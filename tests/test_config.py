@@ -20,6 +20,7 @@ from codesign.config.study import plain
 from codesign.errors import ConfigError
 from codesign.fields import get_path
 from codesign.scenario import Scenario
+from codesign.space import Continuous, Ratio
 
 FABRIC = "cluster.network.scale_up.fabric"
 
@@ -69,6 +70,16 @@ def test_an_argument_that_no_file_spells_out_can_be_set():
 
 def test_limits_may_name_any_metric():
     assert study_from_config("objective.limits.joules_per_token=3").objective.limits["joules_per_token"] == 3
+
+
+def test_a_variable_of_the_hardware_needs_no_class():
+    path, ddr = "cluster.accelerator.hbm.capacity_bytes", "cluster.host.memory.capacity_bytes"
+    study = study_from_config(
+        f"space.hardware.hbm={{path: {path}, low: 1e10, high: 1e11}}",
+        f"space.hardware.share={{numerator: {path}, denominator: {ddr}, low: 0.1, high: 1}}",
+    )
+    assert study.space.hardware["hbm"] == Continuous(path, 1e10, 1e11)
+    assert study.space.hardware["share"] == Ratio(path, ddr, 0.1, 1)
 
 
 def test_a_null_takes_an_argument_away():
@@ -122,7 +133,7 @@ def test_every_group_has_described_options():
         ("+fabric.latency=1e-6", [f"{FABRIC}.latency", "'latency_s'"]),
         ("accelerator.peak_flops_per_s.bf17=1e15", ["bf17", "'bf16'"]),
         ("+accelerator.peak_flops_per_s.bf17=1e15", ["bf17", "'bf16'"]),
-        ("objective.limits.capex_us=1", ["capex_us", "'capex_usd'"]),
+        ("objective.limits.capex_us=1", ["objective.limits: metric 'capex_us'", "'capex_usd'"]),
         ("space.hardware.hbm_to_ddr.along=[cluster.accelerator.hbm.bandwidth]", ["'bandwidth_bytes_per_s'"]),
     ],
 )
@@ -152,6 +163,9 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("objective.limits.capex_usd=nan", ["objective.limits.capex_usd = nan must be a positive number"]),
         ("space.hardware.hbm_to_ddr.grid=1000000000", ["1,000,000,000 levels", "at most 1,000,000"]),
         ("cluster.levels=[]", ["levels is empty"]),
+        ("cluster.levels=[scale_up]", ["scale_up, reaches 8 of cluster.device_count = 1024 devices"]),
+        ("search.proof.gap=0", ["search.proof.gap = 0 must be positive"]),
+        ("plan.micro_batch=0", ["plan.micro_batch = 0 is outside [1, inf]"]),
         ("accelerator=null", ["NoneType"]),
         ("hydra.run.dir=elsewhere", ["with -m only"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),

@@ -65,6 +65,26 @@ def check_formats(scenario: Scenario) -> None:
         )
 
 
+def check_reach(scenario: Scenario, devices: float | None = None) -> None:
+    """The outermost network level must reach every device, unless axes are placed by hand.
+
+    Args:
+        scenario: what is checked.
+        devices: how many there may be, where that is a plan field; the scenario's own if None.
+
+    Raises:
+        ConfigError: naming the level, its reach and the count.
+    """
+    cluster = scenario.cluster
+    name, count = cluster.levels[-1], float(scenario.layout.devices) if devices is None else devices
+    reach = float(cluster.network[name].fabric.reach())
+    if not cluster.placement and count > reach:
+        raise ConfigError(
+            f"cluster.levels: the outermost, {name}, reaches {reach:g} of {_counted(scenario)} = {count:g} devices;"
+            " add a level, choose another fabric or fewer devices"
+        )
+
+
 def check_plan(scenario: Scenario) -> None:
     """Every rule of the workload must hold for the plan.
 

@@ -83,7 +83,7 @@ def _parse(text: str) -> Override:
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        special = """ (quote values with special characters: 'key="value"')"""
+        special = """ (quote what has special characters, inside too: 'key="a=b"', 'key=["a=b"]')"""
         hint = special if "=" in text else " (write key=value)"
         raise ConfigError(f"cannot read the override {text!r}{hint}") from error
 

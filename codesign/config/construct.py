@@ -214,6 +214,11 @@ def _wanted(hint: Any) -> str:
     """What a reader may write there."""
     if hint in WORDS:
         return WORDS[hint]
+    if typing.get_origin(hint) is dict:
+        values = WORDS.get(typing.get_args(hint)[1], "a value").split()[-1]
+        return f"a mapping of names to {values}s"
+    if typing.get_origin(hint) is tuple:
+        return "a list"
     if not inspect.isclass(hint):
         return str(hint).replace("typing.", "")
     classes = [name for name, cls in targets().items() if inspect.isclass(cls) and issubclass(cls, hint)]

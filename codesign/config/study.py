@@ -31,7 +31,7 @@ from ..search import (
 from ..space import DesignSpace
 from ..workloads import Plan
 from ..workloads.plan import recompute_level
-from .checks import check_formats
+from .checks import check_formats, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
@@ -186,6 +186,8 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
     for name, values in space.plan.items():
         for value in values:
             _check_listed(name, value)
+    if "device_count" in space.plan:
+        check_reach(scenario, max(map(float, space.plan["device_count"])))
     wrong = {}
     for name, variable in space.hardware.items():
         if variable.grid > MOST_LEVELS:
@@ -257,6 +259,7 @@ def _scenario(built: Built) -> Scenario:
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
     check_formats(scenario)
+    check_reach(scenario)
     return scenario
 
 

@@ -213,7 +213,7 @@ def time_against_cost(run: RunFolder) -> Figure:
 
 def _log_axis(axes: Axes, which: str, values: pd.Series, text: Callable[..., str]) -> None:
     """Log where values span more than a factor of four, with labels inside a decade too; linear otherwise."""
-    axis, span = getattr(axes, f"{which}axis"), float(values.max() / values.min())
+    axis, span = getattr(axes, f"{which}axis"), float(values.max() / values.min()) if values.min() > 0 else 1.0
     if span > 4:
         getattr(axes, f"set_{which}scale")("log")
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 100 else (1.0,)))

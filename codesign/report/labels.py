@@ -184,8 +184,9 @@ def _long_time(seconds: float, digits: int) -> str:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A number that always has a sign, so many digits behind the point."""
-    return f"{value:+.{digits}f}".replace("-", MINUS)
+    """A number with its sign, so many digits behind the point; 0 where nothing is left of it."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", MINUS) if float(text) else "0"
 
 
 def plain(value: float, digits: int = 3) -> str:

@@ -14,6 +14,7 @@ from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .tables import Table
 from .wording import constraint
 
+DIGITS = 5  # of best design and bound, which are near each other
 NARROW = 1e-4  # log by which best and bound differ that no axis can show
 
 
@@ -45,8 +46,8 @@ def text(run: RunFolder) -> str:
     if found.get("best") is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
     words = [
-        f"No design of this space is better than {known.text(found['bound'])}; the best one found has "
-        f"{known.text(found['best'])}, {number(found['gap'], '%', 4)} away."
+        f"No design of this space is better than {known.text(found['bound'], DIGITS)}; the best one found has "
+        f"{known.text(found['best'], DIGITS)}, {number(found['gap'], '%', 4)} away."
     ]
     edges = found.get("at_bounds") or []
     if edges:
@@ -72,13 +73,19 @@ def explained(found: dict[str, Any]) -> Table | None:
             number(row["used"], "%", 3),
             *(signed(row[side], 3) for side in ("elasticity_fewer", "elasticity_more")),
             f"{_reach(row['valid_down'])} to {_reach(row['valid_up'])}",
-            f"{signed(100 * row['tenth_more'])} %{' (another plan)' if row['changes_plan'] else ''}",
+            _brought(row),
         )
         for row in found.get("constraints") or []
         if row["used"] > 0.5
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
     return Table(head, rows, frozenset({0, 4}), "binding") if rows else None
+
+
+def _brought(row: dict[str, Any]) -> str:
+    """What a tenth more of a resource changes in the goal, and whether by another plan."""
+    text = signed(100 * row["tenth_more"])
+    return "nothing" if text == "0" else f"{text} %{' (another plan)' if row['changes_plan'] else ''}"
 
 
 def _reach(change: float | None) -> str:

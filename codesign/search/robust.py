@@ -75,7 +75,10 @@ class Cases:
         chosen = {variable.path: name for name, variable in problem.space.hardware.items()}
         for name, entry in self.uncertain.items():
             for path in (entry.path, *entry.along):
-                get_path(problem.scenario, path)
+                try:
+                    get_path(problem.scenario, path)
+                except ConfigError as error:
+                    raise ConfigError(f"search.cases.uncertain.{name}: {error}") from error
                 if path in chosen:
                     raise ConfigError(
                         f"search.cases.uncertain.{name}: {path} is chosen by space.hardware.{chosen[path]},"
@@ -167,6 +170,11 @@ class Robust(AbstractSearch):
         Blend(self.how, np.ones(1), self.tail)
         if not self.cases.uncertain:
             raise ConfigError("search=robust needs search.cases.uncertain: name the leaves that are not known")
+
+    def refuse(self, problem: Problem) -> None:
+        """Uncertain leaves that do not exist, or that the space sets."""
+        super().refuse(problem)
+        self.cases.check(problem)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search over plans and hardware.

@@ -48,7 +48,7 @@ class Plan(eqx.Module):
     row_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by rows")
     column_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by columns")
     virtual_stages: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="model chunks per stage (interleaving)")
-    micro_batch: Float[Array, "*b"] = quantity(low=0.0, default=1.0, doc="sequences")
+    micro_batch: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="sequences")
     recompute: Float[Array, "*b"] = eqx.field(
         converter=recompute_level, default=0.0, metadata={"low": 0.0, "high": 2.0, "doc": "none, selective or full"}
     )
