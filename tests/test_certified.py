@@ -15,14 +15,14 @@ from codesign.objective import Objective
 from codesign.results import designs
 from codesign.search import Certified, Inverse, Problem, interior
 from codesign.search.bounds import dual_ascent, dual_value
-from codesign.search.certified import Wanted
+from codesign.search.certified import Wanted, _explained
 from codesign.search.closing import Closing
 from codesign.search.convexity import check
 from codesign.search.effort import Effort
 from codesign.search.inverse import wanted_rows
 from codesign.search.ledger import Programme
 from codesign.search.oracle import GOAL, AbstractOracle, Oracle, Tangents, affine, rows_of
-from codesign.search.sensitivity import polish, resources
+from codesign.search.sensitivity import Resource, polish, resources
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -94,6 +94,15 @@ def scaled(pairs: list[tuple[float, float]]) -> Posynomials:
         for name, plans in rows.items()
     }
     return Posynomials(moved, np.log(np.array([400.0, 400.0])))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_more_brings_is_told_of_the_goal(oracle: Oracle, sign):
+    """Rows are minimised; of a goal that is maximised, more of a resource brings more."""
+    found = Resource("capex_usd", 1.0, -0.4, -0.3, (-0.1, 0.1), -0.02, 0)
+    (row,) = _explained(oracle, 0, np.full(len(oracle.variables), 0.5), [found], sign)["constraints"]
+    assert (row["elasticity_fewer"], row["elasticity_more"]) == (-0.4 * sign, -0.3 * sign)
+    assert np.log1p(row["tenth_more"]) == pytest.approx(-0.02 * sign)
 
 
 def test_optimum_on_a_kink_and_its_elasticity():

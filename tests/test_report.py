@@ -220,6 +220,15 @@ def test_serving_shows_latencies_and_room_for_the_cache(tmp_path):
     assert f"the cache of {int(room / (cache / 32))}." in tables.cache_room(run)
 
 
+def test_tokens_per_accelerator_are_those_of_each_design(tmp_path):
+    run = read_run(write_run(tmp_path / "run", serving=True))
+    run.designs["var.device_count"] = [16.0 * 2**rank for rank in range(len(run.designs))]
+    shown = tables.best_designs(run)
+    column = shown.head.index("Tokens/s per accelerator")
+    for row, (_, design) in zip(shown.rows, run.designs.iterrows(), strict=False):
+        assert row[column] == number(design["tokens_per_s"] / design["var.device_count"], "count", zeros=True)
+
+
 def certified_as(folder, **certificate):
     """The run with a certificate; its best design is the first of the frame."""
     summary = json.loads((folder / "summary.json").read_text())
@@ -268,6 +277,8 @@ def test_the_legend_of_a_mix_lies_over_nothing(folder):
 def test_the_value_of_an_inverse_search_has_its_unit(folder):
     run = certified_as(folder, goal="scale_up_bandwidth", sense="minimise", best=662e9, bound=661e9, gap=1.5e-3)
     assert "better than 661\u202fGB/s; the best one found has 662\u202fGB/s" in proof.text(run)
+    near = certified_as(folder, goal="scale_up_bandwidth", sense="minimise", best=661.8e9, bound=661.5e9, gap=4e-4)
+    assert "better than 661.5\u202fGB/s; the best one found has 661.8\u202fGB/s" in proof.text(near)
     assert wording.asked(run).startswith("the least scale-up bandwidth, with capex at most")
 
 

@@ -102,6 +102,18 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
         best.append(proof.run(held, 0).certificate["best"] or np.inf)
     assert trace.certificate["best"] == pytest.approx(min(best), rel=3e-5)
     assert trace.points["domain"][0] == listed[int(np.argmin(best))] or best.count(min(best)) > 1
+    assert sorted(trace.points["domain"]) == [
+        value for value, price in zip(listed, best, strict=True) if price < np.inf
+    ]
+
+    def impatient(progress):
+        if progress.stage.startswith("2 of 3"):
+            raise KeyboardInterrupt
+
+    cut = Whole({}, proof, {"domain": listed}).run(problem, 0, impatient)
+    assert "interrupted" in cut.claim
+    assert cut.certificate["bound"] is None  # nothing is known of the third
+    assert 16.0 not in cut.points["domain"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .tables import Table
 from .wording import constraint
 
-DIGITS = 5  # of best design and bound, which are near each other
-NARROW = 1e-4  # log by which best and bound differ that no axis can show
+DIGITS = 6  # at most, of best design and bound, which are near each other
+NARROW = 1e-3  # log by which best and bound differ that no axis can show
 
 
 def certificate(run: RunFolder) -> dict[str, Any]:
@@ -45,9 +45,11 @@ def text(run: RunFolder) -> str:
         return f"Best found, no proof: {found.get('reason')}."
     if found.get("best") is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
+    pairs = [(known.text(found["bound"], digits), known.text(found["best"], digits)) for digits in range(3, DIGITS + 1)]
+    bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [
-        f"No design of this space is better than {known.text(found['bound'], DIGITS)}; the best one found has "
-        f"{known.text(found['best'], DIGITS)}, {number(found['gap'], '%', 4)} away."
+        f"No design of this space is better than {bound}; the best one found has {best}, "
+        f"{number(found['gap'], '%', 4)} away."
     ]
     edges = found.get("at_bounds") or []
     if edges:
@@ -105,7 +107,8 @@ def closing(run: RunFolder) -> Figure:
     if len(points) < 2 or not found.get("convex"):
         raise MissingPart("the search ended before its gap could be followed")
     values = [value for _, best, bound in points for value in (best, bound) if value is not None]
-    if math.log(max(values) / min(values)) < NARROW:
+    span = math.log(max(values) / min(values))
+    if span < NARROW:
         raise MissingPart("best design and bound were one from the beginning")
     figure, (axes,) = canvas(2.4)
     seconds = [point[0] for point in points]
@@ -118,7 +121,7 @@ def closing(run: RunFolder) -> Figure:
     axes.set_ylabel(textwrap.fill(known.label, 28))
     axes.set_yscale("log")
     for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_text(FuncFormatter(lambda value, _: known.text(value)))
+        axis_text(FuncFormatter(lambda value, _: known.text(value, 3 if span > 0.1 else 5)))
     axes.tick_params(axis="both", which="both", colors=SOFT)
     axes.legend(loc="best")
     return figure

@@ -7,7 +7,7 @@ import pandas as pd
 
 from . import series
 from .labels import DASH, KINDS, TIERS, number, signed, unit_of, variable
-from .run_folder import MissingPart, RunFolder
+from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
 BEST_DESIGNS, SHOWN_OPS = 10, 15
@@ -31,7 +31,8 @@ def best_designs(run: RunFolder) -> Table:
     top = run.designs.head(BEST_DESIGNS)
     tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in top and top[f"usage.{tier}"].any()]
     if run.is_serving and run.device_count and "tokens_per_s" in top:
-        top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.device_count)
+        devices = top.get(f"{PLAN_PREFIX}device_count", run.device_count)  # designs may buy different numbers
+        top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / devices)
     names = [name for name in [*names, *tiers] if name in top]
     varied = hardware_names(run)
     split = len(varied) <= 3  # a column each while the page is wide enough

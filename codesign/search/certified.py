@@ -14,7 +14,7 @@ from .convexity import Verdict, check
 from .effort import Effort, Outcome
 from .groups import oracle_for
 from .ledger import Programme
-from .oracle import Oracle, designs_of, rows_of
+from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
 
 INTERRUPTED = "interrupted"  # how a closing that was ended early says so
@@ -107,7 +107,7 @@ class Certified(AbstractSearch):
         if self.explain and oracle.variables:
             with contextlib.suppress(KeyboardInterrupt):  # the design is there already
                 polish(ledger, ledger.plan, 1e-7)
-                explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7))
+                explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7), wanted.sign)
         certificate = _certificate(wanted, verdict, outcome) | explained
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
         points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
@@ -167,8 +167,8 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str
     }
 
 
-def _explained(oracle: Oracle, plan: int, u: np.ndarray, found: list[Resource]) -> dict[str, Any]:
-    """What binds and what more of it would bring."""
+def _explained(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:
+    """What binds and what more of it would bring: changes of the goal, not of the row that is minimised."""
     edges = [
         {"variable": name, "at": "low" if u[i] < 1e-3 else "high"}
         for i, name in enumerate(oracle.variables)
@@ -176,9 +176,10 @@ def _explained(oracle: Oracle, plan: int, u: np.ndarray, found: list[Resource]) 
     ]
     rows = [
         {
-            "constraint": r.name, "used": r.used, "elasticity_fewer": r.fewer, "elasticity_more": r.more,
+            "constraint": r.name, "used": r.used,
+            "elasticity_fewer": sign * r.fewer, "elasticity_more": sign * r.more,
             "valid_down": _move(r.valid[0]), "valid_up": _move(r.valid[1]),
-            "tenth_more": math.expm1(r.gained), "changes_plan": r.plan != plan,
+            "tenth_more": math.expm1(sign * r.gained), "changes_plan": r.plan != plan,
         }
         for r in found
     ]  # fmt: skip

@@ -4,21 +4,24 @@ The real optimum bounds every whole design from below, so the gap that is report
 that were tried. Variables in which the model is not convex are held at every value they may have.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import INTERRUPTED, Certified, Wanted, _translated
+from .certified import INTERRUPTED, Certified, Wanted, _explained, _translated
 from .closing import Closing, Outcome
 from .convexity import Verdict, check
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, Tangents, designs_of, rows_of
+from .sensitivity import polish, resources
 
 MOST = 10  # variables: each doubles the number of solutions
 MOST_HELD = 1000  # combinations of values
@@ -130,14 +133,16 @@ class Whole(AbstractSearch):
         tried: list[tuple[dict[int, float], Outcome]] = []
         listed, interrupted = self._listed(problem, oracle), False
         try:
-            for held in listed:
-                real.append(self._real(oracle, held, seed, told))
+            for number, held in enumerate(listed):
+                place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
+                real.append(self._real(oracle, held, seed, _named(told, place)))
                 _go_on(real[-1].outcome)
+            whole = _named(told, "whole, ")
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
                     for held in self._around(problem, oracle, one):
-                        closed = one.outcome if held == one.held else self._closed(oracle, held, seed, told)
+                        closed = one.outcome if held == one.held else self._closed(oracle, held, seed, whole)
                         tried.append((held, closed))
                         _go_on(closed)
         except KeyboardInterrupt:
@@ -170,14 +175,42 @@ class Whole(AbstractSearch):
             return Trace(points, ["real"], counts, seconds, claim, certificate | {"certified": False, "reason": claim})
         gap = math.expm1(best.upper - found.lower)
         certificate |= {"best": math.exp(sign * best.upper), "gap": gap if bounded else None}
-        points = designs_of(oracle, np.array([best.ledger.plan]), self._full(oracle, held, best.ledger.u))
-        points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
-        for name, values in self.values.items():  # exactly as listed
-            points[name] = np.array([min(map(float, values), key=lambda v, at=points[name][0]: abs(v - at))])
+        if self.proof.explain and best.ledger.width:
+            certificate |= self._explained(problem, oracle, held, best, sign)
+        designs = self._designs(problem, oracle, found)
         claim = f"certified: within {gap:.2g} of the bound on all designs, whole or not"
         if not certificate["certified"]:
             claim = f"best found, no proof: {certificate['reason']}"
-        return Trace(points, ["whole"], counts, seconds, claim, certificate)
+        return Trace(designs, ["whole"] * len(designs[next(iter(designs))]), counts, seconds, claim, certificate)
+
+    def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
+        """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
+        closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
+        closed = sorted((pair for pair in closed if pair[1].ledger.plan >= 0), key=lambda pair: pair[1].upper)
+        plan = np.array([outcome.ledger.plan for _, outcome in closed])
+        u = np.concatenate([self._full(oracle, held, outcome.ledger.u) for held, outcome in closed])
+        points = designs_of(oracle, plan, u)
+        points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
+        for name, values in self.values.items():
+            known = np.array(sorted(map(float, values)))
+            points[name] = known[np.abs(points[name][:, None] - known).argmin(axis=1)]
+        return points
+
+    def _explained(
+        self, problem: Problem, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float
+    ) -> dict[str, Any]:
+        """What binds with the counted numbers held, and which of the listed ones lies at the end of its list."""
+        ledger, free = best.ledger, best.ledger.programme.oracle
+        told: dict[str, Any] = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            polish(ledger, ledger.plan, 1e-7)
+            told = _explained(free, ledger.plan, ledger.u, resources(ledger, 1e-7), sign)
+            for name, values in self.values.items():
+                ends = sorted(value for _, value in _coordinates(problem, oracle, name, sorted(values)))
+                at = held[oracle.variables.index(name)]
+                if len(ends) > 1 and at in (ends[0], ends[-1]):
+                    told["at_bounds"].append({"variable": name, "at": "low" if at == ends[0] else "high"})
+        return told
 
     def _listed(self, problem: Problem, oracle: Oracle) -> list[dict[int, float]]:
         """Coordinates of the values listed, all combinations; one that holds nothing without any."""
@@ -252,6 +285,11 @@ class Tried:
     def stopped(self) -> str:
         """Why one of them ended early."""
         return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")
+
+
+def _named(report: Report, place: str) -> Report:
+    """Say which of several searches it is that reports."""
+    return lambda progress: report(replace(progress, stage=place + progress.stage))
 
 
 def _go_on(outcome: Outcome) -> None:
