@@ -280,6 +280,7 @@ def test_the_value_of_an_inverse_search_has_its_unit(folder):
     near = certified_as(folder, goal="scale_up_bandwidth", sense="minimise", best=661.8e9, bound=661.5e9, gap=4e-4)
     assert "better than 661.5\u202fGB/s; the best one found has 661.8\u202fGB/s" in proof.text(near)
     assert wording.asked(run).startswith("the least scale-up bandwidth, with capex at most")
+    assert wording.found(run).startswith(f"scale-up bandwidth {number(run.best['var.scale_up_bandwidth'], 'B/s')}, ")
 
 
 def test_recommendation_models_count_samples(folder):
@@ -343,7 +344,7 @@ def test_rebuilding_leaves_no_stale_picture(folder):
     ("spoil", "message"),
     [
         (lambda run: shutil.rmtree(run), "is not a folder"),
-        (lambda run: (run / "designs.parquet").unlink(), "has no designs.parquet"),
+        (lambda run: (run / "designs.parquet").unlink(), "did not finish and left no design; repeat it with"),
         (lambda run: (run / "designs.parquet").write_bytes(b"x"), "cannot be read as Parquet"),
         (lambda run: (run / "summary.json").write_text("{"), "summary.json.*cannot be read"),
         (lambda run: (run / "config.yaml").write_text("[1]"), "should hold a mapping"),

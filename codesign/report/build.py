@@ -91,6 +91,8 @@ def _asked(run: RunFolder, title: str) -> bool:
         return "front" in certificate
     if title == "Topology":
         return not run.links.empty
+    if title == "Time against cost":
+        return len(run.designs) > 1
     return bool(title) or run.is_serving
 
 
@@ -109,6 +111,8 @@ def _best_designs(run: RunFolder) -> Section:
     shown = min(tables.BEST_DESIGNS, len(run.designs))
     feasible = int(run.designs["feasible"].sum()) if "feasible" in run.designs else len(run.designs)
     text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
+    if len(run.designs) == 1:
+        text = f"The one design that was kept{', within all limits' if feasible else ', beyond its limits'}."
     return Section("Best designs", text, table=tables.best_designs(run))
 
 

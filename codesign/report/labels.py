@@ -235,7 +235,12 @@ def variable(name: str) -> str:
         ("ddr", "DDR"),
     ):
         name = name.replace(word, shown)
-    return name.replace("_", " ")
+    return name.removesuffix("_seconds_per_byte").removesuffix("_bits_per_s").replace("_", " ")
+
+
+def per_bit(value: float, unit: str) -> str:
+    """An energy per byte as optics are quoted: ` (76.1 pJ/bit)`; nothing for other units."""
+    return f" ({number(value / 8, 'J/bit')})" if unit == "J/B" else ""
 
 
 def kernel_class(kernel: str) -> str:

@@ -49,7 +49,7 @@ def text(run: RunFolder) -> str:
     bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [
         f"No design of this space is better than {bound}; the best one found has {best}, "
-        f"{number(found['gap'], '%', 4)} away."
+        f"{number(found['gap'], '%', 4) if found['gap'] >= 5e-5 else 'less than 0.01 %'} away."
     ]
     edges = found.get("at_bounds") or []
     if edges:

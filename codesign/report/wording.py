@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, variable
+from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -58,7 +58,7 @@ def hardware_names(run: RunFolder) -> list[str]:
 
 def hardware_text(run: RunFolder, name: str, value: Any) -> str:
     """A hardware variable in the unit of the leaf that it moves."""
-    return number(value, run.unit(name))
+    return number(value, run.unit(name)) + per_bit(float(value), run.unit(name))
 
 
 def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -131,7 +131,10 @@ def found(run: RunFolder) -> str:
         return _listed([f"{run.metric(e['goal']).text(e['value'])} ({e['workload']})" for e in mixed(run)])
     shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
     names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
-    parts = []
+    wanted = (run.summary.get("certificate") or {}).get("goal")
+    parts = [
+        f"{variable(n)} {hardware_text(run, n, best[PLAN_PREFIX + n])}" for n in hardware_names(run) if n == wanted
+    ]
     for name in dict.fromkeys(names):
         if name in best and best[name] == best[name]:
             known = run.metric(name)
@@ -160,7 +163,7 @@ def _named(part: str) -> str:
     name, _, rest = part.partition(" ")
     known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
     known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
-    return f"{known.get(name, name)} {rest}".strip()
+    return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 
 def certainty(run: RunFolder) -> str:

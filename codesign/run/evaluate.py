@@ -9,7 +9,7 @@ from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
 from .setup import prepare_jax
-from .terminal import console, show_evaluation
+from .terminal import console, job_text, show_evaluation
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
@@ -32,7 +32,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             "ddr": float(scenario.cluster.host.memory.usable_bytes()),
         }
         table = ops(scenario)
-        show_evaluation(console(), _title(scenario), numbers, table, capacity, top)
+        show_evaluation(console(), job_text(scenario), numbers, table, capacity, top)
         for group, text in busy_links(scenario, table)[1].items():
             console().print(f"which cable limits {group}: {text}", highlight=False)
         for remark in scenario.cluster.accelerator.hbm.remarks():
@@ -42,8 +42,3 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
 
 def _numbers(scenario: Scenario) -> dict[str, Any]:
     return row_of(scenario, evaluate(scenario))
-
-
-def _title(scenario: Scenario) -> str:
-    cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
-    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"

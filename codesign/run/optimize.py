@@ -22,7 +22,7 @@ from ..config import Study, check_formats, check_plan, study_from_config
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
-from ..results import Results, collect, compiling_ahead
+from ..results import Results, collect, compiling_ahead, placed
 from ..scenario import Scenario
 from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
@@ -31,7 +31,7 @@ from ..search.logarithms import refuse_without_logarithm
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table, show_certificate, texts, units_of
+from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -232,7 +232,7 @@ def _commit() -> str:
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    what = study.name
+    what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best))
     designs, metrics = results.designs, [trace.certificate.get("goal") or study.objective.goal]
     title = f"{what}: best designs by {metrics[0]}"
     if front := trace.certificate.get("front"):

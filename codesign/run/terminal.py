@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import Study
-from ..report.labels import THIN, metric, number, unit_of
+from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
+from ..scenario import Scenario
 from ..search import Progress as SearchProgress
 from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
 from ..units import GB, engineering
@@ -32,6 +33,12 @@ def console(*, stderr: bool = False) -> Console:
     """A console that does not squeeze tables when its output goes to a file."""
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+def job_text(scenario: Scenario) -> str:
+    """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`."""
+    cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
+    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"
 
 
 def plan_text(row: Any) -> str:
@@ -65,8 +72,7 @@ def units_of(space: DesignSpace) -> dict[str, str]:
 
 def hardware_text(name: str, value: float, unit: str = "") -> str:
     """A hardware variable as a reader wants it."""
-    words = name.replace("_", " ").removesuffix("seconds per byte").removesuffix("bits per s").strip()
-    return f"{words} {quantity_text(value, unit)}"
+    return f"{variable(name)} {quantity_text(value, unit)}{per_bit(value, unit).replace(THIN, ' ')}"
 
 
 def quantity_text(value: float, unit: str, digits: int = 3) -> str:
@@ -263,7 +269,7 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
         titles = {"infeasible": "Why nothing is feasible", "binding": "What binds, d log goal / d log allowed"}
         out.print(_plain_table(titles[table.name], table.rows, *table.head))
     if found.get("at_bounds"):
-        edges = ", ".join(f"{edge['variable'].replace('_', ' ')} ({edge['at']})" for edge in found["at_bounds"])
+        edges = ", ".join(f"{variable(edge['variable'])} ({edge['at']})" for edge in found["at_bounds"])
         out.print(f"at the edge of their range: {edges}")
 
 

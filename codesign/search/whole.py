@@ -178,7 +178,7 @@ class Whole(AbstractSearch):
         if self.proof.explain and best.ledger.width:
             certificate |= self._explained(problem, oracle, held, best, sign)
         designs = self._designs(problem, oracle, found)
-        claim = f"certified: within {gap:.2g} of the bound on all designs, whole or not"
+        claim = f"certified: within {100 * max(gap, 1e-6):.2g} % of the bound on all designs, whole or not"
         if not certificate["certified"]:
             claim = f"best found, no proof: {certificate['reason']}"
         return Trace(designs, ["whole"] * len(designs[next(iter(designs))]), counts, seconds, claim, certificate)
