@@ -82,6 +82,15 @@ def test_a_variable_of_the_hardware_needs_no_class():
     assert study.space.hardware["share"] == Ratio(path, ddr, 0.1, 1)
 
 
+def test_a_study_is_solved_with_a_goal_of_ones_own(monkeypatch):
+    """Search and pricing are given the changed objective, not the file's."""
+    monkeypatch.setattr("codesign.config.study.collect", lambda problem, trace, *_: (problem.objective, trace))
+    study = study_from_config("experiment=calculon").asking(minimise="own", custom={"own": lambda m: m.time_s})
+    results, trace = study.solve()
+    assert results == (study.objective, trace)
+    assert (study.objective.goal, trace.method) == ("own", ["single"])
+
+
 def test_a_null_takes_an_argument_away():
     tier = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e9, "bandwidth_bytes_per_s": 1e12}
     made = build({"tier": tier | {"reserved_bytes": None, "no_such_key": None}}).objects["tier"]

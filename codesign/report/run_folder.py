@@ -142,6 +142,8 @@ def read_run(path: Path | str) -> RunFolder:
     absent = [name for name in REQUIRED if not (path / name).is_file()]
     if absent == ["designs.parquet"]:
         raise ConfigError(_unfinished(path))
+    if absent and (path / "0" / "config.yaml").is_file():
+        raise ConfigError(f"{str(path)!r} is a multirun: name the folder of a job, such as {str(path / '0')!r}")
     if absent:
         raise ConfigError(f"{str(path)!r} is not a run of `codesign optimize`: it has no {' and no '.join(absent)}")
     designs = _frame(path / "designs.parquet")

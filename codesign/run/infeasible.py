@@ -28,7 +28,8 @@ def refuse_infeasible(study: Study, results: Results, certificate: dict[str, Any
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
     broken = [_broken(study, name, share) for name, share in sorted(over.items(), key=lambda item: -item[1])]
-    raise ConfigError("no design keeps all limits; the nearest one found breaks " + " and ".join(broken))
+    hint = "" if certificate else "; search=certified tells how much each must give"
+    raise ConfigError(f"no design keeps all limits; the nearest one found breaks {' and '.join(broken)}{hint}")
 
 
 def _conflict(study: Study, proof: list[dict[str, Any]]) -> str:
