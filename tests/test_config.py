@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from codesign.config import (
@@ -19,6 +20,7 @@ from codesign.config.groups import groups
 from codesign.config.study import plain
 from codesign.errors import ConfigError
 from codesign.fields import get_path
+from codesign.results import Results
 from codesign.scenario import Scenario
 from codesign.space import Continuous, Ratio
 
@@ -84,11 +86,16 @@ def test_a_variable_of_the_hardware_needs_no_class():
 
 def test_a_study_is_solved_with_a_goal_of_ones_own(monkeypatch):
     """Search and pricing are given the changed objective, not the file's."""
-    monkeypatch.setattr("codesign.config.study.collect", lambda problem, trace, *_: (problem.objective, trace))
+
+    def priced(problem, trace, *_):
+        frame = pd.DataFrame({"goal": [problem.objective.goal], "method": trace.method})
+        return Results(frame, frame, frame, frame)
+
+    monkeypatch.setattr("codesign.config.study.collect", priced)
     study = study_from_config("experiment=calculon").asking(minimise="own", custom={"own": lambda m: m.time_s})
     results, trace = study.solve()
-    assert results == (study.objective, trace)
-    assert (study.objective.goal, trace.method) == ("own", ["single"])
+    assert results.best.to_dict() == {"goal": "own", "method": "single"}
+    assert trace.points["tp"].tolist() == [8]
 
 
 def test_a_null_takes_an_argument_away():

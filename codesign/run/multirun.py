@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hydra
 import pandas as pd
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,6 +16,7 @@ from ..config import compose, conf_dir, study_from_resolved
 from ..config.composition import admit
 from ..config.groups import PACKAGES, expand
 from ..errors import CodesignError, ConfigError, suggestion
+from ..report.labels import unit_of
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
@@ -88,26 +90,28 @@ def job(config: DictConfig) -> None:
 
 def collect_jobs(root: Path) -> int:
     """`collected.parquet`: the best design of each job with its overrides, shown as a table."""
-    rows, failed = [], 0
+    rows, units, failed = [], {}, 0
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     for folder in folders:
         failed += (folder / "error.txt").is_file()
         if not (folder / "designs.parquet").is_file():
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
+        variables = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
+        units |= {name: unit_of(entry["path"]) for name, entry in variables.items() if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)
     if rows:
         frame = pd.concat(rows, ignore_index=True)
         write_frame(root / "collected.parquet", frame)
-        _show(frame, root)
+        _show(frame, root, units)
     return 2 if failed else 0
 
 
-def _show(frame: pd.DataFrame, root: Path) -> None:
+def _show(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
     out = console()
-    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", count=len(frame)))
+    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units))
     words = [str(text).split() for text in frame["overrides"]]
     for job_number, mine in zip(frame["job"], words, strict=True):
         varied = [word for word in mine if not all(word in others for others in words)]

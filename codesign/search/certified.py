@@ -97,10 +97,10 @@ class Certified(AbstractSearch):
         """The trace of an outcome: the best design first, then the next-best with other plans."""
         ledger, counts, seconds = outcome.ledger, outcome.counts, {"certified": outcome.seconds}
         if ledger.plan < 0:
-            plan, u = self._least_violating(oracle)
-            certificate = _certificate(wanted, verdict, outcome)
             asked = self.explain and outcome.stopped != INTERRUPTED
-            certificate["infeasible"] = self._why_infeasible(oracle, outcome, seed) if asked else []
+            why, nearest = self._why_infeasible(oracle, outcome, seed) if asked else ([], None)
+            plan, u = nearest or self._least_violating(oracle)
+            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": why}
             claim = _claim_infeasible(verdict, outcome)
             return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
         explained = {}
@@ -120,15 +120,22 @@ class Certified(AbstractSearch):
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
 
-    def _why_infeasible(self, oracle: Oracle, outcome: Outcome, seed: int) -> list[dict[str, Any]]:
-        """For each constraint, the factor by which it alone must give so that some design keeps all others."""
-        proof = []
+    def _why_infeasible(
+        self, oracle: Oracle, outcome: Outcome, seed: int
+    ) -> tuple[list[dict[str, Any]], tuple[np.ndarray, np.ndarray] | None]:
+        """For each constraint, the factor by which it alone must give so that some design keeps all others.
+
+        With it the design that asks for the least of these factors, if there is any.
+        """
+        proof, nearest = [], None
         for name in outcome.ledger.programme.rows[1:]:
             others = tuple(other for other in outcome.ledger.programme.rows[1:] if other != name)
             least = Closing(Programme(oracle, name, others), self.effort, seed).run()
             if least.stopped == INTERRUPTED:  # half a list would say that the rest cannot help
-                return []
+                return [], None
             alone = math.isfinite(least.upper)
+            if alone and (nearest is None or least.upper < nearest.upper):
+                nearest = least
             proof.append(
                 {
                     "constraint": name,
@@ -137,7 +144,9 @@ class Certified(AbstractSearch):
                     "factor_at_least": math.exp(least.lower) if math.isfinite(least.lower) else None,
                 }
             )
-        return proof
+        if nearest is None:
+            return proof, None
+        return proof, (np.array([nearest.ledger.plan]), nearest.ledger.u[None])
 
 
 def _translated(report: Report, wanted: Wanted) -> Report:
