@@ -64,7 +64,8 @@ class Blackbox(AbstractSearch):
 
         trial = Trial(evaluator, self.seconds, self.evaluations, told, self.peer.name)
         stopped = self.ask(trial, seed)
-        trial.finish()
+        if not stopped:  # whoever interrupted would do so again at the last report
+            trial.finish()
         return self.traced(trial, stopped)
 
     def ask(self, trial: Trial, seed: int) -> str:
