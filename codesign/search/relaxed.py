@@ -86,7 +86,7 @@ class Gradient(AbstractSearch):
         began = time.perf_counter()
         oracle = Oracle(problem, rows_of(problem), self.block)
         ledger, seen = Ledger(Programme(oracle), self.gap), Ledger(Programme(oracle), self.gap)
-        x, u, near, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), "", None
+        x, u, near, done, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), 0, "", None
         try:
             for done, x, u in self._descents(problem, relaxation, seed):
                 near = near if done else self._look(seen, oracle, relaxation, x, u)
@@ -104,7 +104,9 @@ class Gradient(AbstractSearch):
             ledger = min(ledger, seen, key=lambda known: (known.upper, not known.soft))
         ended = time.perf_counter()
         middle = middle or ended
-        return self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
+        trace = self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
+        trace.counts["points"] += self.starts * done
+        return trace
 
     def _descents(
         self, problem: Problem, relaxation: Relaxation, seed: int
@@ -190,7 +192,7 @@ class Gradient(AbstractSearch):
         self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float], stopped: str
     ) -> Trace:
         counts = {"plans": oracle.count, "tried": len(ledger.own), "solved": ledger.solved}
-        counts |= {"starts": self.starts, "points": oracle.evaluated + self.starts * self.steps}
+        counts |= {"starts": self.starts, "points": oracle.evaluated}
         claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
         claim = f"{stopped}: {claim}" if stopped else claim
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
