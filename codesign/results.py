@@ -17,11 +17,11 @@ import pandas as pd
 from jaxtyping import Array
 
 from .collectives import stages
-from .compiling import quick_jit
 from .cost import Cost
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
+from .interpreting import interpreted
 from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
 from .objective import TOLERANCE
 from .scenario import Cluster, Scenario
@@ -76,7 +76,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
             objective.value(metrics, objective.goal),
         )
 
-    rows, usages, excess, goal = quick_jit(jax.vmap(one, in_axes=(None, 0)), once=True)(problem.scenario, points)
+    rows, usages, excess, goal = interpreted(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
     count = len(trace.method)
     columns: dict[str, Any] = {"method": trace.method, "seed": seed}
     columns |= {
@@ -136,7 +136,7 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
 
 @functools.cache
 def _costs() -> Callable[[Scenario], list[Cost]]:
-    return quick_jit(lambda tree: [cost for _, cost in priced_ops(tree)], once=True)
+    return interpreted(lambda tree: [cost for _, cost in priced_ops(tree)])
 
 
 @functools.cache
@@ -147,7 +147,7 @@ def _slopes(names: tuple[str, ...]) -> Callable[[Cluster, Scenario, Array], Clus
         metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
         return jnp.stack([jnp.log(metrics.get(name)) for name in names])
 
-    return quick_jit(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0], once=True)
+    return interpreted(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0])
 
 
 def _elastic(scenario: Scenario) -> tuple[str, ...]:
@@ -162,16 +162,16 @@ def _as_arrays(scenario: Scenario) -> Scenario:
 
 
 @contextlib.contextmanager
-def compiling_ahead(scenario: Scenario) -> Iterator[None]:
-    """Compile, beside a search, what `collect` needs for a design of the same structure: compilers use one core."""
+def tracing_ahead(scenario: Scenario) -> Iterator[None]:
+    """Trace, beside a search, what `collect` needs for a design of the same structure: compilers use one core."""
 
-    def compile_all() -> None:
+    def trace_all() -> None:
         tree, names = _as_arrays(scenario), _elastic(scenario)
         with contextlib.suppress(Exception):  # what is wrong with it is said where its result is asked for
             _slopes(names)(tree.cluster, tree, jnp.eye(len(names))[0])
             _costs()(tree)
 
-    thread = threading.Thread(target=compile_all, name="compiling ahead")
+    thread = threading.Thread(target=trace_all, name="tracing ahead")
     thread.start()
     try:
         yield

@@ -12,7 +12,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "codesign"
 
 # Low to high. A module may import the layers below its own; modules of one layer do not know each other.
-FOUNDATION = {"fields", "units", "errors", "smooth", "cost", "compiling"}  # one layer, but these may import each other
+FOUNDATION = {
+    "fields",
+    "units",
+    "errors",
+    "smooth",
+    "cost",
+    "compiling",
+    "interpreting",
+}  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
     {"hardware", "slices"},

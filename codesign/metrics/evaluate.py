@@ -8,9 +8,9 @@ import jax
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..compiling import quick_jit
 from ..cost import Cost
 from ..errors import ConfigError, suggestion
+from ..interpreting import interpreted
 from ..scenario import Scenario
 from ..smooth import ratio, reads_hard
 from ..workloads import Op
@@ -75,19 +75,19 @@ def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
 def evaluate(scenario: Scenario) -> Metrics:
     """Price the scenario.
 
-    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is compiled once a
-    structure: run one operation at a time, the first call would take several times as long.
+    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is traced once a
+    structure and run by NumPy; one that is called often is compiled.
 
     Returns:
         Metrics with leaves of the scenario's batch shape.
     """
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
-    return _evaluate(scenario) if traced or not reads_hard() else _compiled()(scenario)
+    return _evaluate(scenario) if traced or not reads_hard() else _by_numbers()(scenario)
 
 
 @functools.cache
-def _compiled() -> Callable[[Scenario], Metrics]:
-    return quick_jit(_evaluate, once=True)
+def _by_numbers() -> Callable[[Scenario], Metrics]:
+    return interpreted(_evaluate)
 
 
 def _evaluate(scenario: Scenario) -> Metrics:

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from ..compiling import quick_jit
 from ..config import check_memory, check_plan, scenario_from_config
+from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
@@ -23,7 +23,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     prepare_jax()
     scenario = scenario_from_config(*overrides)
     check_plan(scenario)
-    numbers = {name: float(value) for name, value in quick_jit(_numbers, once=True)(scenario).items()}
+    numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
     if as_json:
         print(json.dumps(numbers, indent=2))
     else:

@@ -22,7 +22,7 @@ from ..config import Study, check_formats, check_plan, study_from_config
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
-from ..results import Results, collect, compiling_ahead, placed
+from ..results import Results, collect, placed, tracing_ahead
 from ..scenario import Scenario
 from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
@@ -141,7 +141,7 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
             watch(progress if progress.goal else dataclasses.replace(progress, goal=study.objective.goal))
             interrupt.check(progress)
 
-        with compiling_ahead(study.scenario), watched as watch:
+        with tracing_ahead(study.scenario), watched as watch:
             trace = _saving(study.search, folder).run(study.problem, study.seed, report)
         interrupt.settle()
         if not trace.method:

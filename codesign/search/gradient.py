@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from ..compiling import quick_jit
 from ..errors import ConfigError
+from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..scenario import Scenario
 from ..smooth import reading_with_sharpness
@@ -166,7 +167,7 @@ def _best_on_segments(
         metrics = evaluate(problem.space.place(scenario, point))
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
 
-    priced = quick_jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)), once=True)
+    priced = interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
     goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]
