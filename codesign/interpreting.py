@@ -6,7 +6,7 @@ call of NumPy on whole arrays. The program, and so the result, is that of the co
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -72,7 +72,7 @@ class Program(NamedTuple):
     steps: list[Step]
 
 
-def _broadcast(x: Any, shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...], **_: Any) -> Any:
+def _broadcast(x: Any, shape: Sequence[Any], broadcast_dimensions: Sequence[Any], **_: Any) -> Any:
     """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
     spread = [1] * len(shape)
     for axis, size in zip(broadcast_dimensions, np.shape(x), strict=True):

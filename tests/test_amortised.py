@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_mix import problem
 
-from codesign.compiling import quick_jit
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
+from codesign.interpreting import interpreted
 from codesign.search import Amortised, Certified
 from codesign.search.amortised import regret_text
 from codesign.search.amortised_guesser import FOLDER, Guesser, Shape, shipped
@@ -81,7 +81,7 @@ def test_slope_of_the_training_loss_against_differences():
     towards = jnp.array(
         [0.0, 0.0, 0.0, 0.6, -0.8]
     )  # hardware alone: ceilings of a plan have slopes of their own making
-    both = quick_jit(lambda y: jax.jvp(at, (y,), (towards,)))
+    both = interpreted(lambda y: jax.jvp(at, (y,), (towards,)))
     _, slope = both(y)
     ahead, behind = both(y + 1e-5 * towards)[0], both(y - 1e-5 * towards)[0]
     assert abs(float(slope)) > 1e-2

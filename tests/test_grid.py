@@ -9,6 +9,7 @@ import pytest
 from builders import training
 
 from codesign.errors import ConfigError
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.results import designs
@@ -40,7 +41,7 @@ def everything(problem):
         metrics = evaluate(problem.space.place(problem.scenario, plan | level))
         return metrics.usd_per_million_tokens, problem.objective.excess(metrics), metrics.time_s
 
-    price = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))
+    price = interpreted(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))
     return [np.asarray(a) for a in price(*({n: jnp.asarray(c) for n, c in d.items()} for d in (plans, levels)))]
 
 

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.compiling import quick_jit
 from codesign.config import build, scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace, walk
@@ -22,6 +21,7 @@ from codesign.hardware import (
     WorkingSet,
     ZipfLru,
 )
+from codesign.interpreting import interpreted
 from codesign.metrics.footprint import memory_limits
 
 
@@ -209,7 +209,7 @@ def test_finite_over_the_legal_box_with_slopes_as_differences_say(name):
     def told(values):
         return answers(replace(memory, dict(zip(leaves, values, strict=True))))
 
-    value_and_slopes = quick_jit(jax.vmap(lambda at: (told(at), jax.jacfwd(told)(at))))
+    value_and_slopes = interpreted(jax.vmap(lambda at: (told(at), jax.jacfwd(told)(at))))
     step = 1e-5 * start
     around = start + jnp.concatenate([jnp.diag(step), -jnp.diag(step)])
     generator, draws = np.random.default_rng(5), []
@@ -257,7 +257,7 @@ def test_costs_are_log_convex_in_every_number_but_the_exceptions(name):
     ends = np.log(list(start.values())) + generator.normal(0, 1.0, (2, 200, len(start)))
     reserved = [path.endswith("reserved_bytes") for path in start]
     ends[..., reserved] = np.log(1e6)
-    first, second, middle = np.asarray(quick_jit(jax.vmap(jax.vmap(costs)))(jnp.stack([*ends, ends.mean(0)])))
+    first, second, middle = np.asarray(interpreted(jax.vmap(jax.vmap(costs)))(jnp.stack([*ends, ends.mean(0)])))
     assert np.isfinite(middle).all()
     assert np.all(middle <= 0.5 * (first + second) + 1e-9)
 

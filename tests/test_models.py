@@ -12,6 +12,7 @@ import yaml
 from builders import cluster
 
 from codesign.config import build
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate, priced_ops
 from codesign.scenario import Scenario
 from codesign.workloads import (
@@ -367,7 +368,7 @@ def test_deepseek_v3_has_finite_metrics_and_gradients(kind):
         metrics = evaluate(candidate)
         return jnp.log(metrics.time_s) + jnp.log(metrics.energy_j) + jnp.log(metrics.usage["hbm"]), metrics
 
-    (value, metrics), slope = jax.value_and_grad(goal, has_aux=True)(scenario)
+    (value, metrics), slope = interpreted(jax.value_and_grad(goal, has_aux=True))(scenario)
     assert np.isfinite(float(value))
     assert all(np.isfinite(float(number)) for number in metrics.flat().values())
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(slope))

@@ -12,6 +12,7 @@ from codesign.compiling import quick_jit
 from codesign.config.checks import check_memory, check_plan
 from codesign.errors import ConfigError
 from codesign.fields import replace
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate, memory_by_class
 from codesign.scenario import Scenario
 from codesign.workloads import (
@@ -198,7 +199,7 @@ def seconds(job: Scenario, values):
     return metrics.time_s, metrics.energy_j
 
 
-PRICED = quick_jit(jax.vmap(jax.value_and_grad(lambda values, job: seconds(job, values)[0]), in_axes=(0, None)))
+PRICED = interpreted(jax.vmap(jax.value_and_grad(lambda values, job: seconds(job, values)[0]), in_axes=(0, None)))
 
 
 def corners(count: int, seed: int) -> np.ndarray:
@@ -232,6 +233,8 @@ def test_finite_everywhere_with_slopes_as_differences_say(name: str):
             moved.append(middle.copy())
             moved[-1][NAMES.index(n)] *= 1 + sign * step
     value, slope = (np.asarray(x) for x in PRICED(jnp.asarray(np.stack(moved)), job))
+    compiled = quick_jit(jax.vmap(lambda values: seconds(job, values)[0]))(jnp.asarray(np.stack(moved)))
+    np.testing.assert_allclose(compiled, value, rtol=1e-12)
     np.testing.assert_allclose(float(seconds(job, middle)[0]), value[0], rtol=1e-12)
     for place, n in enumerate(smooth):
         difference = (value[1 + 2 * place] - value[2 + 2 * place]) / (2 * step)
@@ -243,7 +246,7 @@ def test_log_convex_in_hardware():
     leaves = [n for n in NAMES if n.startswith("cluster")]
     job = scenario(Plan(tp=16, row_shards=4, micro_batch=8192.0, offload_weights=0.5, tp_overlap=0.7), 16.0)
 
-    @jax.jit
+    @interpreted
     @jax.vmap
     def time(logs):
         return evaluate(replace(job, dict(zip(leaves, jnp.exp(logs), strict=True)))).time_s

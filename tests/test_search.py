@@ -2,12 +2,12 @@
 
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from builders import serving, training
 
+from codesign.compiling import quick_jit
 from codesign.errors import ConfigError
 from codesign.metrics import evaluate
 from codesign.objective import Objective
@@ -47,7 +47,7 @@ def trace(problem: Problem):
 
 def test_grid_finds_what_a_plain_loop_finds(problem: Problem, screened):
     """Every plan and level one by one, by hand, against the blocked search."""
-    price = jax.jit(lambda point: evaluate(problem.space.place(problem.scenario, point)))
+    price = quick_jit(lambda point: evaluate(problem.space.place(problem.scenario, point)))
     best = np.inf
     plans, levels = problem.space.plans(problem.scenario), problem.space.grid()
     for p, level in itertools.product(range(len(plans["tp"])), range(9)):

@@ -10,6 +10,7 @@ from builders import serving
 
 from codesign.errors import ConfigError
 from codesign.fields import replace
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
@@ -80,7 +81,7 @@ def test_whole_lanes_of_a_served_model():
         return jnp.where(problem.objective.excess(metrics) <= 1e-6, metrics.usd_per_million_tokens, jnp.inf)
 
     every = np.array(list(itertools.product([8.0, 16.0], [4.0, 16.0], 75e9 * np.arange(2, 13))))
-    prices = jax.jit(jax.vmap(one))(*map(jnp.asarray, every.T))
+    prices = interpreted(jax.vmap(one))(*map(jnp.asarray, every.T))
     assert trace.certificate["best"] == pytest.approx(float(prices.min()), rel=2e-5)
 
 

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from builders import cluster, gpt3, training
 
+from codesign.compiling import quick_jit
 from codesign.fields import get_path, replace
 from codesign.hardware import Roofline
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.scenario import Scenario
 from codesign.units import GIB
@@ -302,27 +304,27 @@ def test_gradient_is_the_slope():
         metrics = evaluate(scenario)
         return jnp.log(metrics.time_s * metrics.energy_j)
 
-    slopes = jax.grad(score)(SCENARIO)
-    compiled = jax.jit(score)
+    slopes = interpreted(jax.grad(score))(SCENARIO)
+    priced = interpreted(score)
     for path in HARDWARE:
         value, step = get_path(SCENARIO, path), 1e-5
-        up, down = (float(compiled(replace(SCENARIO, {path: value * (1 + sign * step)}))) for sign in (1, -1))
+        up, down = (float(priced(replace(SCENARIO, {path: value * (1 + sign * step)}))) for sign in (1, -1))
         slope = float(get_path(slopes, path) * value)
         np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-4, atol=1e-8, err_msg=path)
         assert slope != 0.0, path
 
 
 def test_plain_compiled_and_batched_agree():
-    plain, compiled = evaluate(SCENARIO).flat(), jax.jit(evaluate)(SCENARIO).flat()
+    plain, compiled = evaluate(SCENARIO).flat(), quick_jit(evaluate, once=True)(SCENARIO).flat()
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), SCENARIO)
-    batched = jax.jit(jax.vmap(evaluate))(batch).flat()
+    batched = quick_jit(jax.vmap(evaluate))(batch).flat()
     for name, value in plain.items():
         np.testing.assert_allclose(float(compiled[name]), float(value), rtol=1e-12, err_msg=name)
         np.testing.assert_allclose(np.asarray(batched[name]), float(value), rtol=1e-12, err_msg=name)
 
 
 def test_better_hardware_is_never_slower():
-    time_s = jax.jit(lambda scenario: evaluate(scenario).time_s)
+    time_s = interpreted(lambda scenario: evaluate(scenario).time_s)
     before = float(time_s(SCENARIO))
     for path in HARDWARE[:-1]:
         better = 0.5 if path.endswith(("t0_s", "latency_s", "beta_s_per_byte")) else 1.5

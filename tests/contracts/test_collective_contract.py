@@ -49,6 +49,7 @@ from codesign.collectives import (
 from codesign.fabrics import Group
 from codesign.fields import check_ranges
 from codesign.hardware import Link
+from codesign.interpreting import interpreted
 
 EXAMPLES = {
     "RingAllReduce": ("all_reduce", RingAllReduce()),
@@ -119,7 +120,7 @@ def costs(algorithm: AbstractCollective, points: Point):
     return jax.vmap(one, out_axes=1)(points)
 
 
-@jax.jit
+@interpreted
 def slopes(algorithm: AbstractCollective, nbytes, size, link: Link):
     """Derivatives of seconds and joules in everything."""
 

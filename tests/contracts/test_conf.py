@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from codesign.collectives import Fastest
-from codesign.compiling import quick_jit
 from codesign.config import available, compose, conf_dir, scenario_from_config, study_from_config
 from codesign.config.groups import PACKAGES
 from codesign.config.study import SCENARIO, plain, study_from_resolved
 from codesign.fabrics import RoutedTopology
 from codesign.fields import get_path, walk
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.run.optimize import check_study
 from codesign.topology import Crossbar
@@ -62,7 +62,7 @@ def built(choice: str):
 
 @cache
 def value_and_slopes(path: str):
-    """Scenario -> time and cost in one number, and its slopes by what lies below `path`; compiled once a structure."""
+    """Scenario -> time and cost in one number, and its slopes by what lies below `path`; traced once a structure."""
 
     def both(scenario):
         def logs(part):
@@ -71,7 +71,7 @@ def value_and_slopes(path: str):
 
         return jax.value_and_grad(logs)(get_path(scenario, path))
 
-    return quick_jit(both, once=True)
+    return interpreted(both)
 
 
 def unlabelled(fabric):

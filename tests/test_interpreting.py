@@ -1,0 +1,73 @@
+"""NumPy in place of the compiler: the same numbers of the same types, operation by operation and for whole models."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import serving, training
+from jax import lax
+
+from codesign import interpreting
+from codesign.compiling import quick_jit
+from codesign.interpreting import interpreted
+from codesign.metrics import evaluate
+
+REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
+WHOLE = np.arange(-6, 6).reshape(3, 4)
+TRUTH = REAL > 1.0
+
+FUNCTIONS = {
+    "arithmetic": lambda x, n, t: (x + 2 * x - x / 3, -x, jnp.abs(n), n + n * n - 1, n // 4, n % 5),
+    "extremes": lambda x, n, t: (jnp.maximum(x, 1.0), jnp.minimum(n, 2), jnp.clip(x, 0.5, 1.5), x.max(1), n.min()),
+    "powers": lambda x, n, t: (x**0.3, x**3, x**-2, n**3, jnp.sqrt(x), jnp.exp(x), jnp.log(x), lax.sign(x - 1)),
+    "rounding": lambda x, n, t: (jnp.floor(x), jnp.ceil(x), jnp.round(x), lax.stop_gradient(x)),
+    "comparisons": lambda x, n, t: (x > 1, x >= x.T[0, 0], n < 0, n <= 0, n == 1, n != 1, jnp.isfinite(1 / n)),
+    "truth": lambda x, n, t: (t & (n > 0), t | (n > 0), ~t, ~n, n & 3, n | 8, t.astype(int), jnp.where(t, x, n)),
+    "choice": lambda x, n, t: lax.select_n(n[:, 0] % 3, x[:, 0], x[:, 1], x[:, 2]),
+    "shapes": lambda x, n, t: (x.T, x.reshape(2, 6), x[1:, ::2], x[0], x[:, None] + n[None], jnp.squeeze(x[:1])),
+    "joined": lambda x, n, t: (jnp.stack([x, x]), jnp.concatenate([x, 1.0 * n], 1), jnp.broadcast_to(x[0], (5, 4))),
+    "sums": lambda x, n, t: (x.sum(), x.sum(0), n.sum(1), x.mean(), jnp.cumsum(x, 1), x @ x.T),
+    "by JAX": lambda x, n, t: (x[n % 3], jnp.argmin(x), jnp.sort(x), lax.fori_loop(0, 3, lambda i, y: y * x, x)),
+    "nothing": lambda x, n, t: (x, jnp.asarray(3.0), 1.0 / jnp.zeros(2), jnp.log(jnp.zeros(()))),
+    "inner": lambda x, n, t: (jax.jit(lambda y: y + x)(x), jax.nn.relu(x - 1), jax.grad(lambda y: jnp.sum(y**3))(x)),
+    "batches": lambda x, n, t: jax.vmap(lambda y, m: (y * m, jnp.where(m > 0, y, y[0]), jnp.stack([y[0], y[1]])))(x, n),
+    "slopes": lambda x, n, t: (jax.jacfwd(lambda y: jnp.max(y, 1) ** 2)(x), jax.jacrev(lambda y: y[:, 1] / y[:, 0])(x)),
+}
+
+
+@pytest.mark.parametrize("real", [np.float64, np.float32])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_same_as_compiled(name, real):
+    arguments = (jnp.asarray(REAL, real), jnp.asarray(WHOLE, jnp.int32), jnp.asarray(TRUTH))
+    mine, compiled = interpreted(FUNCTIONS[name])(*arguments), jax.jit(FUNCTIONS[name])(*arguments)
+    assert jax.tree.structure(mine) == jax.tree.structure(compiled)
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(compiled), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        np.testing.assert_allclose(one, other, rtol=1e-15 if real is np.float64 else 1e-6)
+
+
+@pytest.mark.parametrize("scenario", [training(), serving()], ids=["training", "serving"])
+def test_a_whole_model_and_its_slopes(scenario):
+    def both(scenario):
+        return jax.value_and_grad(lambda s: jnp.log(evaluate(s).usd_per_million_tokens))(scenario)
+
+    mine, compiled = (jax.tree.leaves(run(both)(scenario)) for run in (interpreted, lambda f: quick_jit(f, once=True)))
+    np.testing.assert_allclose(mine, compiled, rtol=1e-9, atol=1e-30)
+    assert sum(bool(slope) for slope in mine) > 30
+
+
+def test_traced_once_and_compiled_when_it_runs_often(monkeypatch):
+    monkeypatch.setattr(interpreting, "PATIENCE", 3)
+    traces, compilations = [], []
+    monkeypatch.setattr(interpreting, "quick_jit", lambda f, once: lambda *a: compilations.append(1) or jax.jit(f)(*a))
+
+    def double(x):
+        traces.append(1)
+        return 2 * x
+
+    run = interpreted(double)
+    assert [float(run(jnp.asarray(float(i)))) for i in range(5)] == [0, 2, 4, 6, 8]
+    assert len(compilations) == 2
+    assert len(traces) == 1  # the compiler takes what was traced
+    assert run(jnp.ones(3)).tolist() == [2, 2, 2]  # another program, run by NumPy again
+    assert len(compilations) == 2
