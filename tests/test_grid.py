@@ -48,13 +48,15 @@ def everything(problem):
 @pytest.fixture(scope="module")
 def sweep(problem):
     """One compilation for the whole module."""
-    return Sweep(problem, BLOCK, keep=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codesign.search.grid.FEW_POINTS", 0)
+        return Sweep(problem, BLOCK, keep=4)
 
 
 @pytest.fixture
 def compiled(sweep, monkeypatch):
     """Searches of this problem share the compiled block function."""
-    monkeypatch.setattr("codesign.search.grid._block_function", lambda _: sweep.function)
+    monkeypatch.setattr("codesign.search.grid._block_function", lambda *_: sweep.function)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -4,6 +4,7 @@
 argument of the class that stands there (`_target_`), so nobody has to know which defaults a file spells out.
 """
 
+import functools
 import itertools
 from typing import Any
 
@@ -58,8 +59,14 @@ def admit(overrides: list[str]) -> list[str]:
     values = [item for item in parsed if not _is_group(item)]
     if not any(_is_ours(item) for item in values):
         return [str(item.input_line) for item in parsed]
-    base = OmegaConf.to_container(_compose([_first(item) for item in chosen]), resolve=False)
+    base = _base(tuple(_first(item) for item in chosen))
     return [_admit_value(item, base) if _is_ours(item) else str(item.input_line) for item in parsed]
+
+
+@functools.lru_cache(maxsize=64)
+def _base(chosen: tuple[str, ...]) -> Any:
+    """What these groups compose to, as plain mappings that nobody may change."""
+    return OmegaConf.to_container(_compose(list(chosen)), resolve=False)
 
 
 def _is_ours(item: Override) -> bool:

@@ -1,4 +1,4 @@
-"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, with one compilation.
+"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, with one compilation at most.
 
 Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
 each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
@@ -7,6 +7,7 @@ continues where it stopped.
 
 import copy
 import itertools
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from jaxtyping import Array
 
 from ..compiling import quick_jit
 from ..errors import ConfigError
+from ..interpreting import PATIENCE, interpreted
 from ..metrics import evaluate
 from ..scenario import Scenario
 from ..space import levels
@@ -28,6 +30,7 @@ from .stream import Block, Kept, fingerprint
 from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
+FEW_POINTS = 4096  # NumPy has done them before a compiler is done
 FEW_RIVALS = 256  # points near the best that are all priced exactly in the frame
 
 
@@ -117,11 +120,11 @@ def _variables(axes: Axes) -> list[tuple[str, np.ndarray]]:
     return plan + list(zip(axes.names, axes.levels, strict=True))
 
 
-def _block_function(problem: Problem):
+def _block_function(problem: Problem, points: int, blocks: int):
     """(scenario, plans of a block, levels) -> log goal, excess, time and cost, each [plans, levels].
 
-    Levels are mapped inside plans: what depends on the plan alone (shapes, tilings, footprints) is computed once for
-    all its levels.
+    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels. A few points
+    are not worth a compilation.
     """
 
     def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
@@ -130,7 +133,8 @@ def _block_function(problem: Problem):
         return problem.objective.rank(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
     over_levels = jax.vmap(one, in_axes=(None, None, 0))
-    return quick_jit(jax.vmap(over_levels, in_axes=(None, 0, None)))
+    run = interpreted if points <= FEW_POINTS and blocks <= PATIENCE else quick_jit
+    return run(jax.vmap(over_levels, in_axes=(None, 0, None)))
 
 
 class Sweep:
@@ -141,7 +145,8 @@ class Sweep:
         plans, levels = self.axes.plan_count, self.axes.level_count
         self.wide = min(levels, block)  # levels of a block
         self.tall = max(1, min(block // self.wide, plans))  # plans of a block
-        self.function = _block_function(problem)
+        blocks = math.ceil(plans / self.tall) * math.ceil(levels / self.wide)
+        self.function = _block_function(problem, plans * levels, blocks)
         self.scenario = single_precision(problem.scenario)
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in _variables(self.axes)]
