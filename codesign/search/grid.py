@@ -7,7 +7,6 @@ continues where it stopped.
 
 import copy
 import itertools
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,7 +144,7 @@ class Sweep:
         plans, levels = self.axes.plan_count, self.axes.level_count
         self.wide = min(levels, block)  # levels of a block
         self.tall = max(1, min(block // self.wide, plans))  # plans of a block
-        blocks = math.ceil(plans / self.tall) * math.ceil(levels / self.wide)
+        blocks = -(-plans // self.tall) * -(-levels // self.wide)
         self.function = _block_function(problem, plans * levels, blocks)
         self.scenario = single_precision(problem.scenario)
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
