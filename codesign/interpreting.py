@@ -34,6 +34,7 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "transpose": lambda x, permutation: np.transpose(x, permutation),
     "stack": lambda *parts, axis: np.stack(parts, axis),
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
+    "split": lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
     "reduce_sum": lambda x, axes, **_: np.sum(x, axes),
     "reduce_max": lambda x, axes, **_: np.max(x, axes),
     "reduce_min": lambda x, axes, **_: np.min(x, axes),
