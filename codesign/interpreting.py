@@ -17,6 +17,7 @@ from jax.extend.core import Literal
 from .compiling import quick_jit
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
+MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
@@ -151,7 +152,7 @@ def _run(program: Program, *arguments: Any) -> list[Any]:
 
 
 def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`jax.jit` for a large function that runs a few times: traced once a structure, compiled only if it runs often.
+    """`jax.jit` for a large function that runs a few times: traced once a structure, compiled if it runs often.
 
     Memory: about that of every intermediate number still needed, over all points of a batch.
     """
@@ -161,11 +162,11 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
         trace = traced.trace(*arguments)
         program = _program(trace.jaxpr)
         runs[id(program)] += 1
-        if runs[id(program)] > PATIENCE:
-            return compiled(*arguments)
         leaves = [np.asarray(leaf)[()] for leaf in jax.tree.leaves(arguments)]
+        if runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves):
+            return compiled(*arguments)
         with np.errstate(all="ignore"):
             found = _run(program, *leaves)
-        return jax.tree.unflatten(jax.tree.structure(trace.out_info), map(jnp.asarray, found))
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), map(jnp.array, found))
 
     return run

@@ -66,3 +66,5 @@ def test_traced_once_and_compiled_when_it_runs_often(monkeypatch):
     assert len(traces) == 1  # the compiler takes what was traced
     assert run(jnp.ones(3)).tolist() == [2, 2, 2]  # another program, run by NumPy again
     assert len(compilations) == 2
+    assert run(jnp.ones(interpreting.MANY + 1)).sum() == 2 * interpreting.MANY + 2
+    assert len(compilations) == 3
