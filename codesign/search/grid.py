@@ -119,11 +119,10 @@ def _variables(axes: Axes) -> list[tuple[str, np.ndarray]]:
     return plan + list(zip(axes.names, axes.levels, strict=True))
 
 
-def _block_function(problem: Problem, points: int, blocks: int):
+def _block_function(problem: Problem, few: bool):
     """(scenario, plans of a block, levels) -> log goal, excess, time and cost, each [plans, levels].
 
-    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels. A few points
-    are not worth a compilation.
+    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels.
     """
 
     def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
@@ -132,8 +131,7 @@ def _block_function(problem: Problem, points: int, blocks: int):
         return problem.objective.rank(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
     over_levels = jax.vmap(one, in_axes=(None, None, 0))
-    run = interpreted if points <= FEW_POINTS and blocks <= PATIENCE else quick_jit
-    return run(jax.vmap(over_levels, in_axes=(None, 0, None)))
+    return (interpreted if few else quick_jit)(jax.vmap(over_levels, in_axes=(None, 0, None)))
 
 
 class Sweep:
@@ -144,8 +142,8 @@ class Sweep:
         plans, levels = self.axes.plan_count, self.axes.level_count
         self.wide = min(levels, block)  # levels of a block
         self.tall = max(1, min(block // self.wide, plans))  # plans of a block
-        blocks = -(-plans // self.tall) * -(-levels // self.wide)
-        self.function = _block_function(problem, plans * levels, blocks)
+        few = plans * levels <= min(FEW_POINTS, PATIENCE // 3 * block)  # fewer blocks than change how they are run
+        self.function = _block_function(problem, few)
         self.scenario = single_precision(problem.scenario)
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in _variables(self.axes)]
