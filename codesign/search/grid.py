@@ -142,8 +142,7 @@ class Sweep:
         plans, levels = self.axes.plan_count, self.axes.level_count
         self.wide = min(levels, block)  # levels of a block
         self.tall = max(1, min(block // self.wide, plans))  # plans of a block
-        few = plans * levels <= min(FEW_POINTS, PATIENCE // 3 * block)  # fewer blocks than change how they are run
-        self.function = _block_function(problem, few)
+        self.function = _block_function(problem, plans * levels <= min(FEW_POINTS, PATIENCE // 3 * block))
         self.scenario = single_precision(problem.scenario)
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in _variables(self.axes)]
