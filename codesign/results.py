@@ -49,8 +49,9 @@ def row_of(scenario: Scenario, metrics: Metrics) -> dict[str, Array]:
     """Every number of one design that a row needs; capex and power by part are those of the whole cluster."""
     row = metrics.flat() | {"var.dp": scenario.layout.dp}
     devices = scenario.layout.devices
-    row |= {f"capex.{part}": devices * usd for part, usd in device_capex_usd(scenario.cluster).items()}
-    return row | {f"power.{part}": devices * watts for part, watts in device_provisioned_w(scenario.cluster).items()}
+    cluster = scenario.cluster.joining(devices)
+    row |= {f"capex.{part}": devices * usd for part, usd in device_capex_usd(cluster).items()}
+    return row | {f"power.{part}": devices * watts for part, watts in device_provisioned_w(cluster).items()}
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:

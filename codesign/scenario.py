@@ -88,6 +88,23 @@ class Cluster(eqx.Module):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
 
+    def joining(self, devices: Array) -> "Cluster":
+        """With an outermost network that joins so many devices."""
+        name = self.levels[-1]
+        level = self.network[name]
+        fabric = level.fabric.joining(devices)
+        if fabric is level.fabric:
+            return self
+        return dataclasses.replace(self, network=self.network | {name: dataclasses.replace(level, fabric=fabric)})
+
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """`count.LEVEL.PART` -> what is counted of the networks that join so many devices (switches, cables)."""
+        return {
+            f"count.{name}.{part}": count
+            for name in self.levels
+            for part, count in self.network[name].fabric.counts(devices).items()
+        }
+
     def communicate(
         self, operation: str, axis: str, nbytes: Array, layout: Layout, beside: Sequence[Beside] = ()
     ) -> Cost:

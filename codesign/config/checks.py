@@ -166,6 +166,8 @@ def check_memory(scenario: Scenario) -> None:
         raise ConfigError(does_not_fit(scenario, missing))
     places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
     places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
+    for name in scenario.cluster.levels:
+        places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
     for place, limits in places.items():
         for limit, share in limits.items():
             if float(share) > 1 + 1e-6:

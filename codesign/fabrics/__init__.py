@@ -5,6 +5,7 @@ from .base import Beside as Beside
 from .base import Group as Group
 from .contended import Contended as Contended
 from .fat_tree import FatTree as FatTree
+from .folded_clos import FoldedClos as FoldedClos
 from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree

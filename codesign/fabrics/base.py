@@ -70,6 +70,16 @@ class AbstractFabric(eqx.Module):
         """Used share of whatever bounds the fabric as a thing that can be built, feasible up to 1: nothing here."""
         return {}
 
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """What is counted of the instances that join so many devices (switches, cables): nothing here."""
+        del devices
+        return {}
+
+    def joining(self, devices: Array) -> "AbstractFabric":
+        """As the outermost level of a cluster of so many devices: itself, unless it grows with the cluster."""
+        del devices
+        return self
+
 
 def everywhere() -> Array:
     """The reach of the outermost fabric."""

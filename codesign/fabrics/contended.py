@@ -75,3 +75,11 @@ class Contended(AbstractFabric):
     def limits(self) -> dict[str, Array]:
         """The inner fabric's."""
         return self.inner.limits()
+
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """The inner fabric's."""
+        return self.inner.counts(devices)
+
+    def joining(self, devices: Array) -> "Contended":
+        """With an inner fabric that does."""
+        return dataclasses.replace(self, inner=self.inner.joining(devices))

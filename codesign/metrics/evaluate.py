@@ -23,7 +23,8 @@ class Metrics(eqx.Module):
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
     (`scale_up.edge`), feasible up to 1; `violations` the broken rules of the plan
-    (feasible at 0), `extra` what only this kind of job has (TTFT, TPOT). Powers include the facility's overhead.
+    (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`).
+    Powers include the facility's overhead.
     """
 
     time_s: Float[Array, "*b"]
@@ -69,7 +70,8 @@ def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
     """Every operation of the workload with its cost on the cluster."""
     layout = scenario.layout
     ops = scenario.workload.lower(layout)
-    return list(zip(ops, scenario.cluster.price(ops, layout, scenario.workload.repeats(layout)), strict=True))
+    cluster = scenario.cluster.joining(layout.devices)
+    return list(zip(ops, cluster.price(ops, layout, scenario.workload.repeats(layout)), strict=True))
 
 
 def evaluate(scenario: Scenario) -> Metrics:
@@ -92,7 +94,8 @@ def _by_numbers() -> Callable[[Scenario], Metrics]:
 
 def _evaluate(scenario: Scenario) -> Metrics:
     """What `evaluate` is, without a decision on how it runs."""
-    cluster, layout = scenario.cluster, scenario.layout
+    layout = scenario.layout
+    cluster = scenario.cluster.joining(layout.devices)
     timeline = scenario.workload.timeline(priced_ops(scenario), layout)
     devices, facility = layout.devices, cluster.facility
     idle = device_idle_w(cluster)
@@ -119,7 +122,7 @@ def _evaluate(scenario: Scenario) -> Metrics:
         provisioned_power_w=provisioned,
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
-        extra=timeline.extra | facility.service(),
+        extra=timeline.extra | facility.service() | cluster.counts(devices),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,

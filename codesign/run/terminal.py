@@ -75,6 +75,16 @@ def hardware_text(name: str, value: float, unit: str = "") -> str:
     return f"{variable(name)} {quantity_text(value, unit)}{per_bit(value, unit).replace(THIN, ' ')}"
 
 
+def counts_text(row: Mapping[Any, Any]) -> list[str]:
+    """A line for each network level whose parts are counted: `scale out: 640 switches, 24,576 cables, 3 tiers`."""
+    levels: dict[str, list[str]] = {}
+    for name, value in row.items():
+        if str(name).startswith("count."):
+            _, level, part = str(name).split(".")
+            levels.setdefault(level, []).append(f"{value:,.0f} {part}")
+    return [f"{level.replace('_', ' ')}: {', '.join(parts)}" for level, parts in levels.items()]
+
+
 def quantity_text(value: float, unit: str, digits: int = 3) -> str:
     """A number with its unit; time per byte as the rate that it is."""
     if unit == "s/B" and value > 0:
@@ -135,7 +145,7 @@ def designs_table(
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
-        cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware])]
+        cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware, *counts_text(row)])]
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [goal_text(name, row[name], units, serving="tpot_s" in frame, digits=4) for name in asked]
@@ -183,6 +193,7 @@ def _headline(numbers: dict[str, float]) -> Table:
         + engineering(numbers["provisioned_power_w"], "W"),
         "capex": f"{engineering(numbers['capex_usd'])} USD",
         "cost": f"{numbers['usd_per_million_tokens']:.4g} USD per million {what}s",
+        **dict(text.split(": ") for text in counts_text(numbers)),
     }
     return _plain_table("What it does and costs", texts.items(), "metric", "value")
 

@@ -32,6 +32,7 @@ PARTS = ("accelerator", "fabric", "collective", "memory", "die", "host", "facili
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
 COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
+COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 STUDY = ("space", "objective", "search", "experiment")

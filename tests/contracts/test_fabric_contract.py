@@ -16,6 +16,7 @@ from codesign.fabrics import (
     AbstractFabric,
     Contended,
     FatTree,
+    FoldedClos,
     Group,
     OpticalCircuit,
     PcieTree,
@@ -32,6 +33,9 @@ PRICED = dict(energy_j_per_byte=1e-11, usd_per_bytes_per_s=4e-9, static_w_per_by
 EXAMPLES = {
     "SwitchDomain": SwitchDomain(8.0, 450e9, 1e-6, **PRICED),
     "FatTree": FatTree(50e9, 5e-6, 1e-6, leaf_endpoints=32.0, blocking=2.0, **PRICED),
+    "FoldedClos": FoldedClos(
+        16.0, 50e9, 1e-6, 2e-7, 4e-11, 500.0, 2.0, 3e12, 2e-8, 1e-8, 2e-8, 5e-10, 2e-10, 3e-10
+    ),  # three tiers of a rail
     "OpticalCircuit": OpticalCircuit(256.0, 300e9, 7e-7, 3.7e-6, wavelengths=16.0, **PRICED),
     "PhotonicRack": PhotonicRack(
         PhotonicLink(
@@ -82,6 +86,7 @@ def outputs(fabric: AbstractFabric, group: Group):
     return jnp.stack(jnp.broadcast_arrays(
         link.alpha_s, link.beta_s_per_byte, link.energy_j_per_byte, link.reconfiguration_s,
         fabric.capex_usd(), fabric.static_power_w(), *fabric.limits().values(),
+        *fabric.counts(jnp.asarray(1024.0)).values(),
     ))  # fmt: skip
 
 
@@ -125,7 +130,8 @@ def by_logs(name: str):
     """(start, logs of the leaves that move, group -> outputs) of an example; compiled once for all groups."""
     example = EXAMPLES[name]
     values = {path: float(value) for path, _, value in walk(example)}
-    moves = np.array([value > 0 and "endpoints" not in path for path, value in values.items()])
+    counts = ("endpoints", "radix", "rails")
+    moves = np.array([value > 0 and not any(c in path for c in counts) for path, value in values.items()])
     given_values = jnp.array(list(values.values()))
 
     @jax.jit
