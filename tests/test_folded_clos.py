@@ -154,8 +154,8 @@ def test_rails_shorten_the_way_of_aligned_groups():
 
 def test_wide_ports_are_few_ports():
     fabric = replace(ndr(), {"radix": 128.0, "bandwidth_bytes_per_s": 25e9})
-    assert float(ndr().limits()["switch"]) == float(fabric.limits()["switch"]) == pytest.approx(1.0)
-    assert float(replace(ndr(), {"radix": 128.0}).limits()["switch"]) == pytest.approx(2.0)
+    assert float(ndr().limits()["switch"]) == float(fabric.limits()["switch"]) == pytest.approx(1.0, rel=2e-3)
+    assert float(replace(ndr(), {"radix": 128.0}).limits()["switch"]) == pytest.approx(2.0, rel=2e-3)
 
 
 def outermost(fabric):
