@@ -77,7 +77,7 @@ def check_reach(scenario: Scenario, devices: float | None = None) -> None:
     """
     cluster = scenario.cluster
     name, count = cluster.levels[-1], float(scenario.layout.devices) if devices is None else devices
-    reach = float(cluster.network[name].fabric.reach())
+    reach = float(cluster.joining(jnp.asarray(count)).network[name].fabric.reach())
     if not cluster.placement and count > reach:
         raise ConfigError(
             f"cluster.levels: the outermost, {name}, reaches {reach:g} of {_counted(scenario)} = {count:g} devices;"
