@@ -70,7 +70,7 @@ def parser() -> Parser:
     )
     one.add_argument("names", nargs="*", metavar="FAMILY", help="families of studies; all if none is named")
     one.add_argument("--seed", type=int, default=0, help="of weights and studies (0)")
-    one.add_argument("--steps", type=int, default=2000, help="of training (2000)")
+    one.add_argument("--steps", type=int, default=4000, help="of training (4000)")
     one.add_argument("--held-out", type=int, default=40, metavar="N", help="studies that regret is measured on (40)")
     one.add_argument("--out", default=None, metavar="DIR", help="where the networks land (where the package looks)")
     one = command("validate", _validate, "compare the model with a folder of measured or peer-model results")

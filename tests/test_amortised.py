@@ -11,33 +11,57 @@ from test_mix import problem
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
-from codesign.search import Amortised, Certified
+from codesign.search import Amortised
 from codesign.search.amortised import regret_text
+from codesign.search.amortised_answer import Answer, Instant, with_plans
+from codesign.search.amortised_families import FAMILIES, Family
 from codesign.search.amortised_guesser import FOLDER, Guesser, Shape, shipped
 from codesign.search.amortised_network import Network
-from codesign.search.amortised_training import FAMILIES, Family, losses
+from codesign.search.amortised_training import losses
+from codesign.search.closing import Closing, Effort
+from codesign.search.ledger import Programme
 
 
 def untrained(given) -> Guesser:
     """A network of random weights for a problem."""
     shape, inputs = Shape.of(given.space), ("workload.global_batch", "cluster.accelerator.price_usd")
-    parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(3))
+    parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(2))
     facts = {"goal": given.objective.goal, "kind": "fitted", "seed": 0}
-    return Guesser(
-        "made_up", shape, inputs, ("time_s",), np.array([[7.0, 10.0, 2.0], [1.0, 1.0, 1.0]]), parameters, facts
+    centre, whiten = np.array([7.0, 10.0, 2.0]), np.array([[1.0, 0.0], [0.5, 1.0], [0.0, 2.0]])
+    return Guesser("made_up", shape, inputs, ("time_s",), centre, whiten, parameters, facts)
+
+
+def test_every_output_scores_the_plans_that_have_its_two_values():
+    shape = Shape({"tp": (1.0, 2.0, 4.0), "pp": (1.0, 3.0), "zero": (0.0, 1.0, 2.0)}, ("x", "y"))
+    first = shape.outputs - len(shape.pairs[0])
+    pairs, logits = shape.split(jnp.eye(shape.outputs)[first:])
+    scores, has = shape.scores(np.asarray(pairs)), shape.has(shape.table).astype(bool)
+    assert len(scores) == 8 + 3 * 2 + 3 * 3 + 2 * 3  # values, and pairs of values of different fields
+    for row, one, other in zip(scores, *shape.pairs, strict=True):
+        assert np.array_equal(row, has[:, one] & has[:, other])
+    assert not logits.any()
+
+
+def test_hardware_suits_a_plan_by_each_of_its_values():
+    shape = Shape({"tp": (1.0, 2.0), "pp": (1.0, 3.0)}, ("x", "y"))
+    logits = np.zeros((5, 2))
+    logits[0, 0], logits[2, 0], logits[3, 1] = 1.0, 2.0, -9.0  # all plans; tp = 2; pp = 1
+    u = shape.suits(logits, shape.has(np.array([[1.0, 1.0], [2.0, 3.0]])))
+    assert u == pytest.approx(
+        np.array([[1.1 / (1 + np.exp(-1.0)) - 0.05, -0.05], [1.1 / (1 + np.exp(-3.0)) - 0.05, 0.5]]), abs=1e-3
     )
 
 
-def test_rounding_and_solving_mend_even_an_untrained_guess(tmp_path):
-    given, path = problem(), tmp_path / "made_up.npz"
-    untrained(given).save(path)
-    trace = Amortised(str(path)).run(given, 0)
-    best = Certified(gap=1e-3, pairs=64, explain=False).run(given, 0).certificate["best"]
-    from codesign.results import designs
-
-    row = designs(given, trace, 0).iloc[0]
-    assert row["feasible"]
-    assert best * 0.999 <= row["objective"] <= best * 1.01
+def test_settling_mends_even_an_untrained_guess():
+    given = problem()
+    instant = Instant(given, Shape.of(given.space))
+    answer = Answer(untrained(given), instant, given).run()
+    plans = given.space.plans(given.scenario)
+    table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
+    proven = Closing(Programme(with_plans(instant.oracle, given, table)), Effort(gap=1e-3), 0).run()
+    assert proven.gap < 1.1e-3
+    assert proven.upper - 1e-3 <= answer.upper <= proven.upper + 0.01
+    assert (table == answer.row).all(axis=1).any()
 
 
 def test_file_keeps_everything(tmp_path):
@@ -71,19 +95,16 @@ def test_slope_of_the_training_loss_against_differences():
     family = Family("made_up", (), ({"workload.global_batch": 1024.0},), {}, {}, {"time_s": (5.0, 9.0, False)})
     shape = Shape.of(given.space)
     loss = losses(family, given, shape)
-    row, y = jnp.array([1024.0, 6.0]), jnp.array([np.log(5.0), np.log(6.0), np.log(1.4), 0.4, 0.6])
-    categories = jnp.array([1.0])
-    assert list(shape.degrees) == ["tp", "pp", "micro_batch"]
+    row, u = jnp.array([1024.0, 6.0]), jnp.array([0.4, 0.6])
+    plan = jnp.array([{"tp": 4.0, "pp": 8.0, "micro_batch": 2.0}.get(name, 1.0) for name in shape.fields])
 
-    def at(y):
-        return loss(given.scenario, row, y, categories, jnp.asarray(20.0), jnp.asarray(4.0))
+    def at(u):
+        return loss(given.scenario, row, plan, u)
 
-    towards = jnp.array(
-        [0.0, 0.0, 0.0, 0.6, -0.8]
-    )  # hardware alone: ceilings of a plan have slopes of their own making
-    both = interpreted(lambda y: jax.jvp(at, (y,), (towards,)))
-    _, slope = both(y)
-    ahead, behind = both(y + 1e-5 * towards)[0], both(y - 1e-5 * towards)[0]
+    towards = jnp.array([0.6, -0.8])
+    both = interpreted(lambda u: jax.jvp(at, (u,), (towards,)))
+    _, slope = both(u)
+    ahead, behind = both(u + 1e-5 * towards)[0], both(u - 1e-5 * towards)[0]
     assert abs(float(slope)) > 1e-2
     assert float(slope) == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-4)
 

@@ -4,15 +4,16 @@ from pathlib import Path
 
 from ..config import study_from_config
 from ..errors import ConfigError, suggestion
+from ..search.amortised_families import FAMILIES
 from ..search.amortised_guesser import FOLDER
 from ..search.amortised_regret import regrets, summary
-from ..search.amortised_training import FAMILIES, train
+from ..search.amortised_training import train
 from .setup import prepare_jax
 from .terminal import console
 
 
 def train_amortised(
-    names: list[str], out: Path | str | None = None, seed: int = 0, steps: int = 2000, held_out: int = 40
+    names: list[str], out: Path | str | None = None, seed: int = 0, steps: int = 4000, held_out: int = 40
 ) -> list[Path]:
     """Train the networks of these families (all if none is named); the files written.
 

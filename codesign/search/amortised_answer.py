@@ -1,17 +1,14 @@
-"""From a guess to a design: prices plans at the hardware at hand, solves the best of every kind, starts again there.
+"""From a guess to a design: plans the network scores high, each from the hardware that it proposes for them.
 
-    screen  plans at one hardware by the hard model alone, a third of the cost of a tangent
-    choose  the best by dear and cheap prices of violations, and the best with each value of each field
-    settle  those over the hardware (`ledger`), fewer with every round
-
-Hardware and plan are improved in turn: at the hardware of the optimum its plan is the best of all, so what has to be
-found is hardware that is near enough, and that is what the network is asked for. The next round screens neighbours of
-the best plan in two fields, what looked good before, and plans not screened yet.
+screen    plans by the hard model alone, a third of the cost of a tangent
+settle    those of the best scores, and those that look best by dear and cheap prices of violations, over the
+          hardware (`amortised_settling`), fewer with every round
+exchange  the same again at the best design's hardware, with the neighbours of its plan in two fields, until nothing
+          better comes
 """
 
 import copy
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,25 +18,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..compiling import quick_jit
 from ..metrics import evaluate
 from ..scenario import Scenario
 from ..space import DesignSpace
 from .amortised_guesser import Guesser, Shape
+from .amortised_settling import Settling
 from .base import Problem
-from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from .ledger import Programme
 from .oracle import Oracle, Rows, rows_of
 
-SCREENED, SOLVED = 512, 16  # points in one call of the hard model, and of the one with tangents
-LIKELY, SPREAD = 300, (1000, 3000)  # plans screened: by the network's own ranking; anywhere, at first and later
-KEPT = 400  # plans that looked best in one round, screened again in the next
-PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen
-EACH = 3  # plans chosen by each price
-ROUNDS, LEFT, FEWEST = 4, 0.4, 4  # of a plan's programme; share of the plans, and how many, that stay after each
-FINISHED, FINISHES = 12, 2  # plans that may still win, solved further in one go; how often
-MOST_TRIES = 14
+SCREENED, SOLVED = 256, 16  # points in one call of the hard model, and of the one with tangents
+CHECKED = 4096  # best scores whose rules are checked
+FIRST, LIKELY = 512, 1024  # of these, screened at their own hardware, and at that of the best design
+CHANGES = 2  # fields in which plans screened at the best design may differ from its plan
+PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen; of each kind
+EACH = 4  # plans chosen by each price
+CHOSEN = 10  # plans chosen by their scores
+EXCHANGES = 3
+SHARES, FEWEST = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5), 3  # of the plans, and how many, that stay after each round
 
 
 def bare_oracle(problem: Problem) -> Oracle:
@@ -65,7 +64,7 @@ def leaves_of(scenario: Scenario) -> Float[np.ndarray, " numbers"]:
 
 
 def hard_model(problem: Problem, rows: Rows, names: tuple[str, ...]) -> Callable[..., Any]:
-    """(leaves of the scenario, table of plans, coordinates of one hardware) -> rows; inf where a rule is broken."""
+    """(leaves of the scenario, table of plans, coordinates of each) -> rows; inf where a rule is broken."""
     fields, space = Shape.of(problem.space).fields, problem.space
     _, tree = ravel_pytree(numbers(problem.scenario))
 
@@ -76,7 +75,7 @@ def hard_model(problem: Problem, rows: Rows, names: tuple[str, ...]) -> Callable
         broken = jnp.max(jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)]))
         return jnp.where(broken > 0, jnp.inf, jnp.stack([found[name] for name in names]))
 
-    return quick_jit(jax.vmap(one, in_axes=(None, 0, None)))
+    return quick_jit(jax.vmap(one, in_axes=(None, 0, 0)))
 
 
 def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans fields"]) -> Oracle:
@@ -88,10 +87,11 @@ def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans
     return other
 
 
-def of_leaves(oracle: Oracle, leaves: Float[np.ndarray, " numbers"]) -> Oracle:
+def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
     """A bare oracle asked for one study: its scenario goes as one vector, a tree of hundreds takes long."""
-    other, compiled = copy.copy(oracle), oracle._compiled
+    other, compiled, scenario = copy.copy(oracle), oracle._compiled, oracle.problem.scenario
     other._compiled = lambda _, *points: compiled(leaves, *points)
+    other._placed = {id(scenario): (scenario, scenario)}  # never asked for: placing it would take longer than a call
     return other
 
 
@@ -111,24 +111,13 @@ class Instant:
     """What answers to studies of one structure share: the compiled model and rules, and every combination of plans."""
 
     def __init__(self, problem: Problem, shape: Shape):
-        lists = (*shape.degrees.values(), *shape.categories.values())
-        self.shape, self.table = shape, np.array(list(itertools.product(*lists)))
+        self.shape, self.table = shape, shape.table
         self.oracle, self.legal = bare_oracle(problem), legality(problem)
         self.hard = hard_model(problem, self.oracle.rows, self.oracle.names)
-        self.spread = np.random.default_rng(0).permutation(len(self.table))  # the same for every study
 
     def near(self, plan: int, changes: int) -> Bool[np.ndarray, " plans"]:
         """Which plans differ from one in at most so many fields."""
         return (self.table != self.table[plan]).sum(axis=1) <= changes
-
-    def unlikely(self, degrees: np.ndarray, logits: dict[str, np.ndarray]) -> Float[np.ndarray, " plans"]:
-        """How far every plan is from a guess: squares of the distances of degrees, in octaves, and logs of chances."""
-        count = len(self.shape.degrees)
-        total = ((np.log2(self.table[:, :count]) - degrees / math.log(2)) ** 2).sum(axis=1)
-        for column, (name, values) in zip(self.table[:, count:].T, self.shape.categories.items(), strict=True):
-            logs = logits[name] - np.logaddexp.reduce(logits[name])
-            total -= logs[np.searchsorted(values, column)]
-        return total
 
 
 class Answer:
@@ -139,12 +128,11 @@ class Answer:
         gap: float = 2e-3,
     ):  # fmt: skip
         self.guesser, self.instant, self.problem = guesser, instant, problem
-        self.leaves = leaves_of(problem.scenario)
+        self.leaves = jnp.asarray(leaves_of(problem.scenario))
         oracle = of_leaves(with_plans(instant.oracle, problem, instant.table), self.leaves)
         programme = Programme(oracle, allowed=allowed or {})  # where the oracle was compiled for other limits
-        self.ledger = Ledger(programme, gap)
+        self.ledger = Settling(programme, gap)
         self.shift = np.array([0.0, *((allowed or {}).get(name, 0.0) for name in programme.rows[1:])])
-        self.legal = np.asarray(instant.legal(self.leaves, instant.table))
         self.screened = 0
 
     @property
@@ -167,25 +155,28 @@ class Answer:
         """Points asked for."""
         return self.screened + self.ledger.programme.oracle.evaluated
 
-    def run(self, rounds: int = 4) -> "Answer":
-        """Guess, then screen, choose and settle until nothing better comes."""
-        degrees, logits, u = self.guesser.guess(self.problem)
-        legal, spread = np.flatnonzero(self.legal), self.instant.spread[self.legal[self.instant.spread]]
-        likely = legal[np.argsort(self.instant.unlikely(degrees, logits)[legal], kind="stable")[:LIKELY]]
-        plans, at = np.union1d(likely, spread[: SPREAD[0]]), SPREAD[0]
-        for index in range(rounds):
-            if len(plans) == 0:
+    def run(self) -> "Answer":
+        """Guess, screen, settle; then again from the best design, until nothing better comes."""
+        scores, logits = self.guesser.guess(self.problem)
+        likely = self._legal(np.argpartition(-scores, min(CHECKED, len(scores)) - 1)[:CHECKED])
+        likely = likely[np.argsort(-scores[likely], kind="stable")[:LIKELY]]
+        shape, first = self.instant.shape, likely[:FIRST]
+        suits = np.clip(shape.suits(logits, shape.has(self.instant.table[first])), 0.0, 1.0)
+        self._round(first, np.asarray(suits, dtype=float), CHOSEN)
+        for _ in range(EXCHANGES):
+            before, asked = self.upper, likely
+            if self.ledger.plan >= 0:
+                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(self.ledger.plan, CHANGES))))
+            asked = asked[self.ledger.tried[asked] == 0]
+            self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.ledger.width)))
+            if math.isfinite(self.upper) and self.upper > before - self.ledger.gap:
                 break
-            before, exact = self.upper, self._screen(plans, u)
-            self._settle(plans[self._chosen(plans, exact)], u)
-            self._finish()
-            if index and math.isfinite(self.upper) and self.upper > before - self.ledger.gap:
-                break
-            u, kept = self._hardware(), plans[np.argsort(_soft(exact, PRICE), kind="stable")[:KEPT]]
-            asked = self.instant.near(self.ledger.plan, 2) if self.ledger.plan >= 0 else np.zeros_like(self.legal)
-            asked[kept], asked[spread[at : at + SPREAD[1]]] = True, True
-            plans, at = np.flatnonzero(asked & self.legal & (self.ledger.tried == 0)), at + SPREAD[1]
         return self
+
+    def _legal(self, plans: Int[np.ndarray, " k"]) -> Int[np.ndarray, " legal"]:
+        """Those that break no rule."""
+        padded = plans[np.minimum(np.arange(-(-len(plans) // SCREENED) * SCREENED), len(plans) - 1)]
+        return plans[np.asarray(self.instant.legal(self.leaves, self.instant.table[padded]))[: len(plans)]]
 
     def _hardware(self) -> np.ndarray:
         """Coordinates of the best design; where none is feasible, of the plan that breaks its limits least."""
@@ -194,51 +185,48 @@ class Answer:
             return ledger.u
         return ledger.solution[min(ledger.solution, key=lambda plan: ledger.soft[plan])]
 
-    def _screen(self, plans: Int[np.ndarray, " k"], u: np.ndarray) -> Float[np.ndarray, "k rows"]:
-        """Rows of the hard model at one hardware, goal first."""
-        count = len(plans)
-        self.screened += count
-
-        def run(first: int) -> np.ndarray:
-            index = plans[np.minimum(np.arange(first, first + SCREENED), count - 1)]
-            return np.asarray(self.instant.hard(self.leaves, self.instant.table[index], u))[: count - first]
-
-        with ThreadPoolExecutor(2) as pool:
-            return np.concatenate(list(pool.map(run, range(0, count, SCREENED)))) - self.shift
-
-    def _chosen(self, plans: np.ndarray, exact: np.ndarray) -> np.ndarray:
-        """Which of the rows promise most: by several prices, and with each value of each field."""
-        chosen = [np.argsort(_soft(exact, price), kind="stable")[:EACH] for price in PRICES]
-        order = np.argsort(_soft(exact, PRICE), kind="stable")
-        chosen += [order[np.unique(column, return_index=True)[1]] for column in self.instant.table[plans[order]].T]
-        found = np.unique(np.concatenate(chosen))
-        return found[np.isfinite(exact[found]).all(axis=1)]
-
-    def _settle(self, plans: np.ndarray, u: np.ndarray) -> None:
-        """Solve plans over the hardware, from this one on, fewer with every round."""
-        ledger = self.ledger
+    def _round(self, plans: Int[np.ndarray, " k"], u: Float[np.ndarray, "k variables"], first: int = 0) -> None:
+        """Price plans, each at its hardware; settle those that look best, at first some of all kinds as well."""
         if len(plans) == 0:
             return
-        ledger.keep(plans, *ledger.evaluate(plans, np.broadcast_to(u, (len(plans), len(u))), REFERENCE_SHARPNESS))
-        for index in range(ROUNDS if ledger.width else 0):
+        exact = self._screen(plans, u)
+        chosen = [np.argsort(_soft(exact, price), kind="stable")[:EACH] for price in PRICES]
+        if first:
+            order = np.argsort(_soft(exact, PRICE), kind="stable")
+            kinds = [order[np.unique(column, return_index=True)[1]] for column in self.instant.table[plans[order]].T]
+            chosen += [np.arange(min(first, len(plans))), *kinds]
+        found = np.unique(np.concatenate(chosen))
+        found = found[np.isfinite(exact[found]).all(axis=1)]
+        if len(found):
+            self._settle(plans[found], u[found])
+
+    def _screen(self, plans: np.ndarray, u: np.ndarray) -> Float[np.ndarray, "k rows"]:
+        """Rows of the hard model, goal first."""
+        count = len(plans)
+        self.screened += count
+        padded = np.minimum(np.arange(-(-count // SCREENED) * SCREENED), count - 1)
+        table, points = self.instant.table[plans[padded]], np.asarray(u)[padded]
+
+        def run(first: int) -> np.ndarray:
+            part = slice(first, first + SCREENED)
+            return np.asarray(self.instant.hard(self.leaves, table[part], points[part]))
+
+        with ThreadPoolExecutor(2) as pool:
+            return np.concatenate(list(pool.map(run, range(0, count, SCREENED))))[:count] - self.shift
+
+    def _settle(self, plans: np.ndarray, u: np.ndarray) -> None:
+        """Solve plans over the hardware, each from its own on, fewer with every round."""
+        ledger = self.ledger
+        ledger.start(plans, u)
+        for share in SHARES if ledger.width else ():
             plans = plans[ledger.lower[plans] < ledger.cut]
             if len(plans) == 0:
                 return
             ledger.refine(plans)
-            if index:
-                few = max(int(LEFT * len(plans)), FEWEST)
-                soft = np.array([ledger.soft[plan] for plan in plans.tolist()])
-                best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plans], soft)]
-                plans = plans[np.unique(np.concatenate(best))]
-
-    def _finish(self) -> None:
-        """Solve those further that their bounds do not rule out."""
-        ledger = self.ledger
-        for _ in range(FINISHES if ledger.width else 0):
-            open_ = np.flatnonzero((ledger.tried > 0) & (ledger.tried < MOST_TRIES) & (ledger.lower < ledger.cut))
-            if len(open_) == 0:
-                return
-            ledger.refine(open_[np.argsort(ledger.lower[open_], kind="stable")[:FINISHED]])
+            few = max(math.ceil(share * len(plans)), FEWEST)
+            soft = np.array([ledger.soft[plan] for plan in plans.tolist()])
+            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plans], soft)]
+            plans = plans[np.unique(np.concatenate(best))]
 
 
 def _soft(exact: np.ndarray, price: float) -> np.ndarray:

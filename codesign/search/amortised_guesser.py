@@ -1,5 +1,7 @@
 """The network of `amortised` with what it was trained on: what it is asked, what it says, and its file."""
 
+import functools
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,48 +18,85 @@ from ..fields import get_path
 from ..space import DesignSpace
 from .base import Problem
 
-DEGREES = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "row_shards", "column_shards")
-"""Fields of a plan that are relaxed to real numbers, in the logarithm; of the others each value is a category."""
-
 FOLDER = Path(__file__).parent / "weights"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a network's outputs mean: its degrees and categories with their values, and the hardware variables."""
+    """What a network's outputs mean: fields of the plan with their values, and hardware variables.
 
-    degrees: dict[str, tuple[float, ...]]
-    categories: dict[str, tuple[float, ...]]
+    A plan's score is a sum over its values and pairs of its values, each with an output of its own; the hardware that
+    suits it a sum over its values. (Demands on memory and links are products of degrees: sums in the logarithm.)
+    """
+
+    plan: dict[str, tuple[float, ...]]
     hardware: tuple[str, ...]
 
     @classmethod
     def of(cls, space: DesignSpace) -> "Shape":
         """Of a space."""
-        lists = {name: tuple(sorted(map(_level, values))) for name, values in space.plan.items()}
-        degrees = {name: values for name, values in lists.items() if name in DEGREES}
-        return cls(degrees, {n: v for n, v in lists.items() if n not in degrees}, space.names)
-
-    @property
-    def outputs(self) -> int:
-        """Width of the last layer."""
-        return len(self.degrees) + len(self.hardware) + sum(map(len, self.categories.values()))
+        return cls({name: tuple(sorted(map(_level, values))) for name, values in space.plan.items()}, space.names)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields of the plan, in the order of tables."""
-        return (*self.degrees, *self.categories)
+        return tuple(self.plan)
 
-    def split(self, outputs: Any) -> tuple[Any, dict[str, Any], Any]:
-        """Outputs -> ([..., degrees] logs, category -> logits, [..., hardware] coordinates)."""
-        n, m = len(self.degrees), len(self.hardware)
-        low = jnp.log(jnp.array([values[0] for values in self.degrees.values()]))
-        high = jnp.log(jnp.array([values[-1] for values in self.degrees.values()]))
-        unit = jnp.clip(1.1 * jax.nn.sigmoid(outputs[..., : n + m]) - 0.05, 0.0, 1.0)
-        logits, first = {}, n + m
-        for name, values in self.categories.items():
-            logits[name] = outputs[..., first : first + len(values)]
-            first += len(values)
-        return low + (high - low) * unit[..., :n], logits, unit[..., n:]
+    @functools.cached_property
+    def table(self) -> Float[np.ndarray, "plans fields"]:
+        """Every combination of values."""
+        return np.array(list(itertools.product(*self.plan.values())))
+
+    @functools.cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values whose pairs have a score, numbered over all fields; a value with itself is its own."""
+        owner = np.repeat(np.arange(len(self.plan)), [len(values) for values in self.plan.values()])
+        value = np.arange(len(owner))
+        one, other = np.nonzero((owner[:, None] < owner) | (value[:, None] == value))
+        return one, other
+
+    @property
+    def outputs(self) -> int:
+        """Width of the last layer."""
+        return len(self.hardware) * (1 + self.values) + len(self.pairs[0])
+
+    @property
+    def values(self) -> int:
+        """Values of all fields together."""
+        return sum(map(len, self.plan.values()))
+
+    def has(self, table: Float[np.ndarray, "plans fields"]) -> Float[np.ndarray, "plans values"]:
+        """1 where a plan has a value."""
+        columns = zip(table.T, self.plan.values(), strict=True)
+        found = [column[:, None] == np.array(values) for column, values in columns]
+        return np.concatenate([np.zeros((len(table), 0)), *found], axis=1).astype(np.float32)
+
+    def split(self, outputs: Any) -> tuple[Any, Any]:
+        """Outputs -> ([..., values, values] scores of pairs, [..., 1 + values, hardware] logits of coordinates)."""
+        shape, count = outputs.shape[:-1], len(self.hardware) * (1 + self.values)
+        zeros = jnp.zeros((*shape, self.values, self.values), outputs.dtype)
+        pairs = zeros.at[..., *self.pairs].set(outputs[..., count:])
+        return pairs, outputs[..., :count].reshape(*shape, 1 + self.values, len(self.hardware))
+
+    def scores(self, pairs: Float[np.ndarray, "*batch values values"]) -> Float[np.ndarray, "*batch plans"]:
+        """Of every combination: plans are products of two halves, so only their cross terms take a sum per plan."""
+        first, second = self._halves
+        a, b = first.shape[1], second.shape[1]
+        inner = [((half @ part) * half).sum(axis=-1) for half, part in (
+            (first, pairs[..., :a, :a]), (second, pairs[..., a:, a:])
+        )]  # fmt: skip
+        cross = first @ pairs[..., :a, a : a + b] @ second.T
+        return (inner[0][..., :, None] + inner[1][..., None, :] + cross).reshape(*pairs.shape[:-2], -1)
+
+    def suits(self, logits: Any, has: Any) -> Any:
+        """Coordinates of the hardware for plans [..., plans, values], a little beyond the cube to reach its faces."""
+        return 1.1 * jax.nn.sigmoid(logits[..., :1, :] + has @ logits[..., 1:, :]) - 0.05
+
+    @functools.cached_property
+    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
+        items, middle = list(self.plan.items()), (len(self.plan) + 1) // 2
+        first, second = (Shape(dict(half), ()) for half in (items[:middle], items[middle:]))
+        return first.has(first.table), second.has(second.table)
 
 
 def _level(value: Any) -> float:
@@ -70,31 +109,37 @@ def _level(value: Any) -> float:
 class Guesser:
     """A trained network with what it was trained on.
 
-    inputs: paths of the scenario and names of limits whose logs are its features; scale: their mean and spread; facts:
-    seed, recipe and measured regret.
+    inputs: paths of the scenario and names of limits whose logs are its features; centre and whiten: what makes them
+    uncorrelated; facts: seed, recipe and measured regret.
     """
 
     family: str
     shape: Shape
     inputs: tuple[str, ...]
     limits: tuple[str, ...]
-    scale: Float[np.ndarray, "2 features"]
+    centre: Float[np.ndarray, " logs"]
+    whiten: Float[np.ndarray, "logs features"]
     parameters: Any
     facts: dict[str, Any]
 
     def features(self, problem: Problem) -> Float[np.ndarray, " features"]:
-        """Logs of the inputs, scaled."""
+        """Logs of the inputs, uncorrelated."""
         values = [float(get_path(problem.scenario, path)) for path in self.inputs]
         values += [float(problem.objective.limits[name]) for name in self.limits]
-        return (np.log(values) - self.scale[0]) / self.scale[1]
+        return (np.log(values) - self.centre) @ self.whiten
 
-    def guess(self, problem: Problem) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-        """(logs of degrees, category -> logits, coordinates of the hardware)."""
+    def guess(self, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+        """(scores of all plans, logits of their hardware: see `Shape.suits`)."""
+        features = jnp.asarray(self.features(problem), dtype=jnp.float32)
+        pairs, logits = map(np.asarray, self._network(self.parameters, features))
+        return self.shape.scores(pairs), logits
+
+    @functools.cached_property
+    def _network(self) -> Any:
         from .amortised_network import Network  # Flax takes a second to import: only for those who ask
 
-        outputs = Network(self.shape.outputs).apply(self.parameters, jnp.asarray(self.features(problem)))
-        degrees, logits, u = self.shape.split(outputs)
-        return np.asarray(degrees), {name: np.asarray(v) for name, v in logits.items()}, np.asarray(u, dtype=float)
+        network = Network(self.shape.outputs)
+        return jax.jit(lambda parameters, features: self.shape.split(network.apply(parameters, features)))
 
     def misfit(self, problem: Problem) -> str:
         """Why the network says nothing about a study; empty where it does."""
@@ -113,11 +158,12 @@ class Guesser:
         """One compressed file."""
         leaves = {f"leaf.{name}": leaf for name, leaf in flat(self.parameters)}
         told = {
-            "family": self.family, "degrees": self.shape.degrees, "categories": self.shape.categories,
-            "hardware": self.shape.hardware, "inputs": self.inputs, "limits": self.limits, "facts": self.facts,
+            "family": self.family, "plan": self.shape.plan, "hardware": self.shape.hardware, "inputs": self.inputs,
+            "limits": self.limits, "facts": self.facts,
         }  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, allow_pickle=False, told=np.array(json.dumps(told)), scale=self.scale, **leaves)
+        text = np.array(json.dumps(told))
+        np.savez_compressed(path, allow_pickle=False, told=text, centre=self.centre, whiten=self.whiten, **leaves)
 
     @classmethod
     def load(cls, path: Path) -> "Guesser":
@@ -128,11 +174,9 @@ class Guesser:
             for name in found.files:
                 if name.startswith("leaf."):
                     _put(tree, name.removeprefix("leaf.").split("/"), found[name].astype(np.float32))
-            lists = [{k: tuple(v) for k, v in told[part].items()} for part in ("degrees", "categories")]
-            shape = Shape(lists[0], lists[1], tuple(told["hardware"]))
-            return cls(
-                told["family"], shape, tuple(told["inputs"]), tuple(told["limits"]), found["scale"], tree, told["facts"]
-            )
+            shape = Shape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
+            inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
+            return cls(told["family"], shape, inputs, limits, found["centre"], found["whiten"], tree, told["facts"])
 
 
 def flat(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:

@@ -2,11 +2,11 @@
 
 import flax.linen as nn
 
-WIDTH = 128
+WIDTH = 192
 
 
 class Network(nn.Module):
-    """Features of a study -> degrees and hardware in [0, 1] (logits), and logits of the categories."""
+    """Features of a study -> logits of hardware and scores, of plan values and their pairs (`Shape.split`)."""
 
     outputs: int
 

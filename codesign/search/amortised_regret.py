@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import ConfigError
 from .amortised_answer import Answer, Instant, with_plans
+from .amortised_families import Family
 from .amortised_guesser import Guesser
-from .amortised_training import Family
 from .base import Problem
 from .closing import Closing, Effort
 from .ledger import Programme

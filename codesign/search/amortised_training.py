@@ -1,15 +1,15 @@
 """How the networks of `amortised` are trained: backpropagation through the model, no labels.
 
-Each step draws studies of the family, asks the network for relaxed designs, prices them by the model with its maxima
-read as p-norms, and follows the slopes of log goal + penalties. Slopes by degrees and hardware come from the model
-itself (forward mode, a direction each) and go on through the network in reverse; categories are drawn from their
-probabilities and pushed by the score function, each draw against the mean of the others (leave-one-out).
+Each step draws studies of the family, and for each the plans that the network scores highest (with noise, so that all
+come up), which the model prices, each at the hardware that the network proposes for it: log goal + dear violations.
+
+    hardware   follows the model's slopes (forward mode, a direction each) at the best of those plans, on through the
+               network in reverse
+    scores     learn to rank the plans as the model does
 """
 
-import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -19,154 +19,42 @@ import optax
 from jaxtyping import Array
 
 from ..compiling import quick_jit
-from ..fields import get_path, replace
+from ..fields import replace
 from ..metrics import evaluate
 from ..scenario import Scenario
-from ..smooth import at_least, reading_with_sharpness
+from ..smooth import Weighted, at_least, reading
+from .amortised_families import Family
 from .amortised_guesser import Guesser, Shape
 from .amortised_network import Network
 from .base import Problem
+from .oracle import GOAL, rows_of
 
-DRAWS = 4  # of the categories, for each study of a step
-SHARPNESS, PENALTY = (6.0, 60.0), (0.5, 8.0)
-
-
-@dataclass(frozen=True)
-class Family:
-    """Studies that one network answers.
-
-    Args:
-        name: of the file of weights.
-        overrides: the study that the others vary.
-        shapes: path -> value, one mapping for each shape of model.
-        choices: path -> values of workload and cluster, drawn independently.
-        factors: path -> largest factor by which a price or constant is changed, up or down, drawn log-uniform.
-        budgets: limit -> (least, most), of a device where `per_device`.
-    """
-
-    name: str
-    overrides: tuple[str, ...]
-    shapes: tuple[dict[str, float], ...]
-    choices: dict[str, tuple[float, ...]]
-    factors: dict[str, float]
-    budgets: dict[str, tuple[float, float, bool]]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Paths whose values are features."""
-        return (*self.shapes[0], *self.choices, *self.factors)
-
-    def draw(self, problem: Problem, rng: np.random.Generator, count: int) -> np.ndarray:
-        """[count, inputs + limits] values of random studies."""
-        nominal = {path: float(get_path(problem.scenario, path)) for path in self.factors}
-        rows = []
-        for _ in range(count):
-            row = dict(self.shapes[rng.integers(len(self.shapes))])
-            row |= {path: float(rng.choice(values)) for path, values in self.choices.items()}
-            row |= {p: nominal[p] * float(np.exp(rng.uniform(-1, 1) * np.log(f))) for p, f in self.factors.items()}
-            devices = row.get("cluster.device_count", float(problem.scenario.cluster.device_count))
-            for name in sorted(self.budgets):
-                low, high, each = self.budgets[name]
-                row[name] = float(np.exp(rng.uniform(np.log(low), np.log(high)))) * (devices if each else 1.0)
-            rows.append([row[key] for key in (*self.inputs, *sorted(self.budgets))])
-        return np.array(rows)
-
-    def problem(self, base: Problem, row: np.ndarray) -> Problem:
-        """The study of one drawn row."""
-        count = len(self.inputs)
-        scenario = replace(base.scenario, dict(zip(self.inputs, map(float, row[:count]), strict=True)))
-        limits = dict(zip(sorted(self.budgets), map(float, row[count:]), strict=True))
-        return dataclasses.replace(
-            base, scenario=scenario, objective=dataclasses.replace(base.objective, limits=limits)
-        )
+PLANS, SLOPED = 32, 8  # priced for each study of a step; of these, followed
+PRICE = 3.0  # of a unit of log-violation
+SHARPNESS = (10.0, 100.0)  # of slopes at kinks, from the first step to the last
+RANKING = (0.2, 0.02)  # log of the goal by which a plan must be worse to count e times less, likewise
+NOISE = (0.7, 4.0)  # of scores when plans are picked, drawn for each study
 
 
-def _shape(hidden: float, layers: float, heads: float) -> dict[str, float]:
-    model = "workload.model"
-    return {
-        f"{model}.hidden": hidden, f"{model}.layers": layers, f"{model}.attention.heads": heads,
-        f"{model}.attention.kv_heads": heads, f"{model}.attention.head_dim": hidden / heads,
-        f"{model}.feed_forward.width": 4 * hidden,
-    }  # fmt: skip
+def losses(family: Family, base: Problem, shape: Shape) -> Callable[..., Array]:
+    """(scenario, row of a study, plan, coordinates) -> log goal + dear violations; inf where a rule is broken."""
+    limits, inputs, rows = sorted(family.budgets), family.inputs, rows_of(base)
 
-
-def _gated(hidden: float, layers: float, heads: float, width: float) -> dict[str, float]:
-    return _shape(hidden, layers, heads) | {
-        "workload.model.attention.kv_heads": 8.0, "workload.model.feed_forward.width": width
-    }  # fmt: skip
-
-
-UP, OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
-PRICES = {
-    "cluster.accelerator.price_usd": 1.4, "cluster.accelerator.hbm.usd_per_byte": 1.6,
-    "cluster.host.memory.usd_per_byte": 1.6, f"{UP}.usd_per_bytes_per_s": 1.6, f"{OUT}.usd_per_bytes_per_s": 1.6,
-    "cluster.facility.usd_per_j": 1.6,
-}  # fmt: skip
-TRAINING = Family(
-    "training",
-    ("experiment=train_gpt3_175b",),
-    tuple(
-        _shape(128.0 * heads, layers, heads)
-        for heads, least in ((32, 32), (48, 32), (64, 48), (80, 48), (96, 64), (128, 80), (160, 96))
-        for layers in (32, 40, 48, 64, 80, 96, 128)
-        if least <= layers <= 2.5 * least
-    ),
-    {
-        "workload.sequence": (2048.0, 4096.0), "workload.global_batch": (1024.0, 1536.0, 2048.0, 3072.0),
-        "cluster.device_count": (512.0, 1024.0, 2048.0, 4096.0),
-    },
-    PRICES,
-    {"capex_usd": (46e3, 70e3, True), "provisioned_power_w": (1200.0, 1700.0, True)},
-)  # fmt: skip
-SERVING = Family(
-    "serving",
-    ("experiment=serve_llama31_405b",),
-    tuple(
-        _gated(*shape)
-        for shape in (
-            (8192.0, 80.0, 64.0, 28672.0), (8192.0, 64.0, 64.0, 28672.0), (12288.0, 96.0, 96.0, 40960.0),
-            (12288.0, 80.0, 96.0, 36864.0), (16384.0, 126.0, 128.0, 53248.0), (16384.0, 96.0, 128.0, 53248.0),
-        )
-    ),
-    {
-        "workload.input_tokens": (512.0, 1024.0, 2048.0, 4096.0), "workload.output_tokens": (256.0, 512.0, 1024.0),
-        "cluster.device_count": (32.0, 64.0, 128.0),
-    },
-    PRICES,
-    {
-        "capex_usd": (46e3, 75e3, True), "provisioned_power_w": (1250.0, 1900.0, True), "ttft_s": (4.0, 30.0, False),
-        "tpot_s": (0.03, 0.12, False),
-    },
-)  # fmt: skip
-FAMILIES = {family.name: family for family in (TRAINING, SERVING)}
-
-
-def losses(family: Family, base: Problem, shape: Shape) -> Callable[..., Any]:
-    """(scenario, row, degrees and hardware, categories, sharpness, weight) -> loss of one relaxed design."""
-    limits, inputs, n = sorted(family.budgets), family.inputs, len(shape.degrees)
-    priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
-
-    def loss(scenario: Scenario, row: Array, y: Array, categories: Array, sharpness: Array, weight: Array) -> Array:
+    def loss(scenario: Scenario, row: Array, plan: Array, u: Array) -> Array:
         tree = replace(scenario, {path: row[i] for i, path in enumerate(inputs)})
-        plan = dict(zip(shape.degrees, jnp.exp(y[:n]), strict=True)) | dict(
-            zip(shape.categories, categories, strict=True)
-        )
-        values = base.space.values({name: y[n + i] for i, name in enumerate(shape.hardware)})
-        placed = base.space.place(tree, plan | values)
-        metrics, layout = priced(sharpness, placed), placed.layout
-        over = [jnp.log(at_least(share, 1e-9)) for share in metrics.usage.values()]
-        over += [jnp.log(metrics.get(name) / row[len(inputs) + i]) for i, name in enumerate(limits)]
-        over += [-jnp.log(layout.dp)]  # at least one replica, and a micro-batch for each
-        if hasattr(tree.workload, "global_batch"):
-            over += [jnp.log(layout.dp * layout.plan.micro_batch / tree.workload.global_batch)]
-        goal = (1.0 if base.objective.minimise else -1.0) * jnp.log(metrics.get(base.objective.goal))
-        return goal + weight * sum(at_least(term + 0.01, 0.0) for term in over)
+        values = base.space.values({name: u[i] for i, name in enumerate(shape.hardware)})
+        metrics = evaluate(base.space.place(tree, dict(zip(shape.fields, plan, strict=True)) | values))
+        found = rows(metrics, values)
+        moved = {name: jnp.log(row[len(inputs) + i] / base.objective.limits[name]) for i, name in enumerate(limits)}
+        over = sum(at_least(found[name] - moved.get(name, 0.0), 0.0) for name in found if name != GOAL)
+        broken = jnp.max(jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)]))
+        return jnp.where(broken > 0, jnp.inf, found[GOAL] + PRICE * over)
 
     return loss
 
 
 def train(
-    family: Family, base: Problem, seed: int = 0, steps: int = 2000, batch: int = 96, rate: float = 2e-3,
+    family: Family, base: Problem, seed: int = 0, steps: int = 4000, batch: int = 64, rate: float = 2e-3,
     note: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Guesser:  # fmt: skip
     """A network for the family, its recipe in `facts`.
@@ -176,21 +64,28 @@ def train(
         base: the study that the others vary.
         seed: of weights and draws.
         steps, batch, rate: of Adam, studies a step, first learning rate (cosine).
-        note: told the mean loss now and then.
+        note: told the mean loss now and then: log of the goal with violations, of the best plan.
     """
     began, rng, shape = time.perf_counter(), np.random.default_rng(seed), Shape.of(base.space)
-    spread = np.log(family.draw(base, rng, 4096))
-    scale = np.stack([spread.mean(axis=0), np.maximum(spread.std(axis=0), 1e-3)])
+    centre, whiten = _whitening(np.log(family.draw(base, rng, 4096)))
     network = Network(shape.outputs)
-    parameters = network.init(jax.random.key(seed), jnp.zeros(spread.shape[1]))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps, 0.02)))
-    state = optimiser.init(parameters)
-    step = quick_jit(_step(family, base, shape, network, optimiser, scale))
+    parameters = network.init(jax.random.key(seed), jnp.zeros(whiten.shape[1]))
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps, 0.01)))
+    state, plans = optimiser.init(parameters), min(PLANS, len(shape.table))
+    ask = jax.jit(lambda parameters, features: shape.split(network.apply(parameters, features))[0])
+    step = quick_jit(_step(family, base, shape, network, optimiser))
+    noise = rng.gumbel(size=2 * len(shape.table)).astype(np.float32)
     for index in range(steps):
-        rows, progress = jnp.asarray(family.draw(base, rng, batch)), index / steps
-        sharpness, weight = (a * (b / a) ** progress for a, b in (SHARPNESS, PENALTY))
-        key = jax.random.key(int(rng.integers(2**31)))
-        parameters, state, mean = step(parameters, state, base.scenario, rows, key, sharpness, weight)
+        rows, progress = family.draw(base, rng, batch), index / steps
+        features = jnp.asarray((np.log(rows) - centre) @ whiten, dtype=jnp.float32)
+        scores = shape.scores(np.asarray(ask(parameters, features)))
+        for row, first in zip(scores, rng.integers(len(shape.table), size=batch), strict=True):
+            row += np.exp(rng.uniform(*np.log(NOISE))) * noise[first : first + len(row)]
+        picked = np.argpartition(scores, -plans, axis=1)[:, -plans:]
+        table = shape.table[picked]
+        has = shape.has(table.reshape(-1, table.shape[-1])).reshape(batch, plans, -1)
+        annealed = [_between(pair, progress) for pair in (SHARPNESS, RANKING)]
+        parameters, state, mean = step(parameters, state, base.scenario, features, rows, table, has, *annealed)
         if index % 100 == 0 or index == steps - 1:
             note(index, float(mean))
     facts = {
@@ -199,56 +94,53 @@ def train(
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
     limits = tuple(sorted(family.budgets))
-    return Guesser(family.name, shape, family.inputs, limits, scale, jax.device_get(parameters), facts)
+    return Guesser(family.name, shape, family.inputs, limits, centre, whiten, jax.device_get(parameters), facts)
+
+
+def _between(ends: tuple[float, float], progress: float) -> float:
+    return ends[0] * (ends[1] / ends[0]) ** progress
+
+
+def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre, and the matrix that makes logs uncorrelated: a budget of a device shows beside one of thousands."""
+    centre = logs.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov((logs - centre).T))
+    kept = values > 1e-8 * values[-1]
+    return centre, vectors[:, kept] / np.sqrt(values[kept])
 
 
 def _step(
-    family: Family, base: Problem, shape: Shape, network: Network, optimiser: optax.GradientTransformation,
-    scale: np.ndarray,
-) -> Callable[..., Any]:  # fmt: skip
+    family: Family, base: Problem, shape: Shape, network: Network, optimiser: optax.GradientTransformation
+) -> Callable[..., Any]:
     loss = losses(family, base, shape)
-    levels = [jnp.array(values) for values in shape.categories.values()]
+    priced = jax.vmap(jax.vmap(loss, in_axes=(None, None, 0, 0)), in_axes=(None, 0, 0, 0))
 
-    def sloped(scenario: Scenario, row: Array, y: Array, categories: Array, sharpness: Array, weight: Array) -> Any:
-        def twice(y: Array) -> tuple[Array, Array]:
-            value = loss(scenario, row, y, categories, sharpness, weight)
-            return value, value
+    def slope(scenario: Scenario, row: Array, plan: Array, u: Array, sharpness: Array) -> Array:
+        return jax.jacfwd(lambda u: reading(Weighted(sharpness), loss)(scenario, row, plan, u))(u)
 
-        return jax.jacfwd(twice, has_aux=True)(y)
+    sloped = jax.vmap(jax.vmap(slope, in_axes=(None, None, 0, 0, None)), in_axes=(None, 0, 0, 0, None))
 
-    priced = jax.vmap(jax.vmap(sloped, in_axes=(None, None, None, 0, None, None)), in_axes=(None, 0, 0, 0, None, None))
-
-    def step(parameters: Any, state: Any, scenario: Scenario, rows: Array, key: Array, sharpness: Array, weight: Array):
-        features = (jnp.log(rows) - scale[0]) / scale[1]
-        degrees, logits, u = shape.split(network.apply(parameters, features))
-        y = jnp.concatenate([degrees, u], axis=-1)
-        keys = jax.random.split(key, max(len(levels), 1))
-        drawn = [
-            jax.random.categorical(k, jnp.broadcast_to(each[:, None], (len(rows), DRAWS, each.shape[-1])))
-            for k, each in zip(keys, logits.values(), strict=False)
-        ]
-        categories = jnp.stack([v[d] for v, d in zip(levels, drawn, strict=True)], axis=-1) if levels else (
-            jnp.zeros((len(rows), DRAWS, 0))
-        )  # fmt: skip
-        slopes, values = priced(scenario, rows, y, categories, sharpness, weight)
-        known = jnp.isfinite(values) & jnp.isfinite(slopes).all(axis=-1)
-        mean = jnp.where(known, values, 0.0).mean()
-        values = jnp.where(known, jnp.clip(values - values.min(axis=1, keepdims=True), 0.0, 20.0), 20.0)
-        slopes = jnp.where(known[..., None], slopes, 0.0).mean(axis=1)
-        advantage = (values - (values.sum(axis=1, keepdims=True) - values) / (DRAWS - 1)) * DRAWS / (DRAWS - 1)
+    def step(parameters: Any, state: Any, scenario: Scenario, features: Any, rows: Any, table: Any, has: Any,
+             sharpness: Any, ranking: Any):  # fmt: skip
+        u = jnp.clip(shape.suits(shape.split(network.apply(parameters, features))[1], has), 0.0, 1.0)
+        values = priced(scenario, rows, table, u)  # [studies, plans]
+        values = jnp.where(jnp.isfinite(values), values, 1e3)
+        best = jnp.argsort(values, axis=1)[:, :SLOPED, None]
+        followed, at = (jnp.take_along_axis(part, best, axis=1) for part in (table, u))
+        slopes = sloped(scenario, rows, followed, at, sharpness)
+        slopes = jnp.clip(jnp.where(jnp.isfinite(slopes), slopes, 0.0), -10.0, 10.0)
+        slopes = slopes * (jnp.take_along_axis(values, best[..., 0], axis=1) < 1e3)[..., None]
+        wanted = jax.nn.softmax(-values / ranking, axis=-1)
 
         def surrogate(parameters: Any) -> Array:
-            degrees, logits, u = shape.split(network.apply(parameters, features))
-            total = (jnp.concatenate([degrees, u], axis=-1) * slopes).sum(axis=-1).mean()
-            for each, chosen in zip(logits.values(), drawn, strict=True):
-                logs = jax.nn.log_softmax(each)
-                picked = jnp.take_along_axis(logs[:, None], chosen[..., None], axis=-1)[..., 0]
-                entropy = -(jnp.exp(logs) * logs).sum(axis=-1).mean()
-                total += (picked * advantage).mean() - 0.01 * entropy
-            return total
+            pairs, logits = shape.split(network.apply(parameters, features))
+            u = shape.suits(logits, jnp.take_along_axis(has, best, axis=1))
+            scores = jnp.einsum("bci,bij,bcj->bc", has, pairs, has)
+            ranked = -(wanted * jax.nn.log_softmax(scores, axis=-1)).sum(axis=-1)
+            return (u * slopes).sum(axis=-1).mean() + 0.1 * ranked.mean()
 
         gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), jax.grad(surrogate)(parameters))
         updates, state = optimiser.update(gradient, state)
-        return optax.apply_updates(parameters, updates), state, mean
+        return optax.apply_updates(parameters, updates), state, values.min(axis=1).mean()
 
     return step
