@@ -35,10 +35,10 @@ CHECKED = 4096  # best scores whose rules are checked
 FIRST, LIKELY = 512, 1024  # of these, screened at their own hardware, and at that of the best design
 CHANGES = 2  # fields in which plans screened at the best design may differ from its plan
 PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen; of each kind
-EACH = 4  # plans chosen by each price
-CHOSEN = 10  # plans chosen by their scores
+EACH = 6  # plans chosen by each price
+CHOSEN = 16  # plans chosen by their scores
 EXCHANGES = 3
-SHARES, FEWEST = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5), 3  # of the plans, and how many, that stay after each round
+ROUNDS, LEFT, FEWEST = 14, 0.5, 3  # of a plan's programme; share of the plans, and how many, that stay after each
 
 
 def bare_oracle(problem: Problem) -> Oracle:
@@ -218,12 +218,12 @@ class Answer:
         """Solve plans over the hardware, each from its own on, fewer with every round."""
         ledger = self.ledger
         ledger.start(plans, u)
-        for share in SHARES if ledger.width else ():
+        for index in range(ROUNDS if ledger.width else 0):
             plans = plans[ledger.lower[plans] < ledger.cut]
             if len(plans) == 0:
                 return
             ledger.refine(plans)
-            few = max(math.ceil(share * len(plans)), FEWEST)
+            few = max(math.ceil(LEFT * len(plans)), FEWEST) if index else len(plans)
             soft = np.array([ledger.soft[plan] for plan in plans.tolist()])
             best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plans], soft)]
             plans = plans[np.unique(np.concatenate(best))]
