@@ -167,9 +167,15 @@ class Guesser:
 
     @classmethod
     def load(cls, path: Path) -> "Guesser":
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises:
+            ConfigError: a file of an earlier version.
+        """
         with np.load(path, allow_pickle=False) as found:
             told = json.loads(str(found["told"]))
+            if "plan" not in told:
+                raise ConfigError(f"{path} is of an earlier version: train it again, codesign train-amortised")
             tree: dict[str, Any] = {}
             for name in found.files:
                 if name.startswith("leaf."):
