@@ -13,7 +13,7 @@ from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
 from codesign.search import Amortised
 from codesign.search.amortised import regret_text
-from codesign.search.amortised_answer import Answer, Instant, with_plans
+from codesign.search.amortised_answer import Answer, Instant, of_leaves, with_plans
 from codesign.search.amortised_families import FAMILIES, Family
 from codesign.search.amortised_guesser import FOLDER, Guesser, Shape, shipped
 from codesign.search.amortised_network import Network
@@ -58,7 +58,8 @@ def test_settling_mends_even_an_untrained_guess():
     answer = Answer(untrained(given), instant, given).run()
     plans = given.space.plans(given.scenario)
     table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
-    proven = Closing(Programme(with_plans(instant.oracle, given, table)), Effort(gap=1e-3), 0).run()
+    listed = of_leaves(with_plans(instant.oracle, given, table), answer.leaves)
+    proven = Closing(Programme(listed), Effort(gap=1e-3), 0).run()
     assert proven.gap < 1.1e-3
     assert proven.upper - 1e-3 <= answer.upper <= proven.upper + 0.01
     assert (table == answer.row).all(axis=1).any()
