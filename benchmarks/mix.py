@@ -36,8 +36,9 @@ from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Entry, Mix, Problem
 from codesign.search.box import Box
+from codesign.search.mix_alternating import Alternating
 from codesign.search.mix_goal import Blend
-from codesign.search.mix_joint import Alternating, Member
+from codesign.search.mix_joint import Member
 from codesign.search.mix_oracles import nameless
 from codesign.space import DesignSpace
 
@@ -139,23 +140,12 @@ def evolve(losses: Losses, seed: int, seconds: float, cpu_seconds: float, popula
 
 
 def alternate(members: list[Member], seed: int) -> tuple[list[tuple[float, float, float]], Alternating]:
-    """The mix's own search for a tuple: (wall, CPU, log) after its start and after every exchange."""
+    """The mix's own search for a tuple: (wall, CPU, log) after its start and after every step."""
     for member in members:
         member.seen.clear()
     began, cpu = time.perf_counter(), time.process_time()
     search = Alternating(members, Blend("log_sum", np.ones(len(members))), 1e-3, seed)
-    trail = []
-
-    def note() -> None:
-        trail.append((time.perf_counter() - began, time.process_time() - cpu, search.upper))
-
-    search.start()
-    note()
-    for width in (4, 2, *[1] * 16):
-        going = search.exchange(width)
-        note()
-        if not going and width == 1 and np.isfinite(search.upper):
-            break
+    trail = [(time.perf_counter() - began, time.process_time() - cpu, search.upper) for _ in search.steps()]
     return trail, search
 
 

@@ -16,9 +16,10 @@ from codesign.objective import Objective
 from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
 from codesign.search.closing import Closing, Effort
 from codesign.search.ledger import Programme
+from codesign.search.mix_alternating import Alternating
 from codesign.search.mix_bound import Proof
 from codesign.search.mix_goal import HOW, Blend
-from codesign.search.mix_joint import Alternating, JointOracle, Member
+from codesign.search.mix_joint import JointOracle, Member
 from codesign.search.oracle import GOAL
 from codesign.space import Continuous, DesignSpace
 
@@ -88,6 +89,23 @@ def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
     assert proof.lower >= search.upper - 2e-3 - 1e-9
     if how == "log_sum":
         assert own < every.lower - 0.01  # sharing costs something here, so the bound had work to do
+
+
+def test_kick_changes_the_plans_of_all_workloads_together():
+    """Plans that need 3 units of memory, or 1 at a tenth more: with all on the first, no single change pays."""
+    m, plans = np.ones(1), [(1.0, 3.0), (1.1, 1.0), *[(2.0, 2.0)] * 8]
+    rows = {
+        GOAL: [[[(c, 0 * m), (0.5 * c, m)]] for c, _ in plans],  # cost (1 + m / 2) c
+        "memory": [[[(need, -m)]] for _, need in plans],
+    }
+    members = [Member(f"w{k}", Programme(Posynomials(rows, np.log([4.0])))) for k in range(3)]
+    search = Alternating(members, Blend("log_sum", np.ones(3)), 1e-4, 0)
+    search.take(np.zeros((1, 3), dtype=int), np.array([[0.9]]))
+    assert math.exp(search.upper) == pytest.approx(2.5, rel=1e-3)
+    assert not search.exchange()
+    assert search.kick()
+    assert search.plans.tolist() == [1, 1, 1]
+    assert math.exp(search.upper) == pytest.approx(1.65, rel=1e-3)
 
 
 SPACE = DesignSpace(

@@ -3,7 +3,7 @@
 Every workload keeps its own goal and limits; they share the variables of `space.hardware` and the cluster. What is
 minimised is a blend of their goals (`how`), absolute or relative to what each could have on hardware of its own.
 
-    good tuple    `mix_joint`: plans exchanged one workload at a time, hardware solved for whole tuples
+    good tuple    `mix_alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
     own hardware  every workload alone, certified: what sharing costs, and a first bound
     bound         `mix_bound`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
 """
@@ -22,10 +22,11 @@ from .certified import Wanted
 from .closing import Closing, Effort, Outcome
 from .convexity import Verdict, check
 from .ledger import Programme
+from .mix_alternating import Alternating
 from .mix_bound import Proof
 from .mix_entry import Entry, check_hardware, entry_of
 from .mix_goal import Blend
-from .mix_joint import Alternating, Member
+from .mix_joint import Member
 from .mix_oracles import Oracles, oracles_of
 from .oracle import AbstractOracle, designs_of
 from .robust import Cases, robust_oracle

@@ -18,8 +18,9 @@ import numpy as np
 from .closing import Closing, Effort
 from .interior import ELASTIC
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from .mix_alternating import Alternating
 from .mix_goal import Blend
-from .mix_joint import Alternating, Member, solve_tuples
+from .mix_joint import Member, solve_tuples
 from .mix_master import Lean, Master, Solution
 
 POOL, MOST_WHOLE = 24, 600  # plans of a workload in a relaxed programme, plans in all in a whole one
@@ -263,7 +264,8 @@ class Proof:
         ledger = solve_tuples(self.members, self.blend, tuples, solution.u.mean(axis=0)[None], self.search.gap, np.inf)
         if ledger.upper < self.search.upper:
             self.search.upper, self.search.plans, self.search.u = ledger.upper, tuples[0], ledger.u.copy()
-            self.search.run(4)
+            for _ in self.search.follow(4):
+                pass
 
     def choose(self, rounds: int = 60) -> None:
         """Bound the tuples of the plans left by the programme over whole shares; try what it chooses."""

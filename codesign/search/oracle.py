@@ -297,7 +297,10 @@ class Oracle(AbstractOracle):
 
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Numbers of the plans that differ from `plan` in at most so many fields."""
-        return np.flatnonzero((self._table != self._table[plan]).sum(axis=1) <= changes)
+        differing = np.zeros(self.count, dtype=np.uint8)
+        for column in self.plans.values():
+            differing += column != column[plan]
+        return np.flatnonzero(differing <= changes)
 
 
 def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
