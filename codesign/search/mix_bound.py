@@ -264,6 +264,7 @@ class Proof:
         ledger = solve_tuples(self.members, self.blend, tuples, solution.u.mean(axis=0)[None], self.search.gap, np.inf)
         if ledger.upper < self.search.upper:
             self.search.upper, self.search.plans, self.search.u = ledger.upper, tuples[0], ledger.u.copy()
+            self.search.beam.insert(0, (ledger.upper, tuples[0], ledger.u.copy()))
             for _ in self.search.follow(4):
                 pass
 
