@@ -35,8 +35,8 @@ CHECKED = 4096  # best scores whose rules are checked
 FIRST, LIKELY = 512, 1024  # of these, screened at their own hardware, and at that of the best design
 CHANGES = 2  # fields in which plans screened at the best design may differ from its plan
 PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen; of each kind
-EACH = 6  # plans chosen by each price
-CHOSEN = 16  # plans chosen by their scores
+EACH = 8  # plans chosen by each price
+CHOSEN = 32  # plans chosen by their scores
 EXCHANGES = 3
 ROUNDS, LEFT, FEWEST = 14, 0.5, 3  # of a plan's programme; share of the plans, and how many, that stay after each
 
