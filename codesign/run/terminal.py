@@ -75,11 +75,11 @@ def hardware_text(name: str, value: float, unit: str = "") -> str:
     return f"{variable(name)} {quantity_text(value, unit)}{per_bit(value, unit).replace(THIN, ' ')}"
 
 
-def counts_text(row: Mapping[Any, Any]) -> list[str]:
+def counts_text(row: Any) -> list[str]:
     """A line for each network level whose parts are counted: `scale out: 640 switches, 24,576 cables, 3 tiers`."""
     levels: dict[str, list[str]] = {}
     for name, value in row.items():
-        if str(name).startswith("count."):
+        if str(name).startswith("count.") and math.isfinite(value):  # of a sweep, other jobs may count other parts
             _, level, part = str(name).split(".")
             levels.setdefault(level, []).append(f"{value:,.0f} {part}")
     return [f"{level.replace('_', ' ')}: {', '.join(parts)}" for level, parts in levels.items()]
