@@ -16,7 +16,9 @@ from ..config import compose, conf_dir, study_from_resolved
 from ..config.composition import admit
 from ..config.groups import PACKAGES, expand
 from ..errors import CodesignError, ConfigError, suggestion
+from ..report.figures import render, style
 from ..report.labels import unit_of
+from ..report.phases import phases_of
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
@@ -106,7 +108,18 @@ def collect_jobs(root: Path) -> int:
         frame = pd.concat(rows, ignore_index=True)
         write_frame(root / "collected.parquet", frame)
         _show(frame, root, units)
+        _draw(frame, root, units)
     return 2 if failed else 0
+
+
+def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
+    """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
+    asked = yaml.safe_load((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
+    with style():
+        figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units)
+        if figure is not None:
+            (root / "phases.png").write_bytes(render(figure))
+            console().print(f"how the best design changes: {root / 'phases.png'}")
 
 
 def _show(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:

@@ -3,12 +3,12 @@
 import functools
 import math
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.config import study_from_config
+from codesign.report.phases import phase_diagram
 from codesign.reproduce import Claim
 from codesign.search import Certified, Problem
 from codesign.search.certified import Wanted
@@ -128,25 +128,9 @@ def tables() -> dict[str, pd.DataFrame]:
 def figures() -> dict[str, Figure]:
     """How step time, plan and hardware change with the budget."""
     frame = tables()["Sweep of the budget"]
-    rows = [name for name in [*RECORD, *LABELS.values()] if name in frame and frame[name].nunique() > 1]
-    figure = Figure(figsize=(8.5, 2.4 + 0.34 * len(rows)), layout="constrained")
-    upper, lower = figure.subplots(2, 1, height_ratios=[2.0, 0.34 * len(rows)])
-    places = np.arange(len(frame))
-    upper.plot(places, frame["time_s"], "o-", color="#0072b2", label="best design")
-    upper.plot(places, frame["bound_s"], "_", color="#d55e00", markersize=16, label="bound on every design")
-    upper.set_ylabel("step, s")
-    upper.set_ylim(0, None)
-    upper.set_xlim(-0.5, len(frame) - 0.5)
-    upper.set_xticks(places, [f"{share:g}" for share in frame["budget"]])
-    upper.legend(frameon=False, fontsize=8)
-    shades = np.array([pd.factorize(frame[name], sort=True)[0] / max(frame[name].nunique() - 1, 1) for name in rows])
-    lower.imshow(shades, aspect="auto", cmap=matplotlib.colormaps["Blues"], vmin=-0.3, vmax=1.8)
-    for line, name in enumerate(rows):
-        for place, value in enumerate(frame[name]):
-            lower.text(
-                place, line, value if isinstance(value, str) else f"{value:g}", ha="center", va="center", fontsize=8
-            )
-    lower.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], fontsize=8)
-    lower.set_xticks(places, [f"{share:g}" for share in frame["budget"]])
-    lower.set_xlabel("capex and power, relative to 55 M USD and 1.4 MW")
+    rows = [name for name in [*RECORD, *LABELS.values()] if name in frame]
+    figure = phase_diagram(
+        [f"{share:g}" for share in frame["budget"]], frame["time_s"], frame[rows],
+        along="capex and power, relative to 55 M USD and 1.4 MW", label="step, s", bound=frame["bound_s"],
+    )  # fmt: skip
     return {"How the best design changes with the budget": figure}
