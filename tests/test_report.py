@@ -267,6 +267,13 @@ def test_mix_shows_every_workload_and_what_they_share(folder):
     assert proof.text(run).startswith("No design of this space is better than $1.40")
 
 
+def test_a_mix_that_was_stopped_before_any_bound_promises_nothing(folder):
+    run = mixed_run(folder)
+    run.summary["certificate"] |= {"bound": None, "gap": None, "reason": "interrupted"}
+    assert proof.text(run) == "Best found, nothing proven yet: interrupted."
+    assert "No proof: interrupted." in mix.text(run)
+
+
 def test_the_legend_of_a_mix_lies_over_nothing(folder):
     figure = mix.sharing(mix.workloads(mixed_run(folder)))
     figure.draw_without_rendering()

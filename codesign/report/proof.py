@@ -45,6 +45,8 @@ def text(run: RunFolder) -> str:
         return f"Best found, no proof: {found.get('reason')}."
     if found.get("best") is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
+    if found.get("bound") is None or found.get("gap") is None:
+        return f"Best found, nothing proven yet: {found.get('reason') or 'it was stopped early'}."
     pairs = [(known.text(found["bound"], digits), known.text(found["best"], digits)) for digits in range(3, DIGITS + 1)]
     bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [

@@ -270,7 +270,7 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
         found: the certificate of a trace.
         text: (name, value) -> the value with its unit.
     """
-    if found.get("best") is not None and found.get("bound") is not None:
+    if found.get("best") is not None and found.get("bound") is not None and found.get("gap") is not None:
         better = "below" if found["sense"] == "minimise" else "above"
         away = f"{found['gap']:.2%}" if found["gap"] >= 5e-5 else "less than 0.01%"
         best, bound = (text(found["goal"], found[key]) for key in ("best", "bound"))

@@ -204,6 +204,8 @@ def _claim(verdict: Verdict, outcome: Outcome) -> str:
     """In words, how much the result proves."""
     if not verdict.convex:
         return f"best found, no proof: {verdict.reason}"
+    if math.isinf(outcome.gap):
+        return f"best found, nothing proven yet: {outcome.stopped}"
     proven = (
         f"within {100 * max(math.expm1(outcome.gap), 1e-6):.2g} % of the optimum over {outcome.counts['plans']:,} plans"
     )

@@ -224,6 +224,8 @@ class _Run:
         if not verdict.convex:
             return f"best found, no proof: {verdict.reason}"
         gap = math.expm1(self.search.upper - self.lower)
+        if math.isinf(gap):
+            return f"best found, nothing proven yet; {self.stopped}"
         proven = f"within {100 * max(gap, 1e-6):.2g} % of the optimum over all tuples of {self.total:,} plans"
         if gap > self.mix.gap * 1.001:
             return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
