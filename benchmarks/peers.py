@@ -5,6 +5,7 @@
     python benchmarks/peers.py --seeds 3 --csv peers.csv  three seeds, every run as a row
     python benchmarks/peers.py 22b_cost --grids           also grid and grid then gradient, which take what they take
     python benchmarks/peers.py --front 6 --seeds 2        fronts instead: certified from so many levels, NSGA-II as long
+    python benchmarks/peers.py --front 3 --goals 3        of three metrics
     python benchmarks/peers.py train_gpt3_175b --front 6 --metrics time_s capex_usd joules_per_token
 
 All peers ask one compiled evaluator over legal plans (a combination that is none stands for the nearest), in float64;
@@ -39,6 +40,7 @@ from codesign.search.pareto import front_rows
 from codesign.search.trial import Trial
 from codesign.space import DesignSpace
 
+FURTHER = ("joules_per_token", "capex_usd")  # metrics of a front beside an instance's own
 GRID_LEVELS = 2  # of each of six variables: 64 points a plan
 
 
@@ -75,19 +77,33 @@ class CpuTrial(Trial):
         return time.process_time() - self.cpu
 
 
-def asked_of(name: str, metrics: tuple[str, ...]) -> tuple[Problem, tuple[str, ...]]:
+def asked_of(name: str, metrics: tuple[str, ...], goals: int = 2) -> tuple[Problem, tuple[str, ...]]:
     """The problem of an instance, or of a study of the configuration, and the metrics of its front.
 
-    Unless they are given: its goal against what it limits first.
+    Unless they are given: its goal against what it limits first, then energy or capex.
     """
     problem = problem_of(name) if name in INSTANCES else study_from_config(f"experiment={name}").problem
-    return problem, metrics or (problem.objective.goal, next(iter(problem.objective.limits)))
+    own = dict.fromkeys((problem.objective.goal, next(iter(problem.objective.limits)), *FURTHER))
+    return problem, metrics or tuple(own)[:goals]
 
 
-def fronts(name: str, levels: int, seeds: range, seconds: float, metrics: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """A proven front, and NSGA-II's in the CPU time that took; both compiled before. Hypervolumes are of logs, between
-    the designs and 10 % beyond the worst of the proven front in each metric. NSGA-II gets credit for every design it
-    priced.
+def volumes(logs: np.ndarray, front: dict[str, Any]) -> dict[str, float]:
+    """Hypervolume of designs and its share of what any front can have.
+
+    Up to the front's own reference, a tenth of each range beyond its worst, and `far`: 10 % of each metric beyond.
+    """
+    worst = np.log([[row["values"][name] for name in front["metrics"]] for row in front["points"]]).max(axis=0)
+    corners, found = np.log(np.array(front["corners"])), {}
+    near = np.log([front["reference"][name] for name in front["metrics"]])
+    for suffix, reference in (("", near), ("_far", worst + math.log(1.1))):
+        found[f"hypervolume{suffix}"] = hypervolume(logs, reference)
+        found[f"share{suffix}"] = found[f"hypervolume{suffix}"] / hypervolume(corners, reference)
+    return found
+
+
+def fronts(name: str, levels: int, seeds: range, seconds: float, metrics: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A proven front, and NSGA-II's in the CPU time that took; both compiled before. Hypervolumes are of logs, with two
+    references (`volumes`). NSGA-II gets credit for every design it priced.
     """
     problem, metrics = asked_of(name, metrics)
     pareto = Pareto(metrics, levels=levels, seconds=seconds)
@@ -96,14 +112,13 @@ def fronts(name: str, levels: int, seeds: range, seconds: float, metrics: tuple[
     began = time.process_time()
     trace = pareto.front(oracle, 0)
     spent, took, found = time.process_time() - began, trace.seconds["pareto"], trace.certificate["front"]
-    reference = np.log([found["reference"][metric] for metric in metrics])
-    most = found["hypervolume_at_most"]
-    common = {"instance": name, "front": " against ".join(metrics), "reference": found["reference"], "at_most": most}
     gaps = [row["gap"] for row in found["points"]]
+    own = volumes(np.log([[row["values"][metric] for metric in metrics] for row in found["points"]]), found)
+    common = {"instance": name, "front": " against ".join(metrics)}
     rows = [
         {"method": "certified", "designs": len(gaps), "worst_gap": max(gaps), "seconds": took, "cpu_s": spent,
-         "points": trace.counts["points"], "hypervolume": found["hypervolume"], "share": found["hypervolume"] / most,
-         "programmes": trace.counts["programmes"], "certified": trace.certificate["certified"]} | common
+         "points": trace.counts["points"], "programmes": trace.counts["programmes"],
+         "certified": trace.certificate["certified"]} | own | common
     ]  # fmt: skip
     asked = Problem(problem.scenario, problem.space, Objective(metrics[0], limits=problem.objective.limits))
     evaluator = Evaluator(Box(asked), rows_with(asked, metrics[1:]), BLOCK, (GOAL, *metrics[1:]))
@@ -112,11 +127,9 @@ def fronts(name: str, levels: int, seeds: range, seconds: float, metrics: tuple[
         began = time.perf_counter()
         Blackbox(Nsga2()).ask(trial, seed)
         theirs = {"cpu_s": trial.elapsed, "seconds": time.perf_counter() - began, "points": trial.count}
-        volume = hypervolume(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), reference)
-        rows.append(
-            {"method": "nsga-ii", "seed": seed, "designs": len(trial.front), "hypervolume": volume,
-             "share": volume / most, "ratio": found["hypervolume"] / max(volume, 1e-12)} | theirs | common
-        )  # fmt: skip
+        theirs |= volumes(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), found)
+        ratios = {"ratio" + at: own["hypervolume" + at] / max(theirs["hypervolume" + at], 1e-12) for at in ("", "_far")}
+        rows.append({"method": "nsga-ii", "seed": seed, "designs": len(trial.front)} | theirs | ratios | common)
     return rows
 
 
@@ -141,15 +154,18 @@ def main() -> None:
     parser.add_argument("--front", type=int, default=0, metavar="LEVELS")
     parser.add_argument("--front-seconds", type=float, default=300.0)
     parser.add_argument("--metrics", nargs="*", default=[], help="of the front, two or three")
+    parser.add_argument("--goals", type=int, default=2, help="how many of them, if they are not given")
     arguments = parser.parse_args()
     prepare_jax()
     rows: list[dict[str, Any]] = []
-    seeds, metrics = range(arguments.seeds), tuple(arguments.metrics)
+    seeds = range(arguments.seeds)
     for name in arguments.instances or INSTANCES:
         if arguments.front:
+            _, metrics = asked_of(name, tuple(arguments.metrics), arguments.goals)
             for row in fronts(name, arguments.front, seeds, arguments.front_seconds, metrics):
-                rows.append({key: value for key, value in row.items() if key != "reference"})
-                print(rows[-1], flush=True)
+                rows.append(row)
+                print({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()},
+                      flush=True)  # fmt: skip
             if arguments.csv:
                 pd.DataFrame(rows).to_csv(arguments.csv, index=False, float_format="%.6g")
             continue

@@ -20,6 +20,8 @@ from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.results import designs
 from codesign.search import Pareto, Problem
+from codesign.search.between import Between
+from codesign.search.blending import BLENDS, blends, neighbours
 from codesign.search.closing import Effort
 from codesign.search.front import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.levels import Cell, Walk
@@ -156,6 +158,53 @@ def test_front_of_three_metrics_against_a_fine_grid():
     best = best[non_dominated_rows(np.round(best, 2))]
     assert 0.6 < hypervolume(values, reference) / hypervolume(best, reference) < 1.05
     assert hypervolume(best, reference) <= hypervolume(walk.optimistic(), reference) * 1.05  # `best` is rounded
+
+
+@pytest.mark.parametrize("rows", [(GOAL, "money"), (GOAL, "energy", "money")])
+def test_lines_bound_every_plan_at_levels_that_were_never_asked(rows):
+    """Of every plan no grid point within a level lies below its line, and where it never keeps to one that is known."""
+    walk = walked(rows, 3, between=4)
+    oracle = walk.sweep.oracle.inner
+    line = np.linspace(0, 1, 61)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    exact = np.array([oracle.tangents(np.full(len(grid), p), grid, 1.0).exact for p in range(oracle.count)])
+    values = np.array([one.values for one in walk.found])[:, 1:]
+    rng, columns, raised, never = np.random.default_rng(1), [oracle.names.index(row) for row in rows[1:]], 0, 0
+    between = Between(walk.sweep, rows[1:])
+    for _ in range(50):
+        level = rng.uniform(values.min(axis=0) - 0.3, values.max(axis=0) + 0.3)
+        floor = np.full(oracle.count, -np.inf)
+        between.lines.raise_(floor, level)
+        best = np.where((exact[..., columns] <= level).all(axis=2), exact[..., 0], np.inf).min(axis=1)
+        assert (floor <= best + 1e-6).all()
+        raised += int((floor > walk.found[0].lower).sum())
+        never += int((floor > exact[..., 0].max()).sum())
+    assert raised > 100
+    assert never > 0 or len(rows) == 2
+
+
+def test_blends_lie_between_neighbours_and_keep_to_their_plans():
+    values = np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
+    plan, u = np.array([7, 8, 9]), np.array([[0.0, 0.9], [0.9, 0.0], [0.45, 0.45]])
+    plans, between = blends(values, plan, u)
+    assert len(plans) == 4 * BLENDS  # two pairs along the front, both ways
+    assert (np.bincount(plans, minlength=10)[7:] == [BLENDS, BLENDS, 2 * BLENDS]).all()
+    np.testing.assert_allclose(between.sum(axis=1), 0.9)
+    np.testing.assert_allclose(between[plans == 7, 0], 0.45 * np.arange(1, BLENDS + 1) / (BLENDS + 1))
+    surface = np.random.default_rng(0).uniform(size=(30, 3))
+    one, other = neighbours(surface)
+    assert (one != other).all()
+    assert set(zip(one, other, strict=True)) == set(zip(other, one, strict=True))
+    assert len(neighbours(surface[:2])[0]) == 2
+
+
+def test_a_front_has_designs_between_those_that_were_solved():
+    """Blends: many times the designs of the levels, each within the gap of the true least time at its money."""
+    walk = walked((GOAL, "money"), 3, between=2)
+    least = walk.sweep.oracle.inner.least_time
+    assert len(walk.found) > 30
+    inside = [one for one in walk.found if 0.3 < np.exp(one.values[1]) < 20]
+    assert all(one.values[0] <= np.log(least(np.exp(one.values[1]))) + 6e-3 for one in inside)
 
 
 def test_later_programmes_ask_less_than_the_first():

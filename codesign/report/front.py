@@ -14,7 +14,7 @@ from .tables import Table
 from .wording import degrees
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"
-ROWS = 40  # of the table
+ROWS, CROWD = 40, 150  # rows of the table; designs drawn as large dots
 
 
 def front(run: RunFolder) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def text(run: RunFolder) -> str:
     if found.get("hypervolume_at_most"):
         words.append(
             f"Together they dominate {number(found['hypervolume'] / found['hypervolume_at_most'], '%', 3)} of the "
-            "volume that any front could at most (of the logarithms, up to 10 % beyond the worst design)."
+            "volume that any front could at most (of the logarithms, up to a tenth of their range beyond the worst)."
         )
     if len(found["points"]) > ROWS:
         words.append(f"The table has {ROWS} of them, evenly spread.")
@@ -93,14 +93,16 @@ def certified_front(run: RunFolder) -> Figure:
     reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
     if names[0] in found["maximised"]:
         reach = reach[::-1]
-    axes.errorbar(values[:, 1], values[:, 0], yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
+    few, place = len(points) <= CROWD, (values[:, 1], values[:, 0])
+    axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2 * few, zorder=3)
     if len(names) == 2:
         if not found["maximised"]:
             _staircase(axes, points, values, bound, names)
-        axes.plot(values[:, 1], values[:, 0], "o", color=BLUE, markersize=5, zorder=4, label="design")
+        axes.plot(*place, "o", color=BLUE, markersize=5 if few else 2, zorder=4, label="design")
     else:
         third = run.metric(names[2])
-        dots = axes.scatter(values[:, 1], values[:, 0], c=values[:, 2], cmap="viridis", s=34, zorder=4, label="design")
+        look = {"c": values[:, 2], "cmap": "viridis", "s": 34 if few else 12}
+        dots = axes.scatter(*place, **look, zorder=4, label="design")
         bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
         bar.set_label(third.label, color=SOFT)
     knee = values[found["knee"]]

@@ -37,7 +37,7 @@ class Between:
         self.gap = sweep.effort.gap
         self.rows = (GOAL, *sweep.limits, *others)
         self.columns = [self.oracle.names.index(name) for name in others]
-        self.lines, self.steps, self.points, self.seen = Lines(others), [], [], 0
+        self.lines, self.steps, self.points, self.seen = Lines(others, sweep.steps[0].outcome.lower), [], [], 0
         self.learn()
 
     def learn(self) -> None:

@@ -22,25 +22,30 @@ def dual_value(
     return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
 
 
-def never_holds(affine: Float[np.ndarray, "plans rows coefficients"]) -> np.ndarray:
-    """Plans with a constraint whose tangent is positive over the whole cube."""
-    least = affine[:, 1:, 0] + np.minimum(affine[:, 1:, 1:], 0.0).sum(axis=-1)
-    return (least > 0).any(axis=1) if least.shape[1] else np.zeros(len(affine), dtype=bool)
+def least_of_rows(affine: Float[np.ndarray, "plans rows coefficients"]) -> Float[np.ndarray, "plans rows"]:
+    """Least value of every constraint's tangent over the whole cube; the goal's place says that it may be anything.
+
+    A plan with one that is positive breaks that constraint everywhere.
+    """
+    least = affine[..., 0] + np.minimum(affine[..., 1:], 0.0).sum(axis=-1)
+    least[:, 0] = -np.inf
+    return least
 
 
 def dual_ascent(
     affine: Float[np.ndarray, "plans rows coefficients"],
     start: Float[np.ndarray, "plans rows"],
     sweeps: int = 2,
-) -> Float[np.ndarray, " plans"]:
-    """The bound after raising one multiplier after the other to its best value, from `start`."""
+) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "plans rows"]]:
+    """(bound, multipliers) after raising one multiplier after the other to its best value, from `start`."""
     limits = np.full(affine.shape[1] - 1, np.inf)
-    bound = np.empty(len(affine))
+    bound, multipliers = np.empty(len(affine)), np.ones(affine.shape[:2])
     for first in range(0, len(affine), PART):
         part = slice(first, first + PART)
         rows = np.ascontiguousarray(affine[part].transpose(1, 2, 0))
-        bound[part] = _ascend(rows[0], rows[1:], start[part, 1:].T, limits, sweeps)
-    return np.where(never_holds(affine), HOPELESS, bound)
+        bound[part], weights = _ascend(rows[0], rows[1:], start[part, 1:].T, limits, sweeps)
+        multipliers[part, 1:] = weights.T
+    return np.where(least_of_rows(affine).max(axis=1) > 0, HOPELESS, bound), multipliers
 
 
 def dual_ascent_of_two(
@@ -48,21 +53,22 @@ def dual_ascent_of_two(
     second: Float[np.ndarray, "plans rows coefficients"],
     start: Float[np.ndarray, "plans rows"],
     sweeps: int = 2,
-) -> Float[np.ndarray, " plans"]:
+) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "plans rows"]]:
     """The same from two tangents of every row: any mean of the goal's two, and multipliers for all constraints.
 
     `start` are multipliers of the second.
     """
     rows = first.shape[1]
     limits = np.concatenate([[1.0], np.full(2 * rows - 2, np.inf)])
-    bound = np.empty(len(first))
+    bound, multipliers = np.empty(len(first)), np.ones((len(first), rows))
     for begin in range(0, len(first), PART):
         part = slice(begin, begin + PART)
         a, b = (np.ascontiguousarray(each[part].transpose(1, 2, 0)) for each in (first, second))
         directions = np.concatenate([(a[0] - b[0])[None], b[1:], a[1:]])
         weights = np.concatenate([np.zeros((1, b.shape[2])), start[part, 1:].T, np.zeros((rows - 1, b.shape[2]))])
-        bound[part] = _ascend(b[0], directions, weights, limits, sweeps)
-    return bound
+        bound[part], weights = _ascend(b[0], directions, weights, limits, sweeps)
+        multipliers[part, 1:] = (weights[1:rows] + weights[rows:]).T
+    return bound, multipliers
 
 
 def _ascend(
@@ -71,7 +77,7 @@ def _ascend(
     start: Float[np.ndarray, "weights plans"],
     limits: Float[np.ndarray, " weights"],
     sweeps: int,
-) -> Float[np.ndarray, " plans"]:
+) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "weights plans"]]:
     """Coordinate ascent of min over the cube of goal + sum of weighted directions, weights between 0 and limits."""
     weights = np.array(start)
     total = goal + np.einsum("kp,kcp->cp", weights, directions)
@@ -80,7 +86,7 @@ def _ascend(
             rest = total - weights[k] * direction
             weights[k] = _best_weight(rest, direction, limits[k])
             total = rest + weights[k] * direction
-    return total[0] + np.minimum(total[1:], 0.0).sum(axis=0)
+    return total[0] + np.minimum(total[1:], 0.0).sum(axis=0), weights
 
 
 def _best_weight(rest: np.ndarray, direction: np.ndarray, limit: float) -> np.ndarray:

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from . import interior
-from .bounds import dual_ascent, dual_ascent_of_two, dual_value, never_holds
+from .bounds import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
 from .oracle import GOAL, AbstractOracle
 
 HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
@@ -55,6 +56,17 @@ class Programme:
         return np.where((found.broken > 0)[:, None], np.inf, exact), affine
 
 
+class Ending(NamedTuple):
+    """How plans were closed: `bound` is the least, over the cube, of their tangents with `weights` [plans, rows].
+
+    Without the goal among them it is positive, and the constraints cannot hold together.
+    """
+
+    plan: Int[np.ndarray, " plans"]
+    bound: Float[np.ndarray, " plans"]
+    weights: Float[np.ndarray, "plans rows"]
+
+
 class Ledger:
     """Bounds, tangents and designs of one programme; every method leaves the bounds valid.
 
@@ -81,6 +93,7 @@ class Ledger:
         self.inside: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # plan -> a point that keeps all, and its rows
         self.price: dict[int, float] = {}  # plan -> price of its violation, once the first was too low
         self.tries: dict[int, int] = {}
+        self.endings: list[Ending] | None = None  # where a front is sought: how plans were closed without a programme
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self.began = time.perf_counter()
@@ -186,17 +199,30 @@ class Ledger:
 
     def bound_by(self, plan: np.ndarray, affine: np.ndarray, multipliers: np.ndarray) -> None:
         """Raise the bounds of plans by one tangent each, starting from given multipliers [rows] or [plans, rows]."""
-        start = np.broadcast_to(multipliers, affine.shape[:2]).copy()
-        start[:, 0] = 1.0
-        bound = np.where(never_holds(affine), np.inf, dual_value(affine, start))
-        left = bound < self.cut
-        if left.any() and affine.shape[1] > 1:
-            bound[left] = np.maximum(bound[left], dual_ascent(affine[left], start[left]))
+        weights = np.broadcast_to(multipliers, affine.shape[:2]).copy()
+        weights[:, 0] = 1.0
+        least = least_of_rows(affine)
+        bound = np.where(least.max(axis=1) > 0, np.inf, dual_value(affine, weights))
+        left = np.flatnonzero(bound < self.cut)
+        if len(left) and affine.shape[1] > 1:
+            raised, better = dual_ascent(affine[left], weights[left])
+            left, raised, better = (part[raised > bound[left]] for part in (left, raised, better))
+            bound[left], weights[left] = raised, better
         self.lower[plan] = np.maximum(self.lower[plan], bound)
+        if self.endings is not None:
+            broken = np.flatnonzero(least.max(axis=1) > 0)
+            bound[broken], weights[broken] = least[broken].max(axis=1), 0.0
+            weights[broken, least[broken].argmax(axis=1)] = 1.0
+            closed = self.lower[plan] >= self.cut
+            self.endings.append(Ending(plan[closed], bound[closed], weights[closed]))
 
     def bound_by_two(self, plan: np.ndarray, first: np.ndarray, second: np.ndarray, multipliers: np.ndarray) -> None:
         """Raise the bounds of plans by two tangents of every row together; the multipliers are those of the second."""
-        self.lower[plan] = np.maximum(self.lower[plan], dual_ascent_of_two(first, second, multipliers))
+        bound, weights = dual_ascent_of_two(first, second, multipliers)
+        self.lower[plan] = np.maximum(self.lower[plan], bound)
+        if self.endings is not None:
+            closed = bound >= self.cut
+            self.endings.append(Ending(plan[closed], bound[closed], weights[closed]))
 
     def refine(self, plan: np.ndarray, enough: float | None = None) -> None:
         """One round for these plans: solve their programmes, evaluate where those say, learn.
@@ -275,14 +301,24 @@ class Ledger:
         """
         alone = affine.copy()
         alone[:, :, 0] = 0.0
-        total = np.maximum(solved.weights[:, :, 1:].sum(axis=(1, 2)), 1e-12)
-        missing = interior.lower_bound(alone, solved.weights) / total > FORGIVEN
+        missing = self._amiss(plan, alone, solved.weights)
         violates = (solved.violation > FORGIVEN) & (self.lower[plan] < enough) & ~missing
         suspect = np.flatnonzero(violates & (self.tried[plan] >= 2) & (self.tried[plan] % 3 == 2))
         if len(suspect):
             found = interior.solve(alone[suspect], np.ones(len(suspect)), np.full(len(suspect), 1e-7))
-            missing[suspect] = found.lower > FORGIVEN
+            self._amiss(plan[suspect], alone[suspect], found.weights)
+
+    def _amiss(self, plan: np.ndarray, alone: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Rule out plans whose constraints, so weighted, are positive everywhere; says which these are."""
+        of_rows = weights.sum(axis=1)
+        of_rows[:, 0] = 0.0
+        total = np.maximum(of_rows.sum(axis=1), 1e-12)
+        least = interior.lower_bound(alone, weights) / total
+        missing = least > FORGIVEN
         self.lower[plan[missing]] = np.inf
+        if self.endings is not None:
+            self.endings.append(Ending(plan[missing], least[missing], (of_rows / total[:, None])[missing]))
+        return missing
 
     def gathered(self, plan: np.ndarray) -> np.ndarray:
         """Tangents of each plan side by side, padded by some that say nothing."""

@@ -13,14 +13,19 @@ import numpy as np
 from jaxtyping import Float
 
 from .base import Progress, Report, silent
-from .between import Between, Point
+from .between import Between
+from .blending import blends
 from .closing import Outcome
+from .front import non_dominated_rows
+from .ledger import HOLDS, REFERENCE_SHARPNESS
 from .oracle import GOAL
+from .pairs import Point
 from .sweep import Sweep
 
 MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
 RESERVED = 0.3  # of the time for designs between
 WAVE = 32  # cells whose middles are solved side by side
+BLOCK = 256  # blends that are proven side by side
 
 
 @dataclass
@@ -132,9 +137,15 @@ class Walk:
         return Found(ledger.plan, ledger.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
 
     def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
-        oracle = self.sweep.oracle
-        exact = oracle.tangents(np.array([plan]), u[None], 50.0).exact[0]
-        return np.array([exact[oracle.names.index(row)] for row in self.rows])
+        return self._metrics(np.array([plan]), u[None])[0][0]
+
+    def _metrics(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(logs of the metrics, whether all limits hold) of designs."""
+        oracle = self.sweep.oracle.inner
+        found = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
+        own, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
+        holds = found.exact[:, limits].max(axis=1, initial=-np.inf) <= HOLDS
+        return found.exact[:, own], holds & (found.broken <= 0) & np.isfinite(found.exact).all(axis=1)
 
     def _ends(self) -> bool:
         """Least value of every metric, and its greatest among the designs that are best in another."""
@@ -196,16 +207,43 @@ class Walk:
             self.cells = [c for i, c in enumerate(self.cells) if i not in chosen] + [
                 part for i in chosen for part in self.cells[i].split()
             ]
-            for point in points:
-                if point.plan >= 0 and point.value - point.lower <= self.sweep.effort.gap + 1e-9:
-                    values, allowed = self._values(point.plan, point.u), self._allowed(point.level)
-                    self.found.append(Found(point.plan, point.u, values, min(point.lower, values[0]), allowed, True))
+            self._take(points)
             for point in hard:
                 if not self._programme(self._allowed(point.level)):
                     return False
             between.learn()
             left -= len(chosen)
             self._told("between", total - left, total)
+        return self._blend(between)
+
+    def _take(self, points: list[Point]) -> None:
+        """The designs that are proven, with their metrics."""
+        points = [p for p in points if p.plan >= 0 and p.value - p.lower <= self.sweep.effort.gap + 1e-9]
+        if points:
+            values = self._metrics(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
+            for p, own in zip(points, values, strict=True):
+                self.found.append(Found(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
+
+    def _blend(self, between: Between) -> bool:
+        """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
+        known = np.array([one.values for one in self.found])
+        front = [self.found[i] for i in non_dominated_rows(known)]
+        if len(front) < 2:
+            return True
+        plan, u = blends(
+            np.array([f.values for f in front]), np.array([f.plan for f in front]), np.array([f.u for f in front])
+        )
+        values, holds = self._metrics(plan, u)
+        plan, u, values = plan[holds], u[holds], values[holds]
+        new = non_dominated_rows(np.concatenate([known, values])) - len(known)
+        points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
+        for first in range(0, len(points), BLOCK):
+            if self.sweep.left <= 0:
+                return False
+            some = points[first : first + BLOCK]
+            between.prove(some)
+            self._take(some)
+            self._told("blends", first + len(some), len(points))
         return True
 
     def _polish(self, between: Between) -> None:

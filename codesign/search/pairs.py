@@ -9,6 +9,8 @@ from .closing import MOST_TRIES
 from .ledger import HOLDS, Ledger, Programme
 from .oracle import AbstractOracle, Tangents
 
+AMISS = 1e3  # price of a unit by which constraints cannot hold together
+
 
 class Levelled(AbstractOracle):
     """Pairs of a plan (or group) and a level: rows of the plan, each less what its level takes off it.
@@ -87,7 +89,7 @@ class Apart(Ledger):
 
     def __init__(self, asked: Levelled, rows: tuple[str, ...], gap: float, best: float):
         super().__init__(Programme(asked, rows[0], rows[1:]), gap)
-        self.asked, self.upper, self.fixed = asked, best, best
+        self.asked, self.upper, self.fixed, self.endings = asked, best, best, []
         self.best = np.full(asked.level.max() + 1, best)
 
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -113,38 +115,53 @@ class Lines:
 
     Args:
         others: rows that have levels.
+        least: below the goal of every design. To it the constraints of a plan that cannot hold together add so much.
     """
 
     others: tuple[str, ...]
+    least: float
     plan: list[np.ndarray] = field(default_factory=list)
     constant: list[np.ndarray] = field(default_factory=list)
     weights: list[np.ndarray] = field(default_factory=list)
 
     def learn(self, ledger: Ledger, asked: Levelled | None = None) -> None:
         """Take over the Lagrangian bounds of a ledger; of pairs if given."""
-        rows, programme = ledger.programme.rows, ledger.programme
         solved = np.array(list(ledger.lagrangian), dtype=int)
-        if len(solved) == 0:
-            return
-        total = np.array([ledger.lagrangian[p] for p in solved.tolist()])
-        weights = np.array([ledger.weights[p] for p in solved.tolist()])
-        taken = np.array([programme.allowed.get(name, 0.0) for name in rows])[None]
+        if len(solved):
+            total = np.array([ledger.lagrangian[p] for p in solved.tolist()])
+            bound = total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
+            self._add(ledger, asked, solved, bound, np.array([ledger.weights[p] for p in solved.tolist()]))
+        for ending in ledger.endings or []:
+            self._add(ledger, asked, *ending)
+
+    def _add(
+        self, ledger: Ledger, asked: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
+    ) -> None:
+        """Bounds at what was allowed, and their multipliers [which, rows]: the line is of the plan, not of a level."""
+        rows = ledger.programme.rows
+        taken = np.array([ledger.programme.allowed.get(name, 0.0) for name in rows])[None]
         if asked is not None:
-            taken = taken + asked.shift[solved][:, [asked.names.index(name) for name in rows]]
-        bound = total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-        # the goal's shift and those of further rows are undone: the line is of the plan, not of a level
+            taken = taken + asked.shift[which][:, [asked.names.index(name) for name in rows]]
         own = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
-        bound += (weights[:, own] * np.broadcast_to(taken, weights.shape)[:, own]).sum(axis=1)
-        whole = np.abs(weights[:, 0] - 1.0) < 1e-9  # multipliers that never settled bound nothing
-        lean = np.zeros((len(solved), len(self.others)))
+        at, bound = bound, bound + (weights * taken)[:, own].sum(axis=1)
+        lean = np.zeros((len(which), len(self.others)))
         for i, name in enumerate(self.others):
             lean[:, i] = weights[:, rows.index(name)] if name in rows else 0.0
-        self.plan.append((solved if asked is None else asked.plan[solved])[whole])
+        never = (weights[:, 0] == 0.0) & (at > 0)
+        price = np.where(lean.any(axis=1), AMISS, np.inf)  # whatever the level
+        bound = np.where(never, self.least + price * bound, bound)
+        lean = np.where(never[:, None], AMISS * lean, lean)
+        whole = never | (np.abs(weights[:, 0] - 1.0) < 1e-9)  # multipliers that never settled bound nothing
+        self.plan.append((which if asked is None else asked.plan[which])[whole])
         self.constant.append(bound[whole])
         self.weights.append(lean[whole])
 
     def raise_(self, floor: Float[np.ndarray, " plans"], level: Float[np.ndarray, " others"]) -> None:
         """Raise bounds of all plans at a level."""
+        if len(self.plan) > 1:
+            self.plan, self.constant, self.weights = (
+                [np.concatenate(each)] for each in (self.plan, self.constant, self.weights)
+            )
         for plan, constant, weights in zip(self.plan, self.constant, self.weights, strict=True):
             np.maximum.at(floor, plan, constant - weights @ level)
 

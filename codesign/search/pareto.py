@@ -5,7 +5,8 @@ worst value on the front. Unlike weighted sums this finds the dents of a front, 
 certified search can prove. All of them share one compilation, the tangents of all plans and each other's bounds; the
 designs between them (`between`) are proven by what their neighbours left.
 
-Source: Haimes, Lasdon and Wismer 1971 (epsilon-constraint). [haimes1971epsilon]
+Sources: Haimes, Lasdon and Wismer 1971 (epsilon-constraint) [haimes1971epsilon]; Ishibuchi et al. 2018 (reference point
+of hypervolumes) [ishibuchi2018reference].
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..metrics import Metrics
@@ -31,7 +32,7 @@ from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
 from .recall import Remembering
 from .sweep import Sweep
 
-BEYOND = math.log(1.1)  # reference of the hypervolume: each metric this far beyond its worst value on the front
+BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Pareto(AbstractSearch):
         minimise, maximise: metrics, at least two and at most three together; the first is the one whose gap is proven.
         levels: values of each other metric at which the first is minimised by a search of its own, laid where the
             front is least known: so many for two metrics, its square at most for three.
-        between: designs between those, so many times `levels`.
+        between: designs between those, so many times `levels`; between these again `blending` puts some of their own.
         gap: relative distance from the front at which a design counts as proven.
         seconds: limit for the whole front; what is left out by then is told.
         block, batch, pairs: as in `Certified`.
@@ -50,9 +51,9 @@ class Pareto(AbstractSearch):
 
     minimise: tuple[str, ...] = ("time_s", "usd_per_million_tokens")
     maximise: tuple[str, ...] = ()
-    levels: int = 12
+    levels: int = 6
     between: int = 16
-    gap: float = 5e-3
+    gap: float = 1e-3
     seconds: float = 600.0
     block: int = 512
     batch: int = 512
@@ -132,10 +133,14 @@ class Pareto(AbstractSearch):
     def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> dict[str, Any]:
         """Every design of the front with its bound, in values of the metrics.
 
-        hypervolume: between the designs and the reference, in logs; hypervolume_at_most: of any front whatever.
+        hypervolume: between the designs and the reference, in logs; hypervolume_at_most: of any front whatever;
+        corners: points of which one is no worse in any metric, for any design whatever.
         """
         logs = np.array([one.values for one in front])
-        reference = logs.max(axis=0) + BEYOND
+        reference, corners = (
+            reference_of(logs),
+            walk.optimistic() if verdict.convex else np.zeros((0, len(self.metrics))),
+        )
         rows = [
             {
                 "values": {w.name: w.value(v) for w, v in zip(self.wanted, one.values, strict=True)},
@@ -156,10 +161,17 @@ class Pareto(AbstractSearch):
                 "points": rows,
                 "knee": knee(logs),
                 "hypervolume": hypervolume(logs, reference),
-                "hypervolume_at_most": hypervolume(walk.optimistic(), reference) if verdict.convex else None,
+                "hypervolume_at_most": hypervolume(corners, reference) if verdict.convex else None,
+                "corners": [[w.value(v) for w, v in zip(self.wanted, corner, strict=True)] for corner in corners],
                 "reference": {w.name: w.value(v) for w, v in zip(self.wanted, reference, strict=True)},
             },
         }
+
+
+def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:
+    """Where hypervolumes are measured to: a tenth of each metric's range beyond its worst value."""
+    span = np.ptp(logs, axis=0)
+    return logs.max(axis=0) + BEYOND * np.where(span > 0, span, 1.0)
 
 
 def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:

@@ -91,6 +91,7 @@ class Sweep:
         """Minimise a row under the limits and under what further rows are allowed (logs)."""
         programme = Programme(self.oracle, goal, (*self.limits, *allowed), allowed)
         closing = Closing(programme, replace(self.effort, seconds=max(self.left, 0.1)), self.seed)
+        closing.ledger.endings = []
         outcome = closing.run(lambda: self._follow(closing, goal, allowed)) if self.steps else closing.run()
         outcome.ledger.own.clear()  # many times the size of all else; the oracle remembers the latest
         self.steps.append(Step(goal, allowed, outcome))
