@@ -126,10 +126,11 @@ def fronts(name: str, levels: int, seeds: range, seconds: float, metrics: tuple[
         trial = CpuTrial(evaluator, spent, math.inf)
         began = time.perf_counter()
         Blackbox(Nsga2()).ask(trial, seed)
-        theirs = {"cpu_s": trial.elapsed, "seconds": time.perf_counter() - began, "points": trial.count}
-        theirs |= volumes(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), found)
-        ratios = {"ratio" + at: own["hypervolume" + at] / max(theirs["hypervolume" + at], 1e-12) for at in ("", "_far")}
-        rows.append({"method": "nsga-ii", "seed": seed, "designs": len(trial.front)} | theirs | ratios | common)
+        run = {"cpu_s": trial.elapsed, "seconds": time.perf_counter() - began, "points": trial.count}
+        theirs = volumes(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), found)
+        pairs = {at: (own[f"hypervolume{at}"], theirs[f"hypervolume{at}"]) for at in ("", "_far")}
+        ratios = {f"ratio{at}": ours / other if other > 0 else math.inf for at, (ours, other) in pairs.items()}
+        rows.append({"method": "nsga-ii", "seed": seed, "designs": len(trial.front)} | run | theirs | ratios | common)
     return rows
 
 

@@ -15,6 +15,7 @@ from .wording import degrees
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"
 ROWS, CROWD = 40, 150  # rows of the table; designs drawn as large dots
+DEPTH = 0.25  # of the front's height, drawn below it
 
 
 def front(run: RunFolder) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _plan(run: RunFolder, names: list[str], values: dict[str, float]) -> str:
 def certified_front(run: RunFolder) -> Figure:
     """Two metrics: designs, the staircase they dominate, and below it what is proven empty; three: the third in colour.
 
-    A bar below a design reaches down to its bound.
+    A bar below a design reaches down to its bound, where the designs are no crowd.
     """
     found = front(run)
     names, points = found["metrics"], found["points"]
@@ -94,7 +95,8 @@ def certified_front(run: RunFolder) -> Figure:
     if names[0] in found["maximised"]:
         reach = reach[::-1]
     few, place = len(points) <= CROWD, (values[:, 1], values[:, 0])
-    axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2 * few, zorder=3)
+    if few:
+        axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
     if len(names) == 2:
         if not found["maximised"]:
             _staircase(axes, points, values, bound, names)
@@ -113,8 +115,9 @@ def certified_front(run: RunFolder) -> Figure:
         known = run.metric(name)
         if values[:, column].max() > 4 * values[:, column].min():
             getattr(axes, f"set_{which}scale")("log")
+        digits = _digits(values[:, column])
         getattr(axes, f"{which}axis").set_major_formatter(
-            FuncFormatter(lambda value, _, known=known: known.text(value))
+            FuncFormatter(lambda value, _, known=known, digits=digits: known.text(value, digits))
         )
         getattr(axes, f"set_{which}label")(known.label)
     axes.legend(loc="best")
@@ -134,10 +137,18 @@ def _staircase(
     if not levels:
         return
     edge = min(values[:, 1].min(), levels[0][0])
-    x, y = [edge, *(level for level, _ in levels)], [levels[0][1], *(low for _, low in levels)]
-    floor = 0.9 * float(np.nanmin(bound))
-    axes.fill_between(x, y, floor, step="pre", color=EMPTY, zorder=1, label="proven empty")
+    proven = np.maximum.accumulate([low for _, low in levels[::-1]])[::-1]  # a bound holds at every tighter level
+    x, y = [edge, *(level for level, _ in levels)], [proven[0], *proven]
+    lowest = float(np.nanmin(bound))
+    floor = lowest * (lowest / values[:, 0].max()) ** DEPTH
+    axes.fill_between(x, y, floor, step="pre", color=EMPTY, edgecolor="0.75", zorder=1, label="proven empty")
     axes.set_ylim(bottom=floor)
+
+
+def _digits(values: np.ndarray) -> int:
+    """Digits that tell ten places along an axis apart."""
+    share = np.ptp(values) / values.max()
+    return int(np.clip(np.ceil(2 - np.log10(max(share, 1e-9))), 3, 7))
 
 
 def _inside(label: str) -> str:

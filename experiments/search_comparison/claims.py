@@ -25,11 +25,14 @@ NAME = "search_comparison"
 STUDY = "train_gpt3_175b"
 SECONDS = 3.0  # of each black-box search
 SEEDS = (0, 1, 2)
-FRONT, LEVELS = ("time_s", "capex_usd"), 12
+FRONT, LEVELS = ("time_s", "capex_usd"), 6
 GAP, FRONT_GAP, VOLUME = 1e-3, 5e-3, 1.05  # what was asked: proven gap, gap of each design of a front, hypervolume
 SIX_SECONDS = 5.0  # of each black-box search on the six instances
 MEASURED = Path(__file__).parent / "six_instances.csv"
-MEASURED_FRONTS = Path(__file__).parent / "six_fronts.csv"
+MEASURED_FRONTS = {
+    "two metrics": Path(__file__).parent / "six_fronts.csv",
+    "three metrics": Path(__file__).parent / "six_fronts_of_three.csv",
+}
 MEASURED_MIX = Path(__file__).parent / "mix_seeds.csv"
 FASTER = 30.0  # times sooner than differential evolution, asked of the mix
 LABELS = {
@@ -62,7 +65,8 @@ def bound() -> float:
 def fronts() -> dict[str, Any]:
     """The certified front and, in the wall time it took, NSGA-II's: every design it priced, not its last population.
 
-    Hypervolumes are of logs, up to 10 % beyond the worst of the certified front; `ratio` is to the median seed's.
+    Hypervolumes are of logs, up to a tenth of each range beyond the worst of the certified front; `ratio` is to the
+    median seed's.
     """
     trace = Pareto(FRONT, levels=LEVELS).run(problem(), 0)
     found = trace.certificate["front"]
@@ -85,22 +89,43 @@ def fronts() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def six_fronts() -> pd.DataFrame:
+def six_fronts(measured: Path) -> pd.DataFrame:
     """Fronts of the six instances as `benchmarks/peers.py --front` measured them, one line an instance."""
-    frame = pd.read_csv(MEASURED_FRONTS)
+    frame = pd.read_csv(measured)
     rows = []
-    for name, part in frame.groupby("instance", sort=False):
+    for (name, front), part in frame.groupby(["instance", "front"], sort=False):
         own, peer = part[part["method"] == "certified"].iloc[0], part[part["method"] != "certified"]
         rows.append(
-            {"instance": name, "front": own["front"], "designs": int(own["designs"]),
+            {"instance": name, "front": front, "designs": int(own["designs"]),
              "largest gap [%]": 100 * own["worst_gap"], "seconds": own["seconds"],
              "CPU s": own["cpu_s"], "share of the bound": own["share"], "NSGA-II, seeds": len(peer),
              "its CPU s, median": peer["cpu_s"].median(),
-             "its share, worst": peer["share"].min(), "its share, best": peer["share"].max(),
-             "ratio, least": peer["ratio"].min(), "ratio, median": peer["ratio"].median(),
-             "ratio, most": peer["ratio"].max()}
+             "its share, worst": peer["share"].min(), "its share, best": peer["share"].max()}
+            | {f"ratio, {kind}": getattr(peer["ratio"], kind)() for kind in ("min", "median", "max")}
+            | {f"ratio to 10 % beyond, {kind}": getattr(peer["ratio_far"], kind)() for kind in ("min", "median", "max")}
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def volume_claims(kind: str, measured: pd.DataFrame) -> list[Claim]:
+    """Hypervolumes of the six instances against NSGA-II's, and against what the proof says any front can have.
+
+    Where NSGA-II has more than 1 / 1.05 of that, no front can have 1.05 of NSGA-II's.
+    """
+    peer = measured[measured["method"] != "certified"]
+    ratio, room = float(peer["ratio"].median()), peer["share"] <= 1 / VOLUME
+    text = f"named instances, {kind}: hypervolume over NSGA-II's at equal CPU time"
+    rows = [
+        Claim(NAME, f"{text}, median of {len(peer)} runs, at least", VOLUME, ratio, 0.0, "measured",
+              max(0.0, VOLUME / ratio - 1)),
+        Claim(NAME, f"named instances, {kind}: share of runs in which the proof leaves room for that", None,
+              float(room.mean()), None, "measured"),
+    ]  # fmt: skip
+    if room.any():
+        least = float(peer["ratio"][room].min())
+        text = f"{text}, least of the {int(room.sum())} runs in which the proof leaves room for it, at least"
+        rows.append(Claim(NAME, text, VOLUME, least, 0.0, "measured", max(0.0, VOLUME / least - 1)))
+    return rows
 
 
 def claims() -> list[Claim]:
@@ -121,15 +146,9 @@ def claims() -> list[Claim]:
         Claim(NAME, "front: hypervolume over the bound of any front's", None, front["share"], None, "derived"),
         Claim(NAME, "front: NSGA-II's hypervolume over that bound", None, front["their_share"], None, "derived"),
     ]  # fmt: skip
-    if MEASURED_FRONTS.is_file():
-        measured = pd.read_csv(MEASURED_FRONTS)
-        ratios = measured["ratio"].dropna()
-        text = f"named instances: hypervolume over NSGA-II's at equal time, median of {len(ratios)} runs, at least"
-        ratio = float(ratios.median())
-        rows.append(Claim(NAME, text, VOLUME, ratio, 0.0, "measured", max(0.0, VOLUME / ratio - 1)))
-        text = "named instances: share of runs in which NSGA-II has more than 1 / 1.05 of what any front can have"
-        hopeless = float((measured["share"][ratios.index] > 1 / VOLUME).mean())
-        rows.append(Claim(NAME, text, None, hopeless, None, "measured"))
+    for kind, measured in MEASURED_FRONTS.items():
+        if measured.is_file():
+            rows += volume_claims(kind, pd.read_csv(measured))
     for method, part in frame[frame["method"] != CERTIFIED].groupby("method", sort=False):
         text = f"{LABELS[str(method)]} after {SECONDS:g} s: median gap over {len(part)} seeds"
         rows.append(Claim(NAME, text, 0.0, float(part["gap"].median()), None, "derived", float(part["gap"].median())))
@@ -165,8 +184,9 @@ def tables() -> dict[str, pd.DataFrame]:
         frame = pd.read_csv(MEASURED)
         found["Six instances, measured once"] = summary(frame, SIX_SECONDS)
         found["Six instances, run by run"] = frame
-    if MEASURED_FRONTS.is_file():
-        found["Fronts of the named instances, measured once"] = six_fronts()
+    for kind, measured in MEASURED_FRONTS.items():
+        if measured.is_file():
+            found[f"Fronts of the named instances, {kind}, measured once"] = six_fronts(measured)
     return found
 
 
@@ -181,8 +201,9 @@ def figures() -> dict[str, Any]:
     left.plot(*front["theirs"][order][:, ::-1].T / np.array([[1e6], [1]]), ".", color="#d55e00", markersize=2,
               label=f"NSGA-II, {len(order)} designs")  # fmt: skip
     time, capex = front["ours"].T
-    left.errorbar(capex / 1e6, time, yerr=[time * FRONT_GAP, 0 * time], fmt="o", color="#0072b2", markersize=4,
-                  label=f"certified to 0.5 %, {len(time)} designs")  # fmt: skip
+    below = [time * front["worst_gap"], 0 * time]
+    left.errorbar(capex / 1e6, time, yerr=below, fmt="o", color="#0072b2", markersize=2.5,
+                  label=f"certified to {100 * front['worst_gap']:.2g} %, {len(time)} designs")  # fmt: skip
     left.set(xlabel="Capex [M$]", ylabel="Step time [s]", title="Fronts at equal time")
     left.legend(fontsize=8)
     frame = pd.read_csv(MEASURED) if MEASURED.is_file() else runs()
