@@ -15,6 +15,7 @@ from .tables import Table
 from .wording import constraint
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
+LITTLE = 1e-3  # share by which a constraint gives that is not worth telling
 NARROW = 1e-3  # log by which best and bound differ that no axis can show
 
 
@@ -69,8 +70,7 @@ def table(run: RunFolder) -> Table | None:
 def explained(found: dict[str, Any]) -> Table | None:
     """The table of a certificate; None where nothing binds."""
     if found.get("infeasible"):
-        rows = [(constraint(row["constraint"]), _must_give(row)) for row in found["infeasible"]]
-        return Table(("Constraint", "Must give, if it alone gives"), rows, name="infeasible")
+        return _conflict(found["infeasible"])
     rows = [
         (
             constraint(row["constraint"]),
@@ -96,10 +96,26 @@ def _reach(change: float | None) -> str:
     return "any" if change is None else f"{signed(100 * change, 1)} %"
 
 
+def _conflict(rows: list[dict[str, Any]]) -> Table:
+    """By how much each constraint must give, alone or, where none can give enough alone, together."""
+    if any(row["alone"] for row in rows) or all(row.get("needed") is None for row in rows):
+        cells = [(constraint(row["constraint"]), _must_give(row)) for row in rows]
+        return Table(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
+    cells = [(constraint(row["constraint"]), _times(row["needed"]), _times(row["together"])) for row in rows]
+    return Table(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
+
+
 def _must_give(row: dict[str, Any]) -> str:
     if not row["alone"]:
         return f"{DASH} (others also fail)"
     return f"a factor of {row['factor']:.4g} suffices, {row['factor_at_least'] or row['factor']:.4g} does not"
+
+
+def _times(factor: float | None) -> str:
+    """A factor by which something gives; nothing is said of less than a thousandth."""
+    if factor is None:
+        return DASH
+    return "nothing" if factor < 1 + LITTLE else f"a factor of {factor:.4g}"
 
 
 def closing(run: RunFolder) -> Figure:

@@ -7,6 +7,7 @@ from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..objective import TOLERANCE
 from ..report.labels import TIERS
+from ..report.proof import LITTLE
 from ..results import Results, placed
 from .terminal import texts
 
@@ -37,6 +38,11 @@ def _conflict(study: Study, proof: list[dict[str, Any]]) -> str:
     ways = [_given(study, row["constraint"], row["factor"]) for row in proof if row["alone"]]
     if ways:
         return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
+    together = [
+        _given(study, row["constraint"], row["together"]) for row in proof if (row.get("together") or 1) > 1 + LITTLE
+    ]
+    if together:
+        return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
     names = [_place(row["constraint"]) for row in proof]
     return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
 

@@ -10,14 +10,13 @@ import numpy as np
 from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .closing import Closing
+from .conflict import Conflict
 from .convexity import Verdict, check
-from .effort import Effort, Outcome
+from .effort import INTERRUPTED, Effort, Outcome
 from .groups import oracle_for
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
-
-INTERRUPTED = "interrupted"  # how a closing that was ended early says so
 
 
 class Wanted(NamedTuple):
@@ -91,16 +90,25 @@ class Certified(AbstractSearch):
         """Test, search, prove and explain over any rows, of which the goal's is what is wanted."""
         verdict = check(oracle, seed, self.pairs)
         outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted)).run()
-        return self.traced(oracle, wanted, verdict, outcome, seed)
+        return self.traced(oracle, wanted, verdict, outcome, seed, report)
 
-    def traced(self, oracle: Oracle, wanted: Wanted, verdict: Verdict, outcome: Outcome, seed: int) -> Trace:
+    def traced(
+        self,
+        oracle: Oracle,
+        wanted: Wanted,
+        verdict: Verdict,
+        outcome: Outcome,
+        seed: int,
+        report: Report = silent,
+    ) -> Trace:
         """The trace of an outcome: the best design first, then the next-best with other plans."""
         ledger, counts, seconds = outcome.ledger, outcome.counts, {"certified": outcome.seconds}
         if ledger.plan < 0:
-            asked = self.explain and outcome.stopped != INTERRUPTED
-            why, nearest = self._why_infeasible(oracle, outcome, seed) if asked else ([], None)
-            plan, u = nearest or self._least_violating(oracle)
-            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": why}
+            conflict = Conflict(oracle, ledger.programme.rows[1:], self.effort, seed, report)
+            if self.explain and outcome.stopped != INTERRUPTED:
+                conflict.explain()
+            plan, u = conflict.design or self._least_violating(oracle)
+            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": conflict.proof}
             claim = _claim_infeasible(verdict, outcome)
             return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
         explained = {}
@@ -119,34 +127,6 @@ class Certified(AbstractSearch):
         found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
-
-    def _why_infeasible(
-        self, oracle: Oracle, outcome: Outcome, seed: int
-    ) -> tuple[list[dict[str, Any]], tuple[np.ndarray, np.ndarray] | None]:
-        """For each constraint, the factor by which it alone must give so that some design keeps all others.
-
-        With it the design that asks for the least of these factors, if there is any.
-        """
-        proof, nearest = [], None
-        for name in outcome.ledger.programme.rows[1:]:
-            others = tuple(other for other in outcome.ledger.programme.rows[1:] if other != name)
-            least = Closing(Programme(oracle, name, others), self.effort, seed).run()
-            if least.stopped == INTERRUPTED:  # half a list would say that the rest cannot help
-                return [], None
-            alone = math.isfinite(least.upper)
-            if alone and (nearest is None or least.upper < nearest.upper):
-                nearest = least
-            proof.append(
-                {
-                    "constraint": name,
-                    "alone": alone,
-                    "factor": math.exp(least.upper) if alone else None,
-                    "factor_at_least": math.exp(least.lower) if math.isfinite(least.lower) else None,
-                }
-            )
-        if nearest is None:
-            return proof, None
-        return proof, (np.array([nearest.ledger.plan]), nearest.ledger.u[None])
 
 
 def _translated(report: Report, wanted: Wanted) -> Report:

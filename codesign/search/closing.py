@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .base import Progress, Report, silent
-from .effort import Effort, Outcome
+from .effort import INTERRUPTED, Effort, Outcome
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .oracle import AbstractOracle
 from .references import References
@@ -261,7 +261,7 @@ class Closing:
             self.close()
             self._note("close", self._closed(), self._oracle.plan_count)
         except KeyboardInterrupt:
-            stopped = "interrupted"
+            stopped = INTERRUPTED
         left = self._left()
         if left and not stopped:
             late = f"stopped at its time limit of {self.effort.seconds:g} s"

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from .ledger import Ledger
 
+INTERRUPTED = "interrupted"  # how a closing that was ended early says so
+
 
 @dataclass(frozen=True)
 class Effort:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from .base import Progress, Report, silent
 from .between import Between
 from .blending import blends
-from .closing import Outcome
+from .effort import INTERRUPTED, Outcome
 from .front import non_dominated_rows
 from .ledger import HOLDS, REFERENCE_SHARPNESS
 from .oracle import GOAL
@@ -107,7 +107,7 @@ class Walk:
                 finished = self._fill() and finished
             return "" if finished else late
         except KeyboardInterrupt:
-            return "interrupted"
+            return INTERRUPTED
 
     @property
     def planned(self) -> int:
@@ -123,7 +123,7 @@ class Walk:
         if goal == GOAL and outcome.ledger.plan >= 0:
             self.found.append(self._design(outcome, allowed))
         self._told("front", self.done, max(self.planned, self.done))
-        if outcome.stopped == "interrupted":
+        if outcome.stopped == INTERRUPTED:
             raise KeyboardInterrupt
         return outcome
 

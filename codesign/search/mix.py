@@ -19,8 +19,9 @@ import numpy as np
 from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .certified import Wanted
-from .closing import Closing, Effort, Outcome
+from .closing import Closing
 from .convexity import Verdict, check
+from .effort import INTERRUPTED, Effort, Outcome
 from .ledger import Programme
 from .mix_alternating import Alternating
 from .mix_bound import Proof
@@ -170,7 +171,7 @@ class _Run:
                 )
                 self.proof.run()
         except KeyboardInterrupt:
-            self.stopped = "interrupted"
+            self.stopped = INTERRUPTED
         if not self.stopped and self.elapsed > mix.seconds:
             self.stopped = f"stopped at its time limit of {mix.seconds:g} s"
         return self._told(verdict)
@@ -191,7 +192,7 @@ class _Run:
             effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
             outcome = Closing(member.programme, effort, self.seed).run()
             self.own[member.name] = outcome
-            if outcome.stopped == "interrupted":
+            if outcome.stopped == INTERRUPTED:
                 raise KeyboardInterrupt
             self.search.samples[k] = np.union1d(
                 self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .closing import Closing, Effort
+from .closing import Closing
+from .effort import INTERRUPTED, Effort
 from .interior import ELASTIC
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .mix_alternating import Alternating
@@ -73,7 +74,7 @@ class Side:
                 if value < ledger.upper:
                     ledger.upper, ledger.plan, ledger.u = value, plan, seen.u
         outcome = closing.run()
-        if outcome.stopped == "interrupted":
+        if outcome.stopped == INTERRUPTED:
             raise KeyboardInterrupt
         self.ledger, self.least = ledger, float(ledger.lower.min())
 

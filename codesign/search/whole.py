@@ -16,9 +16,10 @@ import numpy as np
 
 from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import INTERRUPTED, Certified, Wanted, _explained, _translated
-from .closing import Closing, Outcome
+from .certified import Certified, Wanted, _explained, _translated
+from .closing import Closing
 from .convexity import Verdict, check
+from .effort import INTERRUPTED, Outcome
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, Tangents, designs_of, rows_of
 from .sensitivity import polish, resources
