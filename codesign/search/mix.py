@@ -143,7 +143,8 @@ class _Run:
         upper, lower = self.search.upper, self.lower
         self.history.append([self.elapsed, _value(upper), _value(lower)])
         left = sum(self.proof.left) if self.proof else self.total
-        self.report(Progress(stage, self.total - left, self.total, math.exp(upper), math.expm1(upper - lower)))
+        goal, done = self.search.blend.words, self.total - left
+        self.report(Progress(stage, done, self.total, math.exp(upper), math.expm1(upper - lower), goal))
 
     def trace(self) -> Trace:
         """All stages; an interrupt ends with what is known."""

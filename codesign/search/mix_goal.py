@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..errors import ConfigError, suggestion
 
-HOW = ("log_sum", "sum", "worst", "cvar")
+HOW = {"log_sum": "geometric mean", "sum": "mean", "worst": "worst case", "cvar": "mean of the worst"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Blend:
         if not (weights > 0).all():
             raise ConfigError("weights of a mix must be positive")
         object.__setattr__(self, "weights", weights / weights.sum())
+
+    @property
+    def words(self) -> str:
+        """What the blended value is of the single goals."""
+        return HOW[self.how]
 
     def value(self, logs: Float[np.ndarray, "*points cases"]) -> Float[np.ndarray, "*points"]:
         """The blended log."""
