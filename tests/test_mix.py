@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from builders import training
-from test_certified import Posynomials
+from posynomial_oracles import Posynomials
 
 from codesign.config import study_from_config
 from codesign.errors import ConfigError

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .labels import HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
+from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -67,9 +67,12 @@ def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]
 
 
 def constraint(name: str) -> str:
-    """A limit in words."""
-    tier = name.removeprefix("usage.")
-    return TIERS.get(tier, METRICS[name].label if name in METRICS else name.replace("_", " "))
+    """A limit in words; what a part of the hardware holds, as `usage.scale_up.waveguide_power`, with the part."""
+    kind, _, rest = name.removeprefix("usage.").partition(".")
+    if name.startswith("usage.") and rest:
+        part = COMPONENTS.get(kind, kind.replace("_", " "))
+        return f"{part[:1].upper()}{part[1:]}: {rest.replace('_', ' ')}"
+    return TIERS.get(kind, METRICS[name].label if name in METRICS else name.replace("_", " "))
 
 
 def mixed(run: RunFolder) -> list[dict[str, Any]]:
