@@ -77,8 +77,8 @@ class Walk:
     Args:
         sweep: solves the programmes.
         rows: of the metrics, the first to be minimised.
-        levels: of each other metric at which a programme is solved.
-        between: further designs, so many times `levels`.
+        levels: at which a programme is solved.
+        between: further designs, so many times `levels`, or its square for three metrics.
         report: told after each programme.
     """
 
@@ -112,7 +112,7 @@ class Walk:
     @property
     def planned(self) -> int:
         """Programmes to solve, ends included."""
-        return {2: self.levels + 1, 3: self.levels**2 + 5}[len(self.rows)]
+        return self.levels + {2: 1, 3: 5}[len(self.rows)]
 
     def _solve(self, goal: str, allowed: dict[str, float]) -> Outcome | None:
         """Solve one programme; None where the search has to stop."""
@@ -192,7 +192,7 @@ class Walk:
         """Split the cells of which least is known, many at a time, their middles proven by what is known already."""
         between = Between(self.sweep, self.rows[1:])
         self._polish(between)
-        left = total = self.between * self.levels
+        left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
             unknown = self._unknown(0.0)
             chosen = np.argsort(-unknown, kind="stable")[: min(WAVE, left)]

@@ -41,9 +41,10 @@ class Pareto(AbstractSearch):
 
     Args:
         minimise, maximise: metrics, at least two and at most three together; the first is the one whose gap is proven.
-        levels: values of each other metric at which the first is minimised by a search of its own, laid where the
-            front is least known: so many for two metrics, its square at most for three.
-        between: designs between those, so many times `levels`; between these again `blending` puts some of their own.
+        levels: of the other metrics, at which the first is minimised by a search of its own, laid where the front is
+            least known.
+        between: designs between those, so many times `levels` (its square for three metrics), proven by what the
+            levels left; between these again `blending` puts some of their own.
         gap: relative distance from the front at which a design counts as proven.
         seconds: limit for the whole front; what is left out by then is told.
         block, batch, pairs: as in `Certified`.
