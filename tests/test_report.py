@@ -13,6 +13,7 @@ from example_run import CONFIG, SHARES, example_elasticities, write_run
 from codesign.errors import ConfigError
 from codesign.report import build_report, mix, proof, read_run, series, tables, wording, write_experiment_report
 from codesign.report.build import SECTIONS, _asked
+from codesign.report.figures import digits_apart
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 from codesign.search.grid import CHECKPOINT
@@ -80,6 +81,13 @@ def test_pictures_in_the_page_are_the_files(built):
         assert data in embedded
         assert data.startswith(b"\x89PNG")
         assert 10_000 < len(data) < 150_000, file.name
+
+
+def test_ticks_of_an_axis_are_told_apart():
+    assert digits_apart(np.array([1.0, 40.0])) == 3
+    assert digits_apart(np.array([3.781, 3.7816])) == 6
+    assert digits_apart(np.array([2.0, np.inf, np.nan])) == 3
+    assert digits_apart(np.array([])) == 3
 
 
 def test_same_run_gives_same_bytes(built):

@@ -203,12 +203,22 @@ def time_against_cost(run: RunFolder) -> Figure:
         run.best[x], run.best[y], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5,
         label="best for the objective",
     )  # fmt: skip
-    _log_axis(axes, "x", table[x], lambda value, _: number(value, "s"))
-    _log_axis(axes, "y", table[y], lambda value, _: money(value, zeros=axes.get_yscale() == "linear"))
+    fine = [digits_apart(table[column]) for column in (x, y)]
+    _log_axis(axes, "x", table[x], lambda value, _: number(value, "s", fine[0]))
+    _log_axis(axes, "y", table[y], lambda value, _: money(value, fine[1], zeros=axes.get_yscale() == "linear"))
     axes.set_xlabel(run.metric(x).label)
     axes.set_ylabel(run.metric(y).label)
     axes.legend(loc="best")
     return figure
+
+
+def digits_apart(values: np.ndarray | pd.Series) -> int:
+    """Digits that tell ten places along an axis apart; three where there is but one value."""
+    known = np.asarray(values, dtype=float)
+    known = np.abs(known[np.isfinite(known)])
+    if len(known) == 0 or np.ptp(known) == 0:
+        return 3
+    return int(np.clip(np.ceil(2 - np.log10(np.ptp(known) / known.max())), 3, 7))
 
 
 def _log_axis(axes: Axes, which: str, values: pd.Series, text: Callable[..., str]) -> None:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from .figures import ACCENT, INK, SOFT, canvas
+from .figures import ACCENT, INK, SOFT, canvas, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
 from .tables import Table
@@ -115,7 +115,7 @@ def certified_front(run: RunFolder) -> Figure:
         known = run.metric(name)
         if values[:, column].max() > 4 * values[:, column].min():
             getattr(axes, f"set_{which}scale")("log")
-        digits = _digits(values[:, column])
+        digits = digits_apart(values[:, column])
         getattr(axes, f"{which}axis").set_major_formatter(
             FuncFormatter(lambda value, _, known=known, digits=digits: known.text(value, digits))
         )
@@ -143,12 +143,6 @@ def _staircase(
     floor = lowest * (lowest / values[:, 0].max()) ** DEPTH
     axes.fill_between(x, y, floor, step="pre", color=EMPTY, edgecolor="0.75", zorder=1, label="proven empty")
     axes.set_ylim(bottom=floor)
-
-
-def _digits(values: np.ndarray) -> int:
-    """Digits that tell ten places along an axis apart."""
-    share = np.ptp(values) / values.max()
-    return int(np.clip(np.ceil(2 - np.log10(max(share, 1e-9))), 3, 7))
 
 
 def _inside(label: str) -> str:
