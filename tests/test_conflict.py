@@ -1,9 +1,15 @@
 """Why nothing is feasible: factors that suffice and factors that do not, against calculus."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from posynomial_oracles import Posynomials, scaled
 
+from codesign.config import study_from_config
+from codesign.errors import ConfigError
+from codesign.report.proof import explained
+from codesign.results import Results
+from codesign.run.infeasible import refuse_infeasible
 from codesign.search.conflict import Conflict
 from codesign.search.effort import Effort
 from codesign.search.oracle import GOAL
@@ -55,3 +61,43 @@ def test_an_interrupted_explanation_says_nothing():
     cut = Conflict(conflicting(), ("money", "time"), Effort(gap=1e-4), 0, impatient).explain()
     assert cut.proof == []
     assert cut.design is None
+
+
+def rows(**given: float) -> list[dict]:
+    """Of a certificate: a conflict of capex, power and HBM."""
+    least = {"capex_usd": 1.2, "provisioned_power_w": 1.0, "usage.hbm": 1.0}
+    return [
+        {"constraint": name, "alone": False, "factor": None, "factor_at_least": None, "needed": low,
+         "together": given.get(name, 1.0)}
+        for name, low in least.items()
+    ]  # fmt: skip
+
+
+def test_a_conflict_is_told_in_the_words_of_the_configuration():
+    study = study_from_config("objective.limits.capex_usd=1e6")
+    empty, nothing, one = pd.DataFrame(), pd.DataFrame({"feasible": [False]}), pd.DataFrame({"feasible": [True]})
+    nothing, one = (Results(best, empty, empty, empty) for best in (nothing, one))
+    together = {"infeasible": rows(**{"capex_usd": 40.0, "usage.hbm": 1.5})}
+    with pytest.raises(ConfigError) as refused:
+        refuse_infeasible(study, nothing, together)
+    assert "together: objective.limits.capex_usd = $40 M instead of $1 M and 1.5 times the HBM" in str(
+        refused.value
+    )
+    assert "power" not in str(refused.value)
+    alone = rows()
+    alone[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
+    with pytest.raises(ConfigError, match=r"enough, with all else as it is, would be objective.limits.capex_usd"):
+        refuse_infeasible(study, nothing, {"infeasible": alone})
+    refuse_infeasible(study, one, together)
+
+
+def test_a_conflict_is_told_in_a_table():
+    together = explained({"infeasible": rows(capex_usd=40.0)})
+    assert together.head == ("Constraint", "Must give, whatever the others do", "Enough together")
+    assert together.rows[0][1:] == ("a factor of 1.2", "a factor of 40")
+    assert together.rows[1][1:] == ("nothing", "nothing")
+    one = rows()
+    one[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
+    assert explained({"infeasible": one}).rows[0][1] == "a factor of 40 suffices, 39.9 does not"
+    one[0] |= {"factor_at_least": None}  # of a model that is not convex nothing is proven
+    assert explained({"infeasible": one}).rows[0][1] == "a factor of 40 suffices"

@@ -98,7 +98,7 @@ def _reach(change: float | None) -> str:
 
 def _conflict(rows: list[dict[str, Any]]) -> Table:
     """By how much each constraint must give, alone or, where none can give enough alone, together."""
-    if any(row["alone"] for row in rows) or all(row.get("needed") is None for row in rows):
+    if any(row["alone"] for row in rows) or all(row.get("together") is None for row in rows):
         cells = [(constraint(row["constraint"]), _must_give(row)) for row in rows]
         return Table(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
     cells = [(constraint(row["constraint"]), _times(row["needed"]), _times(row["together"])) for row in rows]
@@ -108,7 +108,8 @@ def _conflict(rows: list[dict[str, Any]]) -> Table:
 def _must_give(row: dict[str, Any]) -> str:
     if not row["alone"]:
         return f"{DASH} (others also fail)"
-    return f"a factor of {row['factor']:.4g} suffices, {row['factor_at_least'] or row['factor']:.4g} does not"
+    proven = f", {row['factor_at_least']:.4g} does not" if row["factor_at_least"] else ""
+    return f"a factor of {row['factor']:.4g} suffices{proven}"
 
 
 def _times(factor: float | None) -> str:

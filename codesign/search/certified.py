@@ -18,6 +18,8 @@ from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
 
+UNPROVEN = {"factor_at_least": None, "needed": None}  # of conflicts of a model that is not convex
+
 
 class Wanted(NamedTuple):
     """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
@@ -108,7 +110,8 @@ class Certified(AbstractSearch):
             if self.explain and outcome.stopped != INTERRUPTED:
                 conflict.explain()
             plan, u = conflict.design or self._least_violating(oracle)
-            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": conflict.proof}
+            why = conflict.proof if verdict.convex else [row | UNPROVEN for row in conflict.proof]
+            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": why}
             claim = _claim_infeasible(verdict, outcome)
             return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
         explained = {}
