@@ -80,9 +80,7 @@ def test_a_conflict_is_told_in_the_words_of_the_configuration():
     together = {"infeasible": rows(**{"capex_usd": 40.0, "usage.hbm": 1.5})}
     with pytest.raises(ConfigError) as refused:
         refuse_infeasible(study, nothing, together)
-    assert "together: objective.limits.capex_usd = $40 M instead of $1 M and 1.5 times the HBM" in str(
-        refused.value
-    )
+    assert "together: objective.limits.capex_usd = $40 M instead of $1 M and 1.5 times the HBM" in str(refused.value)
     assert "power" not in str(refused.value)
     alone = rows()
     alone[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
