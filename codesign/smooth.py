@@ -40,7 +40,23 @@ class Weighted(NamedTuple):
 Reading = Hard | PNorm | Weighted
 HARD = Hard()
 _current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
+OPERATION = "codesign."  # begins the names of what stays one equation of a traced program
 TINY = 1e-30  # stands in for zero under a logarithm; far below any second, byte or joule that matters
+
+
+def operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of arrays as one equation of a traced program, under its own name.
+
+    For what cannot be told from its parts (a scaled p-norm, a maximum with slopes of its own): `curvature.operations`
+    has one rule for each name, and a contract test that attacks it.
+    """
+
+    @functools.wraps(function)
+    def named(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    named.__name__ = named.__qualname__ = OPERATION + function.__name__
+    return jax.jit(named)
 
 
 def reads_hard() -> bool:
@@ -94,13 +110,25 @@ def _(chosen: Callable[[Any, Any], Array], primals: tuple[Any, Any], tangents: t
     return value, jnp.where(a == b, tie, jnp.where(value == a, slope_a, slope_b))
 
 
+@operation
+def kink(a: Any, b: Any) -> Array:
+    """The exact maximum of two, in whose place other readings put something else."""
+    return _exact(jnp.maximum, a, b)
+
+
+@operation
+def kinks(values: Any) -> Array:
+    """The same of n along the last axis."""
+    return jnp.max(values, axis=-1)
+
+
 def maximum(a: Any, b: Any, *more: Any) -> Float[Array, "..."]:
     """The largest of non-negative numbers, in the reading chosen from outside (default: exactly)."""
     if more:
         return maximum(maximum(a, b), *more)
     mode = _current.get(HARD)
     if isinstance(mode, Hard):
-        return _exact(jnp.maximum, a, b)
+        return kink(a, b)
     log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
     if isinstance(mode, PNorm):
         return jnp.exp(jnp.logaddexp(mode.p * log_a, mode.p * log_b) / mode.p)
@@ -115,18 +143,20 @@ def largest(values: Float[Array, "... n"]) -> Float[Array, "..."]:
     """
     mode = _current.get(HARD)
     if isinstance(mode, Hard):
-        return jnp.max(values, axis=-1)
+        return kinks(values)
     logs = jnp.log(jnp.maximum(values, TINY))
     if isinstance(mode, PNorm):
         return jnp.exp(jax.nn.logsumexp(mode.p * logs, axis=-1) / mode.p)
     return jnp.sum(jax.lax.stop_gradient(jax.nn.softmax(mode.p * logs, axis=-1)) * values, axis=-1)
 
 
+@operation
 def at_least(value: Any, floor: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded below (heads per rank, members of a group): hard in every reading."""
     return _exact(jnp.maximum, value, floor)
 
 
+@operation
 def at_most(value: Any, ceiling: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded above: hard in every reading, never applied to hardware variables."""
     return _exact(jnp.minimum, value, ceiling)
@@ -138,11 +168,13 @@ def ratio(numerator: Any, denominator: Any, otherwise: Any = 0.0) -> Float[Array
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
+@operation
 def ceil(value: Any) -> Float[Array, "..."]:
     """Round up in the value, identity in the gradient (straight-through); 1e-6 forgives rounding noise."""
     return value + jax.lax.stop_gradient(jnp.ceil(value - 1e-6) - value)
 
 
+@operation
 def floor(value: Any) -> Float[Array, "..."]:
     """Round down in the value, identity in the gradient (straight-through); 1e-6 forgives rounding noise."""
     return value + jax.lax.stop_gradient(jnp.floor(value + 1e-6) - value)

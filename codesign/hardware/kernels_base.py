@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..smooth import operation
 from .compute import AbstractKernel, Work
 
 
@@ -31,6 +32,7 @@ class Chip(eqx.Module):
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=3.35e12)
 
 
+@operation
 def p_norm(p: Array, *terms: Array) -> Array:
     """(sum x^p)^(1/p) of non-negative terms that are not all zero, scaled by the largest against underflow."""
     top = jax.lax.stop_gradient(reduce(jnp.maximum, terms))

@@ -44,8 +44,8 @@ ROUNDS, LEFT, FEWEST = 14, 0.5, 3  # of a plan's programme; share of the plans, 
 def bare_oracle(problem: Problem) -> Oracle:
     """An oracle that lists no plans: they are given later, by `with_plans`; compiles once for all of them."""
     space = DesignSpace({}, problem.space.hardware)
-    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), SOLVED)
-    oracle.plans = {name: np.zeros(1) for name in Shape.of(problem.space).fields}
+    fields = {name: np.zeros(1) for name in Shape.of(problem.space).fields}
+    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), SOLVED, plans=fields)
     _, tree = ravel_pytree(numbers(problem.scenario))
     oracle._compiled = quick_jit(
         jax.vmap(lambda leaves, *point: oracle._one(tree(leaves), *point), in_axes=(None, 0, 0, 0))

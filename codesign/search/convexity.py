@@ -1,12 +1,13 @@
-"""Whether a proof may be called one: the log-log-convexity of this very model over this very space, put to the test.
+"""Whether a proof may be called one: convexity of this very model over this very space, proven by rules or tested.
 
 A certified search relies on one property: for every plan and row, the tangent at any point lies below the row
-everywhere in the box. Here it is tested where it is used: exact rows against tangents taken elsewhere, and midpoints
-against ends, at random pairs, along single variables and from corner to corner. A test is no proof of convexity; it
-is what separates a model that keeps the rules (`Assumes:` of each class) from one that does not.
+everywhere in the box. `curvature` proves it by a walk over the traced program of the rows. What the walk does not prove
+is tested where it is used: exact rows against tangents taken elsewhere, and midpoints against ends, at random pairs,
+along single variables and from corner to corner (`check`), then around the designs found (`doubted`). A test proves
+nothing, and no result that rests on one is called proven.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,28 +18,46 @@ TOLERANCE = 1e-9  # of a log; float64 leaves 1e-12
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the test found. worst: row -> largest excess over convexity (log); empty `reason` means it passed."""
+    """What is known of the rows.
 
-    pairs: int
-    worst: dict[str, float]
-    reason: str = ""
+    pairs: of points that rows were tested on; worst: row -> largest excess over convexity (log) that they showed;
+    unproven: row -> why the walk does not prove it; broken: why the rows are not convex, as far as a test showed it.
+    """
+
+    pairs: int = 0
+    worst: dict[str, float] = field(default_factory=dict)
+    unproven: dict[str, str] = field(default_factory=dict)
+    broken: str = ""
 
     @property
     def convex(self) -> bool:
-        """Nothing contradicts convexity."""
-        return not self.reason
+        """Proven by the rules, every row."""
+        return not self.unproven and not self.broken
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is proven; empty where it is."""
+        if self.broken or not self.unproven:
+            return self.broken
+        name, why = next(iter(self.unproven.items()))
+        more = f" (and {len(self.unproven) - 1} more rows)" if len(self.unproven) > 1 else ""
+        return f"tested on {self.pairs:,} pairs of points, not proven: {name}{more}: {why}"
+
+
+PROVEN = Verdict()
 
 
 def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
-    """Test random pairs of points of random plans.
+    """Ask the walk; test what it does not prove, on random pairs of points of random plans.
 
-    A third of the pairs are anywhere in the cube, a third differ in one variable only, a third join corners. An
-    objective whose form denies convexity is not saved by pairs that do not show it.
+    A third of the pairs are anywhere in the cube, a third differ in one variable only, a third join corners.
     """
-    n = len(oracle.variables)
-    if n == 0:
-        return Verdict(0, {})
-    rng = np.random.default_rng(seed)
+    unproven = oracle.unproven()
+    if oracle.doubt:
+        unproven |= {"the plans": oracle.doubt}
+    if not unproven or not oracle.variables:
+        return Verdict(unproven=unproven)
+    n, rng = len(oracle.variables), np.random.default_rng(seed)
     plan = rng.choice(oracle.sample(rng, pairs), pairs)
     a, b = rng.uniform(size=(2, pairs, n))
     kind = np.arange(pairs) % 3
@@ -55,7 +74,7 @@ def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     excess = np.where(known, excess, np.inf)
     worst = {name: float(excess[:, row].max()) for row, name in enumerate(oracle.names)}
     broken = np.max([part.broken.max() for part in (ends, far, middle)])
-    return Verdict(pairs, worst, oracle.doubt or _reason(oracle, excess, axis, kind, float(broken)))
+    return Verdict(pairs, worst, unproven, _reason(oracle, excess, axis, kind, float(broken)))
 
 
 def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:

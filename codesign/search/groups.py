@@ -5,17 +5,21 @@ of the group is the model's at the value that is best for this row, so it lies b
 and its tangents bound all of them. Groups that may hold the optimum are split until they are single plans.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
+from ..curvature import Judgement, judge
 from ..fields import replace
 from ..scenario import Scenario
 from ..space import MOST_LISTED, DesignSpace
 from .base import Problem
 from .oracle import Oracle, Rows, Tangents
-from .orders import find_orders, views
+from .orders import PLAN_DEPENDENT, SAMPLES, Order, effects, find_orders, order_of, views
 from .tree import PlanTree
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
+MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
@@ -43,23 +47,61 @@ class GroupOracle(Oracle):
         some = space.legal_sample(scenario, 4096, seed)
         super().__init__(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
         lists = {name: np.unique(values) for name, values in space.lists.items()}
-        self.orders = find_orders(lists, some, len(self.variables), self._ask, seed)
+        legal_with_all = self.program.fields_without_rules()
+        free = [n for n in lists if len(lists[n]) > 1 and n not in PLAN_DEPENDENT and n in legal_with_all]
+        self._free = {name: lists[name] for name in free}
+        self._listed, self.doubt = self._outer(free, some)
+        self.orders = self._orders(some, seed)
         inner = list(self.orders)
-        self.views = views([self.orders[name] for name in inner], len(self.names))
-        outer_space = DesignSpace({name: values for name, values in space.plan.items() if name not in inner})
+        self.views = views(list(self.orders.values()), len(self.names))
+        outer, rest = self._listed, {name: values for name, values in self._free.items() if name not in inner}
+        table = crossed([outer[name] for name in lists if name in outer], list(rest.values()))
+        order = [*(name for name in lists if name in outer), *rest]
+        columns = [order.index(name) for name in lists if name not in inner]
         effect = [self.orders[name].effect for name in inner]
-        if outer_space.combinations <= MOST_LISTED:
-            fixed = replace(scenario, {f"plan.{name}": float(lists[name][0]) for name in inner})
-            listed = outer_space.plans(fixed) if outer_space.plan else {}
-            outer = np.stack(list(listed.values()), axis=-1) if listed else np.zeros((1, 0))
-        else:
-            plans = space.legal_sample(scenario, TRIED, seed)
-            outer = np.unique(plans[:, [i for i, name in enumerate(lists) if name not in inner]], axis=0)
-            self.doubt = self.doubt or (
-                f"{space.combinations:,} combinations of plan values are too many to bound;"
-                f" {len(outer) * max(1, int(np.prod([len(lists[name]) for name in inner]))):,} plans were searched"
-            )
-        self.tree = PlanTree(lists, outer, inner, effect)
+        self.tree = PlanTree(lists, table[:, columns], inner, effect)
+
+    def _outer(self, free: list[str], some: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
+        """Legal combinations of the other fields, and why these are not all of them."""
+        space, scenario = self.problem.space, self.problem.scenario
+        outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
+        if outer.combinations <= MOST_LISTED:
+            fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
+            return (outer.plans(fixed) if outer.plan else {}), ""
+        plans = space.legal_sample(scenario, TRIED)
+        kept = [i for i, name in enumerate(space.plan) if name not in free]
+        table = np.unique(plans[:, kept], axis=0)
+        count = len(table) * int(np.prod([len(values) for values in self._free.values()], dtype=float))
+        why = f"{space.combinations:,} combinations of plan values are too many to bound; {count:,} plans were searched"
+        return dict(zip(outer.plan, table.T, strict=True)), why
+
+    def _orders(self, some: np.ndarray, seed: int) -> dict[str, Order]:
+        """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without."""
+        judgement = self._judgement = self.judged(ordered=tuple(self._free))
+        proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
+        found = {name: order for name, order in proven.items() if order is not None}
+        lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
+        width, left = len(self.variables), [name for name in self._free if name not in found]
+        roots = len(next(iter(self._listed.values()), [0])) * np.prod([len(self._free[n]) for n in left], dtype=float)
+        if roots > MOST_ROOTS:
+            tested = find_orders(lists, some, width, self._ask, seed, left)
+            found |= tested
+            if tested and not self.doubt:
+                self.doubt = f"the order of {', '.join(tested)} was tested on {SAMPLES} designs, not proven"
+        size = effects(lists, some, width, self._ask, seed, list(found))
+        return {name: order._replace(effect=size[name]) for name, order in found.items()}
+
+    def judged(
+        self,
+        held: Mapping[str, Sequence[float]] | None = None,
+        scenarios: Sequence[Scenario] = (),
+        ordered: Sequence[str] = (),
+    ) -> Judgement:
+        """The rows of all plans, listed and free fields; of the problem itself walked once."""
+        if not held and not scenarios and not ordered:
+            return self._judgement
+        cases = scenarios or [self.problem.scenario]
+        return judge(self.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = self.of_rows(rows, u, 50.0)
@@ -130,3 +172,11 @@ class GroupOracle(Oracle):
             exact[np.ix_(group, view.rows)] = found.exact[part][:, view.rows]
             affine[np.ix_(group, view.rows)] = found.affine[part][:, view.rows]
         return Tangents(exact, affine, found.broken[:first])
+
+
+def crossed(columns: Sequence[np.ndarray], lists: Sequence[np.ndarray]) -> np.ndarray:
+    """Every row of some columns with every combination of lists: [rows x combinations, columns and lists]."""
+    rows = np.stack(list(columns), axis=-1) if len(columns) else np.zeros((1, 0))
+    for values in lists:
+        rows = np.concatenate([np.repeat(rows, len(values), axis=0), np.tile(values, len(rows))[:, None]], axis=1)
+    return rows

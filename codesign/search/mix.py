@@ -179,11 +179,11 @@ class _Run:
 
     def _warm(self) -> Verdict:
         """Compile, and test convexity of every workload: the first that fails, or the last."""
-        verdict = Verdict(0, {})
+        verdict = Verdict()
         for member in self.members:
             verdict = check(member.programme.oracle, self.seed, self.mix.pairs)
             if not verdict.convex:
-                return Verdict(verdict.pairs, verdict.worst, f"{member.name}: {verdict.reason}")
+                return dataclasses.replace(verdict, broken=f"{member.name}: {verdict.reason}")
         return verdict
 
     def _alone(self) -> None:

@@ -1,12 +1,13 @@
 """What a certified search asks of the model: its logarithms and their slopes for many plans at many points.
 
 A row is the log of one quantity: the goal, and the used share of each constraint (at most 0 where it holds). For a
-fixed plan every row is a convex function of the unit-cube coordinates u of the hardware variables (see `convexity`),
-so its tangent at any point lies below it everywhere: one evaluation with its slopes is a bound for the whole box.
+fixed plan every row is a convex function of the unit-cube coordinates u of the hardware variables, where the walk over
+its program proves it (`unproven`), so its tangent at any point lies below it everywhere: one evaluation with its slopes
+is a bound for the whole box.
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,15 +18,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..compiling import quick_jit
-from ..metrics import Metrics, evaluate
+from ..curvature import Judgement, judge
+from ..metrics import Metrics
 from ..scenario import Scenario
-from ..smooth import Weighted, at_least, reading
+from ..smooth import at_least
+from ..staging import RowProgram, Rows, row_program
 from .base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
 MOST_PLACED = 256  # scenarios kept on the device
 GOAL = "goal"
-Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class AbstractOracle(abc.ABC):
     """Anything whose rows are convex in u for a fixed plan: all that bounding and closing know of a model.
 
     names: of the rows; count: plans; variables: names of the coordinates; evaluated: points asked for so far;
-    doubt: why the rows cannot be taken for convex, known before any is evaluated.
+    doubt: why the plans listed do not stand for all of them, or groups not for their plans.
     """
 
     names: tuple[str, ...]
@@ -77,6 +79,15 @@ class AbstractOracle(abc.ABC):
     @abc.abstractmethod
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Numbers of the plans that differ from `plan` in at most so many fields."""
+
+    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
+        """Row -> why nothing proves it convex in u; empty where all are. An oracle that cannot tell says so.
+
+        Args:
+            held: variable -> coordinates that it has, where it is not free.
+        """
+        del held
+        return dict.fromkeys(self.names, "nothing is known of how it was made")
 
     @property
     def plan_count(self) -> int:
@@ -155,6 +166,10 @@ class RelayingOracle(AbstractOracle):
         """For every number that of a group around it."""
         return self.inner.parents
 
+    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
+        """As of the other oracle: what is done with its tangents keeps convexity."""
+        return self.inner.unproven(held)
+
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Plans that differ little."""
         return self.inner.near(plan, changes)
@@ -194,6 +209,7 @@ class Oracle(AbstractOracle):
     names: tuple[str, ...] = ()
     evaluated: int = 0
     plans: dict[str, np.ndarray] = field(default_factory=dict)
+    program: RowProgram = field(init=False, repr=False)
     _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -202,11 +218,25 @@ class Oracle(AbstractOracle):
         if not self.plans:
             self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
         self._table = np.stack(list(self.plans.values()), axis=-1)
-        self.doubt = self.problem.objective.doubt()
-        point = {name: jnp.asarray(0.5) for name in space.names}
-        shapes = jax.eval_shape(lambda tree: self.rows(evaluate(space.place(tree, point)), point), scenario)
-        self.names = (GOAL, *sorted(set(shapes) - {GOAL}))
+        self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
+        self.names = self.program.names
         self._compiled = quick_jit(jax.vmap(self._one, in_axes=(None, 0, 0, 0)))
+
+    def judged(
+        self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
+    ) -> Judgement:
+        """The rows as the walk over their program sees them, for all plans; `scenarios` stand in for the problem's."""
+        return judge(self.program, scenarios or [self.problem.scenario], self.plans, held=held)
+
+    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
+        """Rows that the walk does not prove; all of them in single precision, where rounding breaks bounds."""
+        if not jax.config.values["jax_enable_x64"]:
+            return dict.fromkeys(
+                self.names, "single precision: jax.config.update('jax_enable_x64', True) before JAX runs"
+            )
+        said = self.problem.objective.doubt()
+        found = self.judged(held).unproven
+        return {row: said if said and "expressions.py" in why else why for row, why in found.items()}
 
     @property
     def count(self) -> int:
@@ -219,26 +249,11 @@ class Oracle(AbstractOracle):
         return self.problem.space.names
 
     def _one(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array, Array, Array]:
-        """Exact rows, weighted rows and their slopes, broken rules, of one plan at one point."""
-        space = self.problem.space
-
-        def priced(u: Array) -> tuple[Array, Array]:
-            values = space.values({name: u[i] for i, name in enumerate(space.names)})
-            metrics = evaluate(space.place(scenario, dict(zip(self.plans, plan, strict=True)) | values))
-            rows = self.rows(metrics, values)
-            broken = jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)])
-            return jnp.stack([rows[name] for name in self.names]), jnp.max(broken)
-
-        exact, broken = priced(u)
-        if not space.names:
+        """Exact rows, rows of the reading below and their slopes, broken rules, of one plan at one point."""
+        exact, broken = self.program.exact(scenario, plan, u)
+        if not self.variables:
             return exact, exact, jnp.zeros((len(self.names), 0)), broken
-
-        def weighted(u: Array) -> tuple[Array, Array]:
-            rows, _ = reading(Weighted(sharpness), priced)(u)
-            return rows, rows
-
-        slopes, tangent = jax.jacfwd(weighted, has_aux=True)(u)
-        return exact, tangent, slopes, broken
+        return exact, *self.program.tangent(scenario, plan, u, sharpness), broken
 
     def tangents(
         self,

@@ -2,16 +2,20 @@
 
 More offloading never needs more of the first memory and never takes less time. Where every row orders the values of a
 field, a whole range of them is bounded by one evaluation for each direction: every row at the value that is best for
-it. Orders are not derived but tested on random plans and hardware, like convexity; what is untrue once is not used.
+it. The walk over the model proves orders that run with or against the listed values. Others are tested on random plans
+and hardware, only where plans are too many to do without, and whatever rests on them is not called proven.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..curvature import Judgement
+
+LOOKS = 256  # random designs on which it is looked how much a field matters
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
 LEVELS = 8
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
@@ -41,14 +45,49 @@ class View:
     best: list[np.ndarray]
 
 
+def order_of(judgement: Judgement, rows: Sequence[str], field: str, values: np.ndarray) -> Order | None:
+    """The order that the walk proves of a field; None where some row has none."""
+    ways = [judgement.direction(row, field) for row in rows]
+    if None in ways:
+        return None
+    rising = np.triu(np.ones((len(values), len(values)), dtype=bool))
+    below = {1: rising, -1: rising.T, 0: rising | rising.T}
+    return Order(np.stack([below[way] for way in ways if way is not None]), 0.0)
+
+
+def effects(
+    lists: dict[str, np.ndarray],
+    plans: Float[np.ndarray, "plans fields"],
+    width: int,
+    ask: Ask,
+    seed: int,
+    fields: Collection[str],
+) -> dict[str, float]:
+    """Mean range of the rows between the ends of each of these fields, summed over the rows: how much it matters."""
+    rng, found = np.random.default_rng(seed), {}
+    for column, (name, values) in enumerate(lists.items()):
+        if name in fields:
+            rows = np.repeat(plans[rng.integers(0, len(plans), LOOKS)], 2, axis=0)
+            rows[:, column] = np.tile(values[[0, -1]], LOOKS)
+            exact, _ = ask(rows, np.repeat(rng.uniform(size=(LOOKS, width)), 2, axis=0))
+            moved = np.abs(exact[1::2] - exact[::2])
+            found[name] = float(np.where(np.isfinite(moved), moved, 0.0).mean(axis=0).sum())
+    return found
+
+
 def find_orders(
-    lists: dict[str, np.ndarray], plans: Float[np.ndarray, "plans fields"], width: int, ask: Ask, seed: int
+    lists: dict[str, np.ndarray],
+    plans: Float[np.ndarray, "plans fields"],
+    width: int,
+    ask: Ask,
+    seed: int,
+    fields: Collection[str],
 ) -> dict[str, Order]:
-    """The fields that every row orders, on random plans and hardware; half of the latter at corners of the box."""
+    """Which of these fields every row orders, on random plans and hardware; half of the latter at corners of the box."""
     rng = np.random.default_rng(seed)
     found = {}
     for column, (name, values) in enumerate(lists.items()):
-        if len(values) < 2 or name in PLAN_DEPENDENT:
+        if name not in fields:
             continue
         taken = np.sort(rng.permuted(np.tile(np.arange(len(values)), (SAMPLES, 1)), axis=1)[:, :LEVELS], axis=1)
         rows = np.repeat(plans[rng.integers(0, len(plans), SAMPLES)], taken.shape[1], axis=0)

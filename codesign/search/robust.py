@@ -7,7 +7,7 @@ the same certificate as any other search.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..curvature import Judgement
 from ..errors import ConfigError
 from ..fields import get_path, replace
 from ..scenario import Scenario
@@ -114,6 +115,12 @@ class RobustOracle(Oracle):
     def __init__(self, inner: Oracle, scenarios: list[Scenario], blend: Blend):
         vars(self).update(vars(inner))  # what is compiled is shared
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
+
+    def judged(
+        self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
+    ) -> Judgement:
+        """The rows in all cases: a blend of convex goals is convex, and so is the worst of convex rows."""
+        return super().judged(held, scenarios or self.scenarios)
 
     def goals(self, plan: int, u: np.ndarray) -> Float[np.ndarray, " cases"]:
         """Log of the goal of one design in every case."""

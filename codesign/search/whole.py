@@ -7,7 +7,7 @@ that were tried. Variables in which the model is not convex are held at every va
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..errors import ConfigError, suggestion
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .certified import Certified, Wanted, _explained, _translated
 from .closing import Closing
-from .convexity import Verdict, check
+from .convexity import PROVEN, Verdict, check
 from .effort import INTERRUPTED, Outcome
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, Tangents, designs_of, rows_of
@@ -51,6 +51,11 @@ class Held(AbstractOracle):
     def variables(self) -> tuple[str, ...]:
         """Those that are free."""
         return tuple(self.inner.variables[i] for i in self.free)
+
+    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
+        """Of the rows over the free coordinates."""
+        own = {self.inner.variables[i]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)}
+        return self.inner.unproven(own | dict(held or {}))
 
     def near(self, plan: int, changes: int) -> np.ndarray:
         """As of the oracle within."""
@@ -133,10 +138,11 @@ class Whole(AbstractSearch):
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
         listed, interrupted = self._listed(problem, oracle), False
+        proven = self._proven(oracle, listed)
         try:
             for number, held in enumerate(listed):
                 place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
-                real.append(self._real(oracle, held, seed, _named(told, place)))
+                real.append(self._real(oracle, held, proven, seed, _named(told, place)))
                 _go_on(real[-1].outcome)
             whole = _named(told, "whole, ")
             for one in sorted(real, key=lambda one: one.outcome.upper):
@@ -218,10 +224,18 @@ class Whole(AbstractSearch):
         options = [_coordinates(problem, oracle, name, list(values)) for name, values in self.values.items()]
         return [dict(choice) for choice in itertools.product(*options)]
 
-    def _real(self, oracle: Oracle, held: dict[int, float], seed: int, report: Report) -> "Real":
+    def _proven(self, oracle: Oracle, listed: list[dict[int, float]]) -> bool:
+        """Whether one walk proves the rows for all values listed."""
+        columns: dict[str, list[float]] = {}
+        for held in listed:
+            for at, value in held.items():
+                columns.setdefault(oracle.variables[at], []).append(value)
+        return not oracle.unproven(columns)
+
+    def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> "Real":
         """The optimum over all variables that are not held."""
         free = Held(oracle, held) if held else oracle
-        verdict = check(free, seed, self.proof.pairs)
+        verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
         return Real(held, verdict, Closing(Programme(free), self.proof.effort, seed, report).run())
 
     def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:

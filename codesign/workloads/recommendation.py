@@ -129,14 +129,18 @@ class AbstractRecommendation(AbstractWorkload):
 
     def embedding_s(self, priced: Priced, layout: Layout) -> dict[str, Array]:
         """Seconds of the embedding's parts: what is looked up afar is partly hidden behind what is near."""
-        near, far = total(priced, "lookup", ComputeOp), total(priced, "lookup", TransferOp)
-        both = partly_hidden_s(near.time_s, far, layout.plan.offload_overlap)
+        near = total(priced, "lookup", ComputeOp).time_s
         return {
             "indices": total(priced, "indices", CommOp).time_s,
-            "lookup": near.time_s,
-            "far": both - near.time_s,
+            "lookup": near,
+            "far": self.looked_up_s(priced, layout) - near,
             "sums": total(priced, "sums", CommOp).time_s,
         }
+
+    def looked_up_s(self, priced: Priced, layout: Layout) -> Array:
+        """Look-ups near and far together: log-convex, unlike what is left of the far ones."""
+        near, far = total(priced, "lookup", ComputeOp), total(priced, "lookup", TransferOp)
+        return partly_hidden_s(near.time_s, far, layout.plan.offload_overlap)
 
 
 def energy_of(priced: Priced) -> Array:
@@ -175,9 +179,9 @@ class Recommendation(AbstractRecommendation):
         """One batch from its arrival to its answers."""
         bottom, top = total(priced, "bottom", ComputeOp).time_s, total(priced, "top", ComputeOp).time_s
         breakdown = self.embedding_s(priced, layout)
-        sums = behind(total(priced, "bottom", ComputeOp), total(priced, "sums", CommOp), layout.plan.tp_overlap)
-        breakdown |= {"sums": sums, "bottom": bottom, "top": top, "overhead": 1.0 * self.step_overhead_s}
-        time = sum(breakdown.values(), jnp.asarray(0.0))
+        covered = partly_hidden_s(bottom, total(priced, "sums", CommOp), layout.plan.tp_overlap)
+        time = breakdown["indices"] + self.looked_up_s(priced, layout) + covered + top + self.step_overhead_s
+        breakdown |= {"sums": covered - bottom, "bottom": bottom, "top": top, "overhead": 1.0 * self.step_overhead_s}
         samples = layout.plan.micro_batch * layout.dp
         tables = self.model.tables
         extra = {

@@ -28,20 +28,17 @@ class Timeline(eqx.Module):
 
 
 class Pass(eqx.Module):
-    """One phase of one micro-batch on one stage: arithmetic, what communication and transfers leave exposed."""
+    """One phase of one micro-batch on one stage: arithmetic, what communication and transfers leave exposed.
+
+    `busy_s` is the sum of both: all but the work that only one stage has. It is carried along instead of summed up,
+    because what is left exposed is a difference, which is not log-convex; the sum is.
+    """
 
     compute_s: Float[Array, "*b"]
+    busy_s: Float[Array, "*b"]
     edge_s: Float[Array, "*b"]
     exposed_s: dict[str, Float[Array, "*b"]]
     energy_j: Float[Array, "*b"]
-
-    @property
-    def busy_s(self) -> Array:
-        """All but the work that only one stage has."""
-        total = self.compute_s
-        for seconds in self.exposed_s.values():
-            total = total + seconds
-        return total
 
 
 Priced = list[tuple[Op, Cost]]
@@ -93,4 +90,4 @@ def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array, launch_s: 
         exposed[name] = longer - busy
         busy, energy = longer, energy + cost.energy_j
     edge_s = maximum(edge.time_s * slowdown, launches(priced, phase, edge=True) * launch_s)
-    return Pass(start, edge_s, exposed, energy)
+    return Pass(start, busy, edge_s, exposed, energy)

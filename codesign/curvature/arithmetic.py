@@ -1,0 +1,217 @@
+"""Rules of sums, products, quotients, powers, exponentials and logarithms."""
+
+import math
+from collections.abc import Sequence
+
+from .values import AFFINE, CONCAVE, CONVEX, UNKNOWN, Value, flipped, made
+
+
+def _times(a: float, b: float) -> float:
+    """Product of ends of ranges; zero times infinity is zero there."""
+    return 0.0 if a == 0 or b == 0 else a * b
+
+
+def _powered(base: float, exponent: float) -> float:
+    if exponent == 0:
+        return 1.0
+    if base == 0:
+        return 0.0 if exponent > 0 else math.inf
+    return _exponential(exponent * math.log(base)) if math.isfinite(base) else (math.inf if exponent > 0 else 0.0)
+
+
+def _exponential(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _logarithm(x: float) -> float:
+    return math.log(x) if 0 < x < math.inf else (math.inf if x > 0 else -math.inf)
+
+
+def independent(value: Value) -> int:
+    """Bits of what the value does not change with."""
+    return value.up & value.down
+
+
+def is_zero(value: Value) -> bool:
+    """Zero for every plan."""
+    return value.low == value.high == 0.0
+
+
+def add(a: Value, b: Value) -> Value:
+    """Sums of log-convex values are log-convex."""
+    if is_zero(a) or is_zero(b):
+        return b if is_zero(a) else a
+    log = CONVEX if a.whole & b.whole & CONVEX else UNKNOWN
+    return made(a.low + b.low, a.high + b.high, plain=a.plain & b.plain, log=log, up=a.up & b.up, down=a.down & b.down)
+
+
+def subtract(a: Value, b: Value) -> Value:
+    """Log-concave minus log-convex is log-concave where it is positive: log(1 - exp(g)) is concave for convex g."""
+    if is_zero(b):
+        return a
+    log = CONCAVE if (a.low >= 0 or a.partial) and a.log & CONCAVE and b.whole & CONVEX else UNKNOWN
+    return made(
+        a.low - b.high,
+        a.high - b.low,
+        plain=a.plain & flipped(b.plain),
+        log=log,
+        partial=bool(log),
+        up=a.up & b.down,
+        down=a.down & b.up,
+    )
+
+
+def negate(a: Value) -> Value:
+    """The negative."""
+    return made(-a.high, -a.low, plain=flipped(a.plain), up=a.down, down=a.up)
+
+
+def multiply(a: Value, b: Value) -> Value:
+    """Logarithms of factors add up; a constant factor keeps or turns the curvature by its sign."""
+    ends = [_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    up, down = _directions_of_product(a, b)
+    log, partial = UNKNOWN, a.partial or b.partial
+    if (a.whole or a.partial) and (b.whole or b.partial) and not (a.partial and b.partial):
+        log = a.log & b.log
+    plain = _scaled(a.plain, b) if b.constant else _scaled(b.plain, a) if a.constant else UNKNOWN
+    return made(min(ends), max(ends), plain=plain, log=log, partial=partial and bool(log), up=up, down=down)
+
+
+def _scaled(plain: int, factor: Value) -> int:
+    if factor.low >= 0:
+        return plain
+    if factor.high <= 0:
+        return flipped(plain)
+    return AFFINE if plain == AFFINE else UNKNOWN
+
+
+def _directions_of_product(a: Value, b: Value) -> tuple[int, int]:
+    up = down = independent(a) & independent(b)
+    for one, other in ((a, b), (b, a)):
+        if other.low >= 0:
+            up, down = up | one.up & independent(other), down | one.down & independent(other)
+        if other.high <= 0:
+            up, down = up | one.down & independent(other), down | one.up & independent(other)
+    for turned_a in (False, True):
+        for turned_b in (False, True):
+            x, y = (_turned(a) if turned_a else a), (_turned(b) if turned_b else b)
+            if x.low >= 0 and y.low >= 0:
+                rises, falls = x.up & y.up, x.down & y.down
+                if turned_a != turned_b:
+                    rises, falls = falls, rises
+                up, down = up | rises, down | falls
+    return up, down
+
+
+def _turned(value: Value) -> Value:
+    return Value(-value.high, -value.low, up=value.down, down=value.up)
+
+
+def reciprocal(b: Value) -> Value:
+    """1 / b of a value that does not change sign; a zero for all hardware leaves what no search can use."""
+    if b.low < 0 < b.high:
+        return made(-math.inf, math.inf, up=independent(b), down=independent(b))
+    if b.low >= 0:
+        low, high = _inverted(b.high), _inverted(b.low)
+        return made(low, high, log=flipped(b.whole), up=b.down, down=b.up)
+    plain = CONCAVE if b.plain & CONVEX and b.high < 0 else UNKNOWN
+    return made(-_inverted(-b.high), -_inverted(-b.low), plain=plain, up=b.down, down=b.up)
+
+
+def _inverted(x: float) -> float:
+    return math.inf if x == 0 else 1 / x
+
+
+def divide(a: Value, b: Value) -> Value:
+    """a times the reciprocal of b."""
+    inverse = reciprocal(b)
+    if b.constant:
+        inverse = constant_like(inverse)
+    return multiply(a, inverse)
+
+
+def constant_like(value: Value) -> Value:
+    """The same range as of a constant of the plan."""
+    log = AFFINE if value.low >= 0 else UNKNOWN
+    return Value(value.low, value.high, AFFINE, log, False, value.up, value.down, constant=True)
+
+
+def power(a: Value, exponent: Value) -> Value:
+    """Monomials to any power, log-convex values to powers of one sign; a constant to an affine or convex power."""
+    if exponent.constant:
+        return _constant_power(a, exponent)
+    if a.constant and a.low > 0:
+        ends = [_powered(x, y) for x in (a.low, a.high) for y in (exponent.low, exponent.high)]
+        rate = constant_like(made(_logarithm(a.low), _logarithm(a.high), up=a.up, down=a.down))
+        product = multiply(exponent, rate)
+        return made(min(ends), max(ends), log=product.plain, up=product.up, down=product.down)
+    if not a.low >= 0:
+        return made(-math.inf, math.inf)
+    return exponential(multiply(exponent, logarithm(a)))
+
+
+def _constant_power(a: Value, exponent: Value) -> Value:
+    if exponent.low == exponent.high == 1:
+        return a
+    if not a.low >= 0:
+        return _power_of_signed(a, exponent)
+    ends = [_powered(x, y) for x in (a.low, a.high) for y in (exponent.low, exponent.high)]
+    if a.low <= 1 <= a.high:
+        ends.append(1.0)
+    log = plain = up = down = UNKNOWN
+    if exponent.low >= 0:
+        log, up, down = a.whole, a.up, a.down
+        plain |= a.plain & CONVEX if exponent.low >= 1 else UNKNOWN
+        plain |= a.plain & CONCAVE if exponent.high <= 1 else UNKNOWN
+    elif exponent.high <= 0:
+        log, up, down = flipped(a.whole), a.down, a.up
+    elif a.whole == AFFINE:
+        log = AFFINE
+    fixed = independent(exponent)
+    return made(min(ends), max(ends), plain=plain, log=log, up=up & fixed, down=down & fixed)
+
+
+def _power_of_signed(a: Value, exponent: Value) -> Value:
+    """Even whole powers of affine values are convex."""
+    number = exponent.low
+    if exponent.high == number and number > 0 and number % 2 == 0 and math.isfinite(a.low) and math.isfinite(a.high):
+        most = max(abs(a.low), abs(a.high)) ** number
+        least = 0.0 if a.low < 0 < a.high else min(abs(a.low), abs(a.high)) ** number
+        return made(least, most, plain=CONVEX if a.plain == AFFINE else UNKNOWN)
+    return made(-math.inf, math.inf, up=independent(a), down=independent(a))
+
+
+def exponential(a: Value) -> Value:
+    """Its logarithm is the argument."""
+    return made(_exponential(a.low), _exponential(a.high), log=a.plain, up=a.up, down=a.down)
+
+
+def logarithm(a: Value) -> Value:
+    """The curvature is that of the argument's logarithm."""
+    return made(_logarithm(a.low), _logarithm(a.high), plain=a.whole, up=a.up, down=a.down)
+
+
+def absolute(a: Value) -> Value:
+    """Of values of one sign themselves; convex of affine ones."""
+    if a.low >= 0:
+        return a
+    if a.high <= 0:
+        return negate(a)
+    plain = CONVEX if a.plain == AFFINE else UNKNOWN
+    return made(0.0, max(-a.low, a.high), plain=plain, up=independent(a), down=independent(a))
+
+
+def summed(a: Value, count: int) -> Value:
+    """A sum of so many entries, each of which is known by `a`."""
+    if count == 1:
+        return a
+    low, high = _times(a.low, float(count)), _times(a.high, float(count))
+    return made(low, high, plain=a.plain, log=a.whole & CONVEX, up=a.up, down=a.down)
+
+
+def multiplied(values: Sequence[Value]) -> Value:
+    """A product of several."""
+    result = values[0]
+    for value in values[1:]:
+        result = multiply(result, value)
+    return result

@@ -1,0 +1,89 @@
+"""Rules of operations that carry a name of this package, because their parts hide what they are.
+
+One rule a name. `tests/contracts/test_operation_rules.py` attacks each: wherever a rule promises a curvature, random
+arguments of that kind must keep it, and slopes must be those of the function.
+"""
+
+from collections.abc import Callable
+
+from .arithmetic import divide, is_zero
+from .choices import maximum, minimum
+from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
+
+
+def kink(a: Value, b: Value) -> Value:
+    """`smooth.maximum` of two: only what grows with it may use it.
+
+    Bounds read it as w a + (1 - w) b, which lies below it, so what falls where it rises would be bounded from the
+    wrong side. Taken for convex and never for affine, even of constants, it loses its curvature in such a place.
+    """
+    if is_zero(a) or is_zero(b):  # the weights are then 1 and 0
+        return b if is_zero(a) else a
+    low, high = max(a.low, b.low), max(a.high, b.high)
+    plain, log = a.plain & b.plain & CONVEX, a.whole & b.whole & CONVEX
+    return made(low, high, plain=plain, log=log, up=a.up & b.up, down=a.down & b.down)
+
+
+def kinks(values: Value) -> Value:
+    """`smooth.largest`: the same of the entries of an array."""
+    return kink(values, values)
+
+
+def at_least(a: Value, b: Value) -> Value:
+    """`smooth.at_least`: exact in every reading; slopes at ties are between those of the sides."""
+    return maximum(a, b)
+
+
+def at_most(a: Value, b: Value) -> Value:
+    """`smooth.at_most`, likewise."""
+    return minimum(a, b)
+
+
+def p_norm(p: Value, *terms: Value) -> Value:
+    """(sum x^p)^(1/p), p >= 1, of log-convex terms: log-convex, and convex terms that are not negative: convex.
+
+    Source: [boyd2004] section 3.2.4; the logarithm is a log-sum-exp of p log x, over p.
+    """
+    up = down = -1
+    for term in (p, *terms):
+        up, down = up & term.up, down & term.down
+    low, high = max(term.low for term in terms), sum(term.high for term in terms)
+    if not (p.constant and p.low >= 1 and all(term.low >= 0 for term in terms)):
+        return unknown(low, high, "a p-norm whose power is below 1 or varied, or with terms that may be negative")
+    fixed = p.up & p.down
+    log = CONVEX if all(term.whole & CONVEX for term in terms) else UNKNOWN
+    plain = CONVEX if all(term.plain & CONVEX for term in terms) else UNKNOWN
+    return made(low, high, plain=plain, log=log, up=up & fixed, down=down & fixed)
+
+
+def used_share(used: Value, usable: Value) -> Value:
+    """used / usable, infinite where nothing is usable: log-convex where used is and usable is log-concave.
+
+    What is usable may turn negative (a capacity less a reserve): the share is then infinite, and the part of the box
+    where it is finite is convex.
+    """
+    if usable.low > 0:
+        return divide(used, usable)
+    log = UNKNOWN
+    if used.whole & CONVEX and (usable.log & CONCAVE if usable.partial or usable.low >= 0 else usable.constant):
+        log = CONVEX
+    return made(0.0, float("inf"), log=log, up=used.up & usable.down, down=used.down & usable.up)
+
+
+def rounded(a: Value) -> Value:
+    """`smooth.ceil` and `smooth.floor`: of a varied number a step whose slope is another's, wherever it lies."""
+    return unknown(a.low - 1, a.high + 1, a.why or "rounding of a number that changes with the hardware", a.up, a.down)
+
+
+RULES: dict[str, Callable[..., Value]] = {
+    "kink": kink,
+    "kinks": kinks,
+    "at_least": at_least,
+    "at_most": at_most,
+    "p_norm": p_norm,
+    "used_share": used_share,
+    "ceil": rounded,
+    "floor": rounded,
+}
+READ = ("kink", "kinks")
+"""Operations that bounds read differently: of constants, too, they are no constants."""

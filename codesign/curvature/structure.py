@@ -1,0 +1,54 @@
+"""Rules of operations that move, join or reduce entries of arrays."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .arithmetic import multiply, summed
+from .values import CONCAVE, CONVEX, Value, joined, made, unknown
+
+MOVES = (
+    *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "copy_p"),
+    *("real", "reduce_precision", "optimization_barrier"),
+)
+"""What only moves the entries of its first argument."""
+JOINS = ("concatenate", "stack", "pad")
+"""What puts the entries of its arguments beside each other."""
+PICKS = ("gather", "dynamic_slice", "take")
+"""What picks entries of its first argument at places that the others say."""
+
+
+def split(a: Value, outputs: int) -> list[Value]:
+    """Parts of an array."""
+    return [a] * outputs
+
+
+def pick(a: Value, *places: Value) -> Value:
+    """Entries at places; varied places choose."""
+    if all(place.constant for place in places):
+        return a
+    return unknown(a.low, a.high, a.why or "entries picked at places that change with the hardware")
+
+
+def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:
+    """Sums, products, maxima and minima along axes."""
+    if name == "cumsum":
+        whole = summed(a, shape[params["axis"]])
+        return joined([a, whole])
+    count = math.prod(shape[axis] for axis in params["axes"])
+    if name == "reduce_sum":
+        return summed(a, count)
+    if name == "reduce_max":
+        return made(a.low, a.high, plain=a.plain & CONVEX, log=a.whole & CONVEX, up=a.up, down=a.down)
+    if name == "reduce_min":
+        return made(a.low, a.high, plain=a.plain & CONCAVE, log=a.whole & CONCAVE, up=a.up, down=a.down)
+    result = a
+    for _ in range(count - 1):
+        result = multiply(result, a)
+    return result
+
+
+def contracted(a: Value, b: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:
+    """`dot_general`: sums of products."""
+    (axes, _), _ = params["dimension_numbers"]
+    return summed(multiply(a, b), math.prod(shape[axis] for axis in axes))

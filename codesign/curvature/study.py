@@ -1,0 +1,103 @@
+"""What the walk says of a study: which rows are convex for every plan over the whole box, and which way plans move them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from ..scenario import Scenario
+from ..staging import PlanTable, RowProgram, Table, literal
+from .values import CONVEX, Value
+from .walk import Walk
+
+CASE = "case"  # name of the field that numbers scenarios
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The rows of a study as the walk sees them.
+
+    Args:
+        rows: name -> what is known of it.
+        rules: what is known of the largest violation of a rule of the plan.
+        bits: plan field -> its bit in the directions of a value.
+    """
+
+    rows: dict[str, Value]
+    rules: Value
+    bits: dict[str, int]
+
+    @property
+    def unproven(self) -> dict[str, str]:
+        """Row -> why the walk does not prove it convex; empty where it proves all of them."""
+        found = {
+            name: value.why or f"it is {value.kind}, where convex is needed"
+            for name, value in self.rows.items()
+            if not (value.plain & CONVEX or value.constant)
+        }
+        if not self.rules.constant:
+            found["rules of the plan"] = self.rules.why or "they change with the hardware"
+        return found
+
+    def direction(self, row: str, field: str) -> int | None:
+        """1 where a row never falls along the listed values of a field, -1 where it never rises, 0 where both hold."""
+        value, bit = self.rows[row], self.bits.get(field, 0)
+        rises, falls = bool(value.up & bit), bool(value.down & bit)
+        return (0 if falls else 1) if rises else (-1 if falls else None)
+
+
+def judge(
+    program: RowProgram,
+    scenarios: Sequence[Scenario],
+    listed: Mapping[str, np.ndarray],
+    free: Mapping[str, np.ndarray] | None = None,
+    held: Mapping[str, Sequence[float]] | None = None,
+    ordered: Collection[str] = (),
+) -> Judgement:
+    """Walk over the rows of a study.
+
+    Args:
+        program: its rows.
+        scenarios: what stands in for the scenario, one after the other; usually one.
+        listed: plan field -> its value in each legal combination.
+        free: plan field -> all its values, where each is legal with every combination.
+        held: variable -> coordinates that it has, instead of any in [0, 1].
+        ordered: fields of which directions are asked.
+    """
+    held = held or {}
+    numbers = {name: np.asarray(values, dtype=float) for name, values in held.items()}
+    cases = {CASE: np.arange(len(scenarios), dtype=float)} if len(scenarios) > 1 else {}
+    plans = PlanTable(listed, dict(free or {}) | numbers | cases)
+    place = {name: number for number, name in enumerate(plans.fields)}
+
+    def column(name: str) -> Table:
+        return Table(frozenset([place[name]]), plans.column(place[name]))
+
+    inputs = program.program.inputs
+    fields = inputs[program.leaves : program.leaves + len(program.fields)]
+    given = {slot: column(name) for slot, name in zip(fields, program.fields, strict=True)}
+    given |= _leaves(inputs[: program.leaves], scenarios, place.get(CASE))
+    last = dict(zip(program.variables, inputs[program.leaves + len(program.fields) :], strict=True))
+    given |= {slot: column(name) for name, slot in last.items() if name in held}
+    walk = Walk(
+        program.program,
+        plans,
+        given,
+        [slot for name, slot in last.items() if name not in held],
+        [place[name] for name in ordered],
+    )
+    *rows, rules = walk.outputs
+    bits = {name: walk.direction_bit(place[name]) for name in ordered}
+    return Judgement(dict(zip(program.names, rows, strict=True)), rules, bits)
+
+
+def _leaves(slots: Sequence[int], scenarios: Sequence[Scenario], case: int | None) -> dict[int, Table]:
+    """The scenario's numbers: the same in all cases, or one for each case."""
+    columns = zip(*(jax.tree.leaves(scenario) for scenario in scenarios), strict=True)
+    found = {}
+    for slot, column in zip(slots, columns, strict=True):
+        values = np.stack([np.asarray(value, dtype=float) for value in column])
+        alike = case is None or (values == values[:1]).all()
+        found[slot] = literal(values[0]) if alike or case is None else Table(frozenset([case]), values)
+    return found

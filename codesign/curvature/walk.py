@@ -1,0 +1,123 @@
+"""The walk: what is known of every output of a traced program, for all legal plans and the whole box at once.
+
+Inputs are plan fields, numbers that nothing changes, and coordinates u in [0, 1] of the varied hardware. What depends on the
+plan alone is computed exactly, once for each distinct combination of the fields that reach it (`staging.tables`), so
+that signs and ranges of it are those of the legal plans; where there are too many combinations, by the rules, from the
+ranges of its parts. What the hardware reaches is followed by the rules of disciplined geometric programming.
+
+What the walk says is proven for exact arithmetic; what it does not say, it does not know.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from ..staging import Equation, PlanTable, Program, Table, literal, tabulate
+from .rules import apply, is_read
+from .structure import MOVES
+from .values import AFFINE, UNKNOWN, Value
+
+MOST_ROWS = 1 << 15  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 1 s)
+ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
+
+
+class Walk:
+    """One walk over a program.
+
+    Args:
+        program: what is walked.
+        plans: the fields that vary from plan to plan.
+        given: input -> its values; of plan fields, and of numbers that nothing changes.
+        coordinates: the other inputs, each in [0, 1].
+        ordered: plan fields of which directions are asked.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plans: PlanTable,
+        given: Mapping[int, Table],
+        coordinates: Sequence[int],
+        ordered: Collection[int] = (),
+    ):
+        self.program, self.plans, self.ordered = program, plans, frozenset(ordered)
+        self.variables = len(coordinates)
+        self.hardware = (1 << self.variables) - 1
+        self.tables: dict[int, Table] = {slot: literal(value) for slot, value in program.known.items()} | dict(given)
+        everything = (1 << (self.variables + len(plans.fields))) - 1
+        self.values: dict[int, Value] = {
+            slot: Value(0.0, 1.0, AFFINE, UNKNOWN, False, everything, everything & ~(1 << number))
+            for number, slot in enumerate(coordinates)
+        }
+        self._go()
+
+    @property
+    def outputs(self) -> list[Value]:
+        """What is known of each output."""
+        return [self._value(slot) for slot in self.program.outputs]
+
+    def direction_bit(self, field: int) -> int:
+        """The bit of a plan field in `Value.up` and `Value.down`."""
+        return 1 << (self.variables + field)
+
+    def _go(self) -> None:
+        last: dict[int, int] = {}
+        for place, equation in enumerate(self.program.equations):
+            last |= dict.fromkeys(equation.inputs, place)
+        last |= dict.fromkeys(self.program.outputs, len(self.program.equations))
+        for place, equation in enumerate(self.program.equations):
+            tables = [self.tables[slot] for slot in equation.inputs if slot in self.tables]
+            found = None
+            if len(tables) == len(equation.inputs) and not is_read(equation):
+                found = tabulate(equation, tables, self.plans, MOST_ROWS)
+            if found is not None:
+                self.tables |= dict(zip(equation.outputs, found, strict=True))
+            else:
+                self._follow(equation)
+            for slot in equation.inputs:
+                if last[slot] == place:
+                    self.tables.pop(slot, None)
+
+    def _follow(self, equation: Equation) -> None:
+        """Apply the rule of an equation; what turns out to be a constant of the plan after all gets its table back."""
+        inputs = [self._value(slot) for slot in equation.inputs]
+        shapes = [self.program.shapes[slot] for slot in equation.inputs]
+        for slot, value in zip(equation.outputs, apply(equation, inputs, shapes), strict=True):
+            self.values[slot] = value
+            if value.low == value.high and np.isfinite(value.low) and not is_read(equation):
+                self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
+            for given, known in zip(equation.inputs, inputs, strict=True):
+                if value is known and given in self.tables and equation.name not in MOVES:
+                    self.tables[slot] = self.tables[given]
+
+    def _value(self, slot: int) -> Value:
+        if slot not in self.values:
+            self.values[slot] = self._of_table(self.tables[slot])
+        return self.values[slot]
+
+    def _of_table(self, table: Table) -> Value:
+        """Range and directions of a constant of the plan."""
+        numbers = np.asarray(table.values, dtype=float)
+        if numbers.size == 0:
+            return Value(0.0, 0.0, AFFINE, AFFINE, False, -1, -1, constant=True)
+        low, high = float(numbers.min()), float(numbers.max())
+        if np.isnan(low) or np.isnan(high):
+            low, high = -np.inf, np.inf
+        up = down = self.hardware
+        for field in range(len(self.plans.fields)):
+            rises, falls = self._directions(table, numbers, field)
+            up |= rises * self.direction_bit(field)
+            down |= falls * self.direction_bit(field)
+        return Value(low, high, AFFINE, AFFINE if low >= 0 else UNKNOWN, False, up, down, constant=True)
+
+    def _directions(self, table: Table, numbers: np.ndarray, field: int) -> tuple[bool, bool]:
+        """Whether a constant never falls, never rises along a field."""
+        if field not in table.fields:
+            return True, True
+        if field not in self.ordered:
+            return False, False
+        lower, higher = self.plans.steps(table.fields, field)
+        before, after = numbers[lower], numbers[higher]
+        slack = ROUNDING * np.maximum(np.abs(before), np.abs(after))
+        with np.errstate(invalid="ignore"):
+            return bool((after >= before - slack).all()), bool((after <= before + slack).all())

@@ -1,0 +1,12 @@
+"""The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
+
+from .distinct import PlanTable as PlanTable
+from .program import Equation as Equation
+from .program import Program as Program
+from .program import flatten as flatten
+from .rows import RowProgram as RowProgram
+from .rows import Rows as Rows
+from .rows import row_program as row_program
+from .tables import Table as Table
+from .tables import literal as literal
+from .tables import tabulate as tabulate

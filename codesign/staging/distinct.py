@@ -1,0 +1,94 @@
+"""Which combinations of plan fields there are: distinct values of any set of fields over all legal plans.
+
+Most of the model sees few fields of a plan. What depends on the tensor- and pipeline-parallel degrees alone has a
+hundred values however many plans there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Fields = frozenset[int]
+
+
+class PlanTable:
+    """Legal plans by the fields that vary: listed combinations of some fields, times all values of others.
+
+    Args:
+        listed: field -> its value in each legal combination.
+        free: field -> all its values; each of them is legal with every combination.
+    """
+
+    def __init__(self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray] | None = None):
+        free = free or {}
+        self.fields: tuple[str, ...] = (*listed, *free)
+        self.values: list[np.ndarray] = []
+        codes = []
+        for column in listed.values():
+            values, code = np.unique(np.asarray(column, dtype=float), return_inverse=True)
+            self.values.append(values)
+            codes.append(code.reshape(-1))
+        self._codes = np.stack(codes, axis=-1) if codes else np.zeros((1, 0), dtype=int)
+        self._listed = len(codes)
+        self.values += [np.unique(np.asarray(column, dtype=float)) for column in free.values()]
+        self.count = lru_cache(maxsize=None)(self._count)
+        self.distinct = lru_cache(maxsize=None)(self._distinct)
+        self.project = lru_cache(maxsize=None)(self._project)
+        self.steps = lru_cache(maxsize=None)(self._steps)
+
+    def _count(self, fields: Fields) -> int:
+        """How many combinations of these fields there are."""
+        inner = [i for i in fields if i >= self._listed]
+        return len(self._keys(fields - set(inner))) * int(np.prod([len(self.values[i]) for i in inner], dtype=float))
+
+    def column(self, field: int) -> Float[np.ndarray, " values"]:
+        """The values of one field, in the order of `distinct({field})`."""
+        return self.values[field][self.distinct(frozenset([field]))[:, 0]]
+
+    def _keys(self, fields: Fields) -> Int[np.ndarray, " k"]:
+        """Sorted distinct keys of listed fields."""
+        return np.unique(self._encoded(sorted(fields), self._codes[:, sorted(fields)]))
+
+    def _sizes(self, order: Sequence[int]) -> list[int]:
+        return [len(self.values[i]) for i in order]
+
+    def _encoded(self, order: Sequence[int], codes: np.ndarray) -> Int[np.ndarray, " k"]:
+        key = np.zeros(len(codes), dtype=np.int64)
+        for at, size in enumerate(self._sizes(order)):
+            key = key * size + codes[:, at]
+        return key
+
+    def _decoded(self, order: Sequence[int], keys: np.ndarray) -> Int[np.ndarray, "k fields"]:
+        places = []
+        for size in reversed(self._sizes(order)):
+            keys, place = np.divmod(keys, size)
+            places.append(place)
+        return np.stack(places[::-1], axis=-1) if places else np.zeros((len(keys), 0), dtype=np.int64)
+
+    def _distinct(self, fields: Fields) -> Int[np.ndarray, "k fields"]:
+        """Codes of the distinct combinations, fields in rising order; listed ones before free ones."""
+        order = sorted(fields)
+        inner = [i for i in order if i >= self._listed]
+        outer = self._keys(frozenset(order) - set(inner))
+        size = int(np.prod(self._sizes(inner), dtype=np.int64))
+        keys = (outer[:, None] * size + np.arange(size)[None]).reshape(-1)
+        return self._decoded(order, keys)
+
+    def _project(self, fields: Fields, onto: Fields) -> Int[np.ndarray, " k"]:
+        """For each combination of `fields` its row among those of the fewer fields `onto`."""
+        order, fewer = sorted(fields), sorted(onto)
+        codes = self.distinct(fields)[:, [order.index(i) for i in fewer]]
+        known = self._encoded(fewer, self.distinct(onto))
+        return np.searchsorted(known, self._encoded(fewer, codes))
+
+    def _steps(self, fields: Fields, field: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of rows that differ in one field only, by one step to its next value that is there: (lower, higher)."""
+        order, codes = sorted(fields), self.distinct(fields)
+        at = order.index(field)
+        rest = [i for i in order if i != field]
+        key = self._encoded(rest, codes[:, [order.index(i) for i in rest]])
+        sort = np.lexsort((codes[:, at], key))
+        same = key[sort][1:] == key[sort][:-1]
+        return sort[:-1][same], sort[1:][same]

@@ -1,0 +1,129 @@
+"""A traced function as one flat list of equations over numbered slots.
+
+Calls are written out where they stand, but for operations that carry a name of this package (`smooth.operation`): those
+stay one equation, because what they are cannot be read off their parts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import Literal
+
+from ..smooth import OPERATION
+
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+"""Primitive that runs a program -> the parameter that holds it."""
+DERIVED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
+"""The same for programs whose slopes may be somebody's own: each stays one equation."""
+PACKAGE = Path(__file__).parent.parent
+TRICKS = ("smooth.py",)  # files that only pass on what others ask for
+OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
+
+
+class Equation(NamedTuple):
+    """One elementary operation, or one that carries a name of this package.
+
+    name: of the primitive, or of the operation; inner: its program, if it has one; where: file, line and function that
+    asked for it.
+    """
+
+    name: str
+    primitive: Any
+    params: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    inner: Any
+    traceback: Any
+
+    @property
+    def where(self) -> str:
+        """File, line and function of the model that wrote this operation."""
+        frames = [frame for frame in (self.traceback.frames if self.traceback else []) if _is_ours(frame.file_name)]
+        if not frames:
+            return "an operation outside this package"
+        frame = frames[0]
+        path = Path(frame.file_name)
+        shown = path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else Path(path.name)
+        return f"{shown}:{frame.line_num} ({frame.function_name.replace('.<locals>', '')})"
+
+
+class Program(NamedTuple):
+    """Equations in order; `known` holds what is a plain array from the start."""
+
+    equations: list[Equation]
+    known: dict[int, np.ndarray]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    shapes: list[tuple[int, ...]]
+    kinds: list[np.dtype]
+
+
+def _is_ours(file: str) -> bool:
+    return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
+
+
+def flatten(closed: Any) -> Program:
+    """The equations of a traced function, those that no output needs left out."""
+    listed: list[Equation] = []
+    known: dict[int, np.ndarray] = {}
+    shapes: list[tuple[int, ...]] = []
+    kinds: list[np.dtype] = []
+
+    def new(like: Any) -> int:
+        shapes.append(tuple(like.shape))
+        kinds.append(like.dtype)
+        return len(shapes) - 1
+
+    def constant(value: Any) -> int:
+        array = np.asarray(value)
+        slot = new(array)
+        known[slot] = array
+        return slot
+
+    def inline(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int]) -> list[int]:
+        slots: dict[Any, int] = {
+            variable: constant(value) for variable, value in zip(jaxpr.constvars, consts, strict=True)
+        }
+        slots |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+        def slot(variable: Any) -> int:
+            return constant(variable.val) if isinstance(variable, Literal) else slots[variable]
+
+        for equation in jaxpr.eqns:
+            inputs, name = [slot(v) for v in equation.invars], equation.primitive.name
+            holder = CALLS.get(name) or DERIVED.get(name)
+            inner = equation.params[holder] if holder else None
+            title = str(equation.params.get("name", ""))
+            named = name in CALLS and title.startswith(OPERATION)
+            if name in CALLS and not named:
+                outputs = inline(inner.jaxpr, inner.consts, inputs)
+            else:
+                outputs = [new(v.aval) for v in equation.outvars]
+                listed.append(
+                    Equation(
+                        title if named else name,
+                        equation.primitive,
+                        equation.params,
+                        tuple(inputs),
+                        tuple(outputs),
+                        inner,
+                        equation.source_info.traceback,
+                    )
+                )
+            slots |= dict(zip(equation.outvars, outputs, strict=True))
+        return [slot(v) for v in jaxpr.outvars]
+
+    inputs = [new(v.aval) for v in closed.jaxpr.invars]
+    outputs = inline(closed.jaxpr, closed.consts, inputs)
+    return Program(_needed(listed, outputs), known, tuple(inputs), tuple(outputs), shapes, kinds)
+
+
+def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
+    wanted, kept = set(outputs), []
+    for equation in reversed(equations):
+        if wanted.intersection(equation.outputs):
+            wanted.update(equation.inputs)
+            kept.append(equation)
+    return kept[::-1]

@@ -1,0 +1,132 @@
+"""The rows of a study as one traced program: what a search bounds, and what curvature is read off.
+
+Both are the same equations. A row is bounded by tangents of a reading that lies below it: where the exact program takes
+the maximum of numbers that the hardware reaches, the reading takes a fixed mean of them, w a + (1 - w) b with
+w = sigmoid(sharpness log(a / b)), whose slope at a kink lies between those of its sides. Constants of the plan are read
+exactly.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array, Float
+
+from ..metrics import Metrics, evaluate
+from ..scenario import Scenario
+from ..smooth import OPERATION, TINY
+from ..space import DesignSpace
+from .program import Equation, Program, flatten
+
+Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
+KINK, KINKS = OPERATION + "kink", OPERATION + "kinks"
+
+
+class RowProgram(NamedTuple):
+    """Rows, and the largest violation of a rule of the plan, as a program of (scenario, plan fields, coordinates).
+
+    names: of the rows, the outputs but for the last; leaves: how many of the inputs are the scenario's; fields: of the
+    plan; variables: names of the coordinates; varied: slots that the hardware reaches.
+    """
+
+    program: Program
+    names: tuple[str, ...]
+    leaves: int
+    fields: tuple[str, ...]
+    variables: tuple[str, ...]
+    varied: frozenset[int]
+
+    def exact(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Float[Array, " rows"], Array]:
+        """Rows of the hard model, and the largest violation."""
+        found = _run(self.program, self._inputs(scenario, plan, u), None, self.varied)
+        return jnp.stack(found[:-1]), found[-1]
+
+    def below(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> Float[Array, " rows"]:
+        """Rows of the reading below, of which tangents are taken."""
+        return jnp.stack(_run(self.program, self._inputs(scenario, plan, u), sharpness, self.varied)[:-1])
+
+    def tangent(
+        self, scenario: Scenario, plan: Array, u: Array, sharpness: Array
+    ) -> tuple[Float[Array, " rows"], Float[Array, "rows variables"]]:
+        """Values and slopes of the reading below at one point."""
+
+        def twice(u: Array) -> tuple[Array, Array]:
+            rows = self.below(scenario, plan, u, sharpness)
+            return rows, rows
+
+        slopes, value = jax.jacfwd(twice, has_aux=True)(u)
+        return value, slopes
+
+    def fields_without_rules(self) -> tuple[str, ...]:
+        """Plan fields that no rule of the plan depends on: each value is legal wherever another is."""
+        reached = {self.program.outputs[-1]}
+        for equation in reversed(self.program.equations):
+            if reached.intersection(equation.outputs):
+                reached.update(equation.inputs)
+        slots = self.program.inputs[self.leaves : self.leaves + len(self.fields)]
+        return tuple(name for name, slot in zip(self.fields, slots, strict=True) if slot not in reached)
+
+    def _inputs(self, scenario: Scenario, plan: Array, u: Array) -> list[Any]:
+        fields = [plan[i] for i in range(len(self.fields))]
+        return [*jax.tree.leaves(scenario), *fields, *(u[i] for i in range(len(self.variables)))]
+
+
+def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], rows: Rows, goal: str) -> RowProgram:
+    """Trace the rows of a space: the goal first, then the others by name."""
+    leaves, structure = jax.tree.flatten(scenario)
+    names: list[str] = []
+
+    def priced(leaves: list[Any], plan: list[Any], u: list[Any]) -> list[Array]:
+        values = space.values(dict(zip(space.names, u, strict=True)))
+        tree = jax.tree.unflatten(structure, leaves)
+        metrics = evaluate(space.place(tree, dict(zip(fields, plan, strict=True)) | values))
+        found = rows(metrics, values)
+        names[:] = [goal, *sorted(set(found) - {goal})]
+        broken = jnp.asarray(0.0)
+        for violation in metrics.violations.values():
+            broken = jnp.maximum(broken, violation)
+        return [*(jnp.asarray(found[name]) for name in names), broken]
+
+    halves = [jnp.asarray(0.5)] * len(space.names)
+    traced = jax.make_jaxpr(priced)([jnp.asarray(leaf) for leaf in leaves], [jnp.asarray(1.0)] * len(fields), halves)
+    program = flatten(traced)
+    reached = set(program.inputs[len(leaves) + len(fields) :])
+    for equation in program.equations:
+        if reached.intersection(equation.inputs):
+            reached.update(equation.outputs)
+    return RowProgram(program, tuple(names), len(leaves), tuple(fields), space.names, frozenset(reached))
+
+
+def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:
+    """Outputs of a program; of its reading below if a sharpness is given."""
+    slots: dict[int, Any] = {slot: jnp.asarray(value) for slot, value in program.known.items()}
+    slots |= dict(zip(program.inputs, inputs, strict=True))
+    for equation in program.equations:
+        given = [slots[slot] for slot in equation.inputs]
+        if sharpness is not None and equation.outputs[0] in varied and equation.name in (KINK, KINKS):
+            found = [_mean_of(given, sharpness) if equation.name == KINK else _mean_along(given[0], sharpness)]
+        else:
+            found = _bind(equation, given)
+        slots |= dict(zip(equation.outputs, found, strict=True))
+    return [slots[slot] for slot in program.outputs]
+
+
+def _bind(equation: Equation, given: Sequence[Any]) -> list[Any]:
+    if equation.inner is not None and equation.name.startswith(OPERATION):
+        return list(jaxpr_as_fun(equation.inner)(*given))
+    found = equation.primitive.bind(*given, **equation.primitive.get_bind_params(equation.params))
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def _mean_of(given: Sequence[Array], sharpness: Array) -> Array:
+    a, b = given
+    log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
+    weight = jax.lax.stop_gradient(jax.nn.sigmoid(sharpness * (log_a - log_b)))
+    return weight * a + (1 - weight) * b
+
+
+def _mean_along(values: Array, sharpness: Array) -> Array:
+    logs = jnp.log(jnp.maximum(values, TINY))
+    return jnp.sum(jax.lax.stop_gradient(jax.nn.softmax(sharpness * logs, axis=-1)) * values, axis=-1)
