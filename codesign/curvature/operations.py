@@ -4,8 +4,10 @@ One rule a name. `tests/contracts/test_operation_rules.py` attacks each: whereve
 arguments of that kind must keep it, and slopes must be those of the function.
 """
 
+import math
 from collections.abc import Callable
 
+from ..smooth import TINY
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
@@ -15,7 +17,7 @@ def kink(a: Value, b: Value) -> Value:
     """`smooth.maximum` of two: only what grows with it may use it.
 
     Bounds read it as w a + (1 - w) b, which lies below it, so what falls where it rises would be bounded from the
-    wrong side. Taken for convex and never for affine, even of constants, it loses its curvature in such a place.
+    wrong side. Taken for convex and never for affine, it loses its curvature in such a place.
     """
     if is_zero(a) or is_zero(b):  # the weights are then 1 and 0
         return b if is_zero(a) else a
@@ -62,12 +64,14 @@ def used_share(used: Value, usable: Value) -> Value:
     What is usable may turn negative (a capacity less a reserve): the share is then infinite, and the part of the box
     where it is finite is convex.
     """
-    if usable.low > 0:
+    if usable.low > TINY:
         return divide(used, usable)
+    if not used.low >= 0:
+        return unknown(-math.inf, math.inf, "a share of something that may be negative")
     log = UNKNOWN
     if used.whole & CONVEX and (usable.log & CONCAVE if usable.partial or usable.low >= 0 else usable.constant):
         log = CONVEX
-    return made(0.0, float("inf"), log=log, up=used.up & usable.down, down=used.down & usable.up)
+    return made(0.0, math.inf, log=log, up=used.up & usable.down, down=used.down & usable.up)
 
 
 def rounded(a: Value) -> Value:
@@ -86,4 +90,4 @@ RULES: dict[str, Callable[..., Value]] = {
     "floor": rounded,
 }
 READ = ("kink", "kinks")
-"""Operations that bounds read differently: of constants, too, they are no constants."""
+"""Operations that bounds read differently where the hardware reaches them."""

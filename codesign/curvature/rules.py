@@ -56,24 +56,27 @@ REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "cumsum")
 LOGIC = ("and", "or", "not")
 
 
-def apply(equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> list[Value]:
+def apply(
+    equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]], read: bool = False
+) -> list[Value]:
     """What the rules know of the outputs of an equation.
 
     Args:
         equation: what is done.
         inputs: what is known of its arguments.
         shapes: theirs.
+        read: bounds put something else in its place, so that of constants, too, it is no constant.
     """
     outputs = len(equation.outputs)
     result = _applied(equation, inputs, shapes)
     found = result if isinstance(result, list) else [result] * outputs
-    if all(value.constant for value in inputs) and not is_read(equation):
+    if all(value.constant for value in inputs) and not read:
         return [arithmetic.constant_like(value) for value in found]
     return [_explained(value, equation, inputs) for value in found]
 
 
 def is_read(equation: Equation) -> bool:
-    """Whether bounds put something else in the place of this operation."""
+    """Whether bounds may put something else in the place of this operation."""
     return equation.name.startswith(OPERATION) and equation.name.removeprefix(OPERATION) in READ
 
 

@@ -1,4 +1,4 @@
-"""What the walk says of a study: which rows are convex for every plan over the whole box, and which way plans move them."""
+"""What the walk says of a study: which rows are convex for every plan over the box, and which way plans move them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +85,7 @@ def judge(
         plans,
         given,
         [slot for name, slot in last.items() if name not in held],
+        program.varied,
         [place[name] for name in ordered],
     )
     *rows, rules = walk.outputs

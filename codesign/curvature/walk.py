@@ -1,9 +1,10 @@
 """The walk: what is known of every output of a traced program, for all legal plans and the whole box at once.
 
-Inputs are plan fields, numbers that nothing changes, and coordinates u in [0, 1] of the varied hardware. What depends on the
-plan alone is computed exactly, once for each distinct combination of the fields that reach it (`staging.tables`), so
-that signs and ranges of it are those of the legal plans; where there are too many combinations, by the rules, from the
-ranges of its parts. What the hardware reaches is followed by the rules of disciplined geometric programming.
+Inputs are plan fields, numbers that nothing changes, and coordinates u in [0, 1] of the varied hardware. What depends
+on the plan alone is computed exactly, once for each distinct combination of the fields that reach it
+(`staging.tables`), so that signs and ranges of it are those of the legal plans; where there are too many combinations,
+by the rules, from the ranges of its parts. What the hardware reaches is followed by the rules of disciplined geometric
+programming.
 
 What the walk says is proven for exact arithmetic; what it does not say, it does not know.
 """
@@ -29,6 +30,7 @@ class Walk:
         plans: the fields that vary from plan to plan.
         given: input -> its values; of plan fields, and of numbers that nothing changes.
         coordinates: the other inputs, each in [0, 1].
+        varied: slots in which bounds read maxima differently; by default those that the coordinates reach.
         ordered: plan fields of which directions are asked.
     """
 
@@ -38,6 +40,7 @@ class Walk:
         plans: PlanTable,
         given: Mapping[int, Table],
         coordinates: Sequence[int],
+        varied: Collection[int] | None = None,
         ordered: Collection[int] = (),
     ):
         self.program, self.plans, self.ordered = program, plans, frozenset(ordered)
@@ -49,6 +52,7 @@ class Walk:
             slot: Value(0.0, 1.0, AFFINE, UNKNOWN, False, everything, everything & ~(1 << number))
             for number, slot in enumerate(coordinates)
         }
+        self.varied = program.reached(coordinates) if varied is None else varied
         self._go()
 
     @property
@@ -68,7 +72,7 @@ class Walk:
         for place, equation in enumerate(self.program.equations):
             tables = [self.tables[slot] for slot in equation.inputs if slot in self.tables]
             found = None
-            if len(tables) == len(equation.inputs) and not is_read(equation):
+            if len(tables) == len(equation.inputs) and not self._is_read(equation):
                 found = tabulate(equation, tables, self.plans, MOST_ROWS)
             if found is not None:
                 self.tables |= dict(zip(equation.outputs, found, strict=True))
@@ -78,16 +82,25 @@ class Walk:
                 if last[slot] == place:
                     self.tables.pop(slot, None)
 
+    def _is_read(self, equation: Equation) -> bool:
+        """Whether bounds put something else in the place of this operation: maxima that the hardware reaches."""
+        return equation.outputs[0] in self.varied and is_read(equation)
+
     def _follow(self, equation: Equation) -> None:
         """Apply the rule of an equation; what turns out to be a constant of the plan after all gets its table back."""
         inputs = [self._value(slot) for slot in equation.inputs]
         shapes = [self.program.shapes[slot] for slot in equation.inputs]
-        for slot, value in zip(equation.outputs, apply(equation, inputs, shapes), strict=True):
+        for slot, value in zip(equation.outputs, apply(equation, inputs, shapes, self._is_read(equation)), strict=True):
             self.values[slot] = value
-            if value.low == value.high and np.isfinite(value.low) and not is_read(equation):
+            if value.low == value.high and np.isfinite(value.low) and not self._is_read(equation):
                 self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
             for given, known in zip(equation.inputs, inputs, strict=True):
-                if value is known and given in self.tables and equation.name not in MOVES:
+                if (
+                    value is known
+                    and given in self.tables
+                    and equation.name not in MOVES
+                    and not self._is_read(equation)
+                ):
                     self.tables[slot] = self.tables[given]
 
     def _value(self, slot: int) -> Value:

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .closing import Closing
 from .conflict import Conflict
-from .convexity import Verdict, check
+from .convexity import Verdict, check, look_again
 from .effort import INTERRUPTED, Effort, Outcome
 from .groups import oracle_for
 from .ledger import Programme
@@ -37,8 +37,9 @@ class Certified(AbstractSearch):
     """Best design over all legal plans and the whole box of hardware, with a proven gap.
 
     For a fixed plan the model is a geometric programme; `closing` bounds and closes plans until the best one is
-    proven to `gap`. The word "certified" is used only where `convexity` found nothing against it on this very model
-    and space; the proof is of the model, in float64.
+    proven to `gap`. The word "certified" is used only where the walk of `curvature` proves every row of this very model
+    and space convex; the proof is of the model, in float64. Rows that it does not prove are tested, and the result says
+    so.
 
     Args:
         gap: relative distance from the optimum at which the search stops.
@@ -46,7 +47,7 @@ class Certified(AbstractSearch):
         block: points in one call of the model.
         batch: plans closed side by side.
         keep: next-best designs (each with another plan) that are kept for the frame.
-        pairs: pairs of points of the test of convexity.
+        pairs: pairs of points on which rows are tested that are not proven convex.
         explain: also say what binds, what more of it would bring, and, where nothing is feasible, why.
     """
 
@@ -70,7 +71,7 @@ class Certified(AbstractSearch):
         return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Test convexity, search, prove, explain.
+        """Judge the rows, search, prove, explain.
 
         Raises:
             ConfigError: see `refuse`.
@@ -89,9 +90,11 @@ class Certified(AbstractSearch):
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
 
     def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
-        """Test, search, prove and explain over any rows, of which the goal's is what is wanted."""
+        """Judge the rows, search, prove and explain; the goal's row is what is wanted."""
         verdict = check(oracle, seed, self.pairs)
         outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted)).run()
+        if outcome.stopped != INTERRUPTED:
+            verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.ledger.feasible.items()}, seed)
         return self.traced(oracle, wanted, verdict, outcome, seed, report)
 
     def traced(
@@ -154,7 +157,7 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str
         "best": value(outcome.upper),
         "bound": value(outcome.lower) if verdict.convex else None,
         "gap": math.expm1(outcome.gap) if verdict.convex and math.isfinite(outcome.gap) else None,
-        "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
+        "convexity": {"pairs": verdict.pairs, "worst": verdict.worst, "unproven": verdict.unproven},
         "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.ledger.history],
     }
 

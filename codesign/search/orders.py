@@ -83,7 +83,7 @@ def find_orders(
     seed: int,
     fields: Collection[str],
 ) -> dict[str, Order]:
-    """Which of these fields every row orders, on random plans and hardware; half of the latter at corners of the box."""
+    """Which of these fields every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
     found = {}
     for column, (name, values) in enumerate(lists.items()):

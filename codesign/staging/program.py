@@ -4,7 +4,7 @@ Calls are written out where they stand, but for operations that carry a name of 
 stay one equation, because what they are cannot be read off their parts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +59,14 @@ class Program(NamedTuple):
     shapes: list[tuple[int, ...]]
     kinds: list[np.dtype]
 
+    def reached(self, slots: Collection[int]) -> frozenset[int]:
+        """Slots that anything flows to from these, these included."""
+        found = set(slots)
+        for equation in self.equations:
+            if found.intersection(equation.inputs):
+                found.update(equation.outputs)
+        return frozenset(found)
+
 
 def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
@@ -94,7 +102,7 @@ def flatten(closed: Any) -> Program:
         for equation in jaxpr.eqns:
             inputs, name = [slot(v) for v in equation.invars], equation.primitive.name
             holder = CALLS.get(name) or DERIVED.get(name)
-            inner = equation.params[holder] if holder else None
+            inner: Any = equation.params[holder] if holder else None
             title = str(equation.params.get("name", ""))
             named = name in CALLS and title.startswith(OPERATION)
             if name in CALLS and not named:

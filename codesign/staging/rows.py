@@ -92,11 +92,8 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
     halves = [jnp.asarray(0.5)] * len(space.names)
     traced = jax.make_jaxpr(priced)([jnp.asarray(leaf) for leaf in leaves], [jnp.asarray(1.0)] * len(fields), halves)
     program = flatten(traced)
-    reached = set(program.inputs[len(leaves) + len(fields) :])
-    for equation in program.equations:
-        if reached.intersection(equation.inputs):
-            reached.update(equation.outputs)
-    return RowProgram(program, tuple(names), len(leaves), tuple(fields), space.names, frozenset(reached))
+    reached = program.reached(program.inputs[len(leaves) + len(fields) :])
+    return RowProgram(program, tuple(names), len(leaves), tuple(fields), space.names, reached)
 
 
 def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:
