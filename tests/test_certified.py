@@ -18,7 +18,7 @@ from codesign.search import Certified, Inverse, Problem, interior
 from codesign.search.bounds import dual_ascent, dual_value
 from codesign.search.certified import Wanted, _explained
 from codesign.search.closing import Closing
-from codesign.search.convexity import check
+from codesign.search.convexity import PROVEN, check
 from codesign.search.effort import Effort
 from codesign.search.inverse import wanted_rows
 from codesign.search.ledger import Programme
@@ -204,7 +204,7 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     """The search on the compiled oracle, with power, which no proof can have, left out of the rows."""
     easy = dataclasses.replace(problem, objective=dataclasses.replace(problem.objective, limits={"capex_usd": 50e6}))
     search = Certified(pairs=64)
-    verdict = dataclasses.replace(check(oracle, 0, 64), reason="")
+    verdict = PROVEN
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
     wanted = Wanted("usd_per_million_tokens")
     trace = search.traced(oracle, wanted, verdict, Closing(programme, search.effort, 0).run(), 0)

@@ -88,8 +88,9 @@ def test_orders_are_found_and_contradictions_are_not():
         return exact, np.zeros(len(rows))
 
     plans = np.stack([np.random.default_rng(0).choice(values, 200) for values in LISTS.values()], axis=-1)
-    found = find_orders(LISTS, plans, 2, ask, seed=0)
+    found = find_orders(LISTS, plans, 2, ask, 0, list(LISTS))
     assert set(found) == {"a", "x", "b"}  # a and b have no effect, which is an order as well
+    assert set(find_orders(LISTS, plans, 2, ask, 0, ["x"])) == {"x"}
     rising, falling, middle = views([found["x"]], 3)
     assert [view.rows.tolist() for view in (rising, falling, middle)] == [[0], [1], [2]]
     assert [view.best[0][1, 6] for view in (rising, falling, middle)] == [1, 6, 3]
@@ -101,7 +102,7 @@ def test_a_field_that_decides_what_is_legal_is_not_grouped():
         return rows[:, 1:2] + 0.0, (rows[:, 1] > 0.5).astype(float)
 
     plans = np.stack([np.random.default_rng(0).choice(values, 200) for values in LISTS.values()], axis=-1)
-    assert "x" not in find_orders(LISTS, plans, 2, ask, seed=0)
+    assert "x" not in find_orders(LISTS, plans, 2, ask, 0, list(LISTS))
 
 
 @pytest.fixture(scope="module")

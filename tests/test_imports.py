@@ -31,6 +31,8 @@ LAYERS = [
     {"scenario"},
     {"metrics", "expressions"},
     {"objective", "space"},
+    {"staging"},
+    {"curvature"},
     {"search"},
     {"results"},
     {"report"},

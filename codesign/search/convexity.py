@@ -22,7 +22,7 @@ class Verdict:
     """What is known of the rows.
 
     pairs: of points that rows were tested on; worst: row -> largest excess over convexity (log) that they showed;
-    unproven: row -> why the walk does not prove it; broken: why the rows are not convex, as far as a test showed it.
+    unproven: row -> why the walk does not prove it; broken: what a test showed, or why plans are missing.
     """
 
     pairs: int = 0
@@ -54,10 +54,8 @@ def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     A third of the pairs are anywhere in the cube, a third differ in one variable only, a third join corners.
     """
     unproven = oracle.unproven()
-    if oracle.doubt:
-        unproven |= {"the plans": oracle.doubt}
-    if not unproven or not oracle.variables:
-        return Verdict(unproven=unproven)
+    if not unproven or not oracle.variables or oracle.doubt:
+        return Verdict(unproven=unproven, broken=oracle.doubt)
     n, rng = len(oracle.variables), np.random.default_rng(seed)
     plan = rng.choice(oracle.sample(rng, pairs), pairs)
     a, b = rng.uniform(size=(2, pairs, n))
@@ -71,8 +69,8 @@ def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
 
     predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
     excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    known = np.isfinite(ends.exact) & np.isfinite(far.exact) & np.isfinite(middle.exact)
-    excess = np.where(known, excess, np.inf)
+    excess = np.where(np.isposinf(ends.exact) | np.isposinf(far.exact), -np.inf, excess)  # above any chord
+    excess = np.where(np.isnan(excess), np.inf, excess)
     worst = {name: float(excess[:, row].max()) for row, name in enumerate(oracle.names)}
     broken = np.max([part.broken.max() for part in (ends, far, middle)])
     return Verdict(pairs, worst, unproven, _reason(oracle, excess, axis, kind, float(broken)))
@@ -120,8 +118,7 @@ def _excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarr
     ends, far, middle = (oracle.tangents(plan, u, 1e4) for u in (a, b, 0.5 * (a + b)))
     predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
     excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    known = np.isfinite(ends.exact) & np.isfinite(far.exact)
-    return np.where(known, excess, -np.inf)
+    return np.where(np.isfinite(ends.exact) & np.isfinite(far.exact) & ~np.isnan(excess), excess, -np.inf)
 
 
 def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:
