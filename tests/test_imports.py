@@ -31,7 +31,7 @@ LAYERS = [
     {"scenario"},
     {"metrics", "expressions"},
     {"objective", "space"},
-    {"search"},
+    {"search", "verification"},  # that which checks the search shares nothing with it
     {"results"},
     {"report"},
     {"config"},

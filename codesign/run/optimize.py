@@ -28,6 +28,7 @@ from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
+from .certificate import write_certificate
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
@@ -178,6 +179,8 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         write_frame(folder / f"{name}.parquet", getattr(results, name))
     for name, columns in trace.tables.items():
         write_frame(folder / f"{name}.parquet", pd.DataFrame(columns))
+    if trace.evidence is not None:
+        write_certificate(trace.evidence, folder)
     objective = study.objective
     summary = {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,

@@ -68,10 +68,9 @@ class Closing:
         points = np.broadcast_to(u, (len(plan), self.ledger.width))
         return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
 
-    def _place(self, count: int, u: np.ndarray) -> np.ndarray | None:
+    def _place(self, count: int, u: np.ndarray) -> np.ndarray:
         """Numbers of one point for so many plans."""
-        at = self.ledger.place(u[None], REFERENCE_SHARPNESS)
-        return None if at is None else np.repeat(at, count)
+        return np.repeat(self.ledger.place(u[None], REFERENCE_SHARPNESS), count)
 
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
@@ -234,16 +233,15 @@ class Closing:
             return
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
         multipliers, u = self.references.multipliers[nearest], self.references.u[nearest]
-        both = None if at is None else np.stack([at[left], self.ledger.recorder.place(u, REFERENCE_SHARPNESS)], axis=1)
+        at, second = at[left], ledger.place(u, REFERENCE_SHARPNESS)
         there, learnt = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
-        ledger.bound_by(plan, learnt, multipliers, None if both is None else both[:, 1])
+        ledger.bound_by(plan, learnt, multipliers, second)
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
-        chosen = None if both is None else both[left]
-        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], chosen)
+        both = np.stack([at[left], second[left]], axis=1)
+        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], both)
         left = left[ledger.lower[plan[left]] < ledger.cut]
-        first, second = (None, None) if both is None else both[left].T
-        ledger.keep(plan[left], exact[left], affine[left], at=first)
-        ledger.keep(plan[left], there[left], learnt[left], multipliers[left], second)
+        ledger.keep(plan[left], exact[left], affine[left], at=at[left])
+        ledger.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""

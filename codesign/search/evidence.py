@@ -73,7 +73,7 @@ class Recorder:
         Where `room`, the log by which a bound exceeds what is claimed, allows it, weights are rounded to single
         precision and those of no account are left out.
         """
-        notes, first = np.unique(self.source[some], return_index=True)
+        notes = np.unique(self.source[some])
         least = np.full(len(notes), np.inf)
         np.minimum.at(least, np.searchsorted(notes, self.source[some]), room)
         begins = np.cumsum([0, *(len(part) for part in self._plan)])
@@ -83,8 +83,9 @@ class Recorder:
             here = _rounded(weights[mine], least[last : last + len(mine)])
             lane, cut, row = np.nonzero(here)
             nodes.append(plan[mine])
-            for name, values in zip(columns, (last + lane, at[mine[lane], cut], row, here[lane, cut, row]), strict=True):
-                columns[name].append(values)
+            found = (last + lane, at[mine[lane], cut], row, here[lane, cut, row])
+            for column, values in zip(columns.values(), found, strict=True):
+                column.append(values)
             last += len(mine)
         cuts = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()}
         points, sharpness, cuts["point"] = self._distinct(cuts["point"])

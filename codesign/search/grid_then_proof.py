@@ -50,7 +50,7 @@ class GridThenProof(AbstractSearch):
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """One trace with the designs of all; claim, certificate and evidence are those of the last, points evaluated are summed."""
+    """One trace with the designs of all; claim, certificate, evidence are the last's, points are summed."""
     last = traces[-1]
     points = {name: np.concatenate([trace.points[name] for trace in traces]) for name in last.points}
     together = Trace(points, [method for trace in traces for method in trace.method])

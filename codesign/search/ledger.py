@@ -177,9 +177,9 @@ class Ledger:
             self.keep(plan, exact, affine, multipliers, at)
         return unknown
 
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> np.ndarray | None:
-        """Numbers of points, where a recorder listens."""
-        return None if self.recorder is None else self.recorder.place(u, sharpness)
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of points; of no meaning where no recorder listens."""
+        return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.place(u, sharpness)
 
     def raise_(
         self, plan: np.ndarray, bound: np.ndarray, at: np.ndarray | None, weights: Float[np.ndarray, "plans cuts rows"]
@@ -227,7 +227,7 @@ class Ledger:
             self.soft[p] = min(self.soft.get(p, np.inf), soft[i])
             latest[p] = min(latest.get(p, np.inf), looks[i])
         self.estimate |= latest
-        if at is not None:
+        if at is not None and self.recorder is not None:
             for p, point in zip(plan.tolist(), at.tolist(), strict=True):
                 self.own_at.setdefault(p, []).append(point)
 
