@@ -142,8 +142,12 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
             watch(progress if progress.goal else dataclasses.replace(progress, goal=study.objective.goal))
             interrupt.check(progress)
 
+        wall, cpu = time.perf_counter(), time.process_time()
         with tracing_ahead(study.scenario), watched as watch:
             trace = _saving(study.search, folder).run(study.problem, study.seed, report)
+        if trace.evidence is not None:  # `codesign verify` says how long it took beside the search
+            took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+            trace.evidence.header["took"] = took
         interrupt.settle()
         if not trace.method:
             raise KeyboardInterrupt

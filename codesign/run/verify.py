@@ -17,7 +17,7 @@ from ..report.run_folder import RunFolder, read_run
 from ..search import Inverse
 from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify
 from ..verification.certificate import claim_of
-from ..verification.verify import SAME, priced
+from ..verification.verify import SAME
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
@@ -53,7 +53,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     with _Watch(out) as watch:
         answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-    _show(answer, folder, seconds, as_json)
+    _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
     return 0 if answer.verified else 1
 
 
@@ -122,7 +122,7 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
     if claim.infeasible:
         raise Refuted("designs.parquet has a feasible design, claimed is that there is none")
     point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
-    value, excess = priced(asked, point)
+    value, excess = asked.priced(point)
     said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
     if not math.isclose(value, said, rel_tol=SAME) or not excess <= 1e-6 * (1 + SAME):
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
@@ -130,13 +130,11 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
 
 
-def _show(answer: Answer, folder: RunFolder, seconds: dict[str, float], as_json: bool) -> None:
-    """What was checked and the answer; times beside those of the search."""
-    searched = folder.summary.get("seconds") or {}
-    took = float(sum(searched.values())) if searched else math.nan
+def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:
+    """What was checked and the answer; times beside those that the search took, compilation included."""
     if as_json:
         found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
-        found |= answer.numbers | seconds | {"search_wall_s": took if math.isfinite(took) else None}
+        found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
         print(json.dumps(found, indent=2, allow_nan=False))
         return
     out = console()
@@ -144,10 +142,10 @@ def _show(answer: Answer, folder: RunFolder, seconds: dict[str, float], as_json:
         out.print(f"- {text}", highlight=False, markup=False)
     if "again" in answer.numbers:
         out.print(answer.numbers["again"], highlight=False, markup=False)
-    out.print(
-        f"verification {seconds['wall_s']:.1f} s ({seconds['cpu_s']:.1f} CPU s); the search took {took:.1f} s",
-        highlight=False, markup=False,
-    )  # fmt: skip
+    times = f"verification {seconds['wall_s']:.1f} s ({seconds['cpu_s']:.1f} CPU s)"
+    if took:
+        times += f"; the search took {took['wall_s']:.1f} s ({took['cpu_s']:.1f} CPU s)"
+    out.print(times, highlight=False, markup=False)
     out.print(answer.line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -10,13 +10,13 @@ from .certificate import Certificate, Refuted
 from .coverage import Cover
 from .inequality import Bounds
 from .polish import polish
-from .study import TARGETS, Exact, Model
+from .study import Exact, Model
 
 PART = 1 << 15  # designs at once
 AT_RANDOM = 0.5  # share of the designs that are drawn from the whole space; the rest lie around the best so far
 ROUNDS = 8  # in which the latter are drawn, ever nearer
 WIDEST, NEAREST = 0.3, 0.01  # of a coordinate, in the first of these rounds and in the last
-BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each of `TARGETS`
+BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each target
 ROUNDING = 1e-9  # log below the bound that rounding may explain
 CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
@@ -32,6 +32,7 @@ class Attack:
         lists: values of each plan field.
         low, high: places of the plans that designs are drawn from, as ranges.
         limit: log of the goal that no feasible design may lie below.
+        legal: which plans the space lists; asked of designs that lie below the limit.
         start: plan places and coordinates of a design to begin with, if there is one.
         certificate, bounds, covered: tested at each design too, where given.
     """
@@ -41,6 +42,7 @@ class Attack:
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
     limit: float
+    legal: Callable[[np.ndarray], np.ndarray]
     start: tuple[np.ndarray, np.ndarray] | None = None
     certificate: Certificate | None = None
     bounds: Bounds | None = None
@@ -125,13 +127,13 @@ class Attack:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
         found = self.model.exact(self._values(place), u)
         self.tried += len(place)
-        listed = np.ones(len(place), dtype=bool)
-        if node is None and self.certificate is not None and self.covered is not None and self.covered.exact:
+        if node is None and self.certificate is not None and self.covered is not None:
             node = self.covered.nodes(self.certificate, place)
-            listed = node >= 0  # others break a rule, or are told apart by a choice without effect
-        holds = found.feasible & listed
-        self.feasible += int(holds.sum())
-        goal = np.where(holds, found.rows[:, 0], np.inf)
+        goal = np.where(found.feasible, found.rows[:, 0], np.inf)
+        below = np.flatnonzero(goal < self.limit - ROUNDING)
+        if len(below):  # plans that are told apart by a choice without effect are not listed
+            goal[below[~self.legal(place[below])]] = np.inf
+        self.feasible += int(np.isfinite(goal).sum())
         least = int(np.argmin(goal))
         if goal[least] < self.best:
             self.best, self.design = float(goal[least]), (place[least].copy(), u[least].copy())
@@ -156,7 +158,7 @@ class Attack:
         """Keep the best by the goal, and those that have least of each target, each with what it breaks at a price."""
         last = 1 + len(self.model.constraints)
         broken = np.maximum(found.rows[:, 1:last], 0.0).sum(axis=1)
-        ranks = found.rows[:, [0, *range(last, last + len(TARGETS))]] + PENALTY * broken[:, None]
+        ranks = found.rows[:, [0, *range(last, found.rows.shape[1])]] + PENALTY * broken[:, None]
         ranks = np.where(np.isfinite(ranks), ranks, np.inf)
         for k in range(ranks.shape[1]):
             most = BEST if k == 0 else EXTREME

@@ -19,7 +19,7 @@ from ..space import DesignSpace
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
-TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")  # whose extremes an attack visits too
+TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
 TANGENT_BLOCK, EXACT_BLOCK = 128, 2048  # points in one call; few, so that a call for some designs costs little
 THREADS = 2
 
@@ -29,7 +29,7 @@ class Asked:
     """A study as its configuration says it.
 
     goal: name of what is optimised: the objective's, or a variable of the space (`search=inverse`); sign: 1 where less
-    is better.
+    is better. targets: metrics whose extremes an attack visits too: a goal may have its cliff there.
     """
 
     scenario: Scenario
@@ -37,6 +37,17 @@ class Asked:
     objective: Objective
     goal: str
     sign: float = 1.0
+    targets: tuple[str, ...] = TARGETS
+
+    def metrics(self, point: dict[str, float]) -> Metrics:
+        """The hard model in float64 at plan fields and hardware values, run by NumPy, not compiled."""
+        values = {name: jnp.asarray(point[name], dtype=float) for name in (*self.space.plan, *self.space.hardware)}
+        return evaluate(self.space.place(self.scenario, values))
+
+    def priced(self, point: dict[str, float]) -> tuple[float, float]:
+        """(goal, largest violation) of one design."""
+        metrics = self.metrics(point)
+        return float(self.value(metrics, point)), float(self.objective.excess(metrics))
 
     def value(self, metrics: Metrics, hardware: dict[str, Any]) -> Any:
         """The goal of a design."""
@@ -46,7 +57,7 @@ class Asked:
 
 
 class Exact(NamedTuple):
-    """Designs by the hard model: logs of the goal, of used shares and of `TARGETS`; whether all constraints hold."""
+    """Designs by the hard model: logs of the goal, of used shares and of the targets; whether all constraints hold."""
 
     rows: Float[np.ndarray, "designs rows"]
     feasible: np.ndarray
@@ -55,18 +66,16 @@ class Exact(NamedTuple):
 class Model:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
-    names: of the rows: the goal's log, the log of each constraint's used share, and logs of `TARGETS`.
+    names: of the rows: the goal's log, the log of each constraint's used share, and the logs of the targets.
     """
 
     def __init__(self, asked: Asked):
         self.asked, self.evaluated = asked, 0
         self.fields, self.variables = tuple(asked.space.plan), asked.space.names
-        point = {name: jnp.asarray(0.5) for name in self.variables}
-        shapes = jax.eval_shape(
-            lambda tree: asked.objective.usages(evaluate(asked.space.place(tree, point))), asked.scenario
-        )
-        self.constraints = tuple(sorted(shapes))
-        self.names = (GOAL, *self.constraints, *TARGETS)
+        somewhere = {name: values[0] for name, values in asked.space.lists.items()}
+        somewhere |= {name: variable.low for name, variable in asked.space.hardware.items()}
+        self.constraints = tuple(sorted(asked.objective.usages(asked.metrics(somewhere))))
+        self.names = (GOAL, *self.constraints, *asked.targets)
         self._tree = jax.device_put(asked.scenario)
         self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)))
         self._exact = quick_jit(jax.vmap(self._priced, in_axes=(None, 0, 0)))
@@ -79,7 +88,7 @@ class Model:
         shares = asked.objective.usages(metrics)
         logs = [asked.sign * jnp.log(asked.value(metrics, hardware))]
         logs += [jnp.log(at_least(shares[name], LEAST_SHARE)) for name in self.constraints]
-        logs += [jnp.log(metrics.get(name)) for name in TARGETS]
+        logs += [jnp.log(metrics.get(name)) for name in asked.targets]
         broken = jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)])
         return jnp.stack(logs), jnp.max(broken)
 

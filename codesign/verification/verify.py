@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..metrics import evaluate
 from ..objective import TOLERANCE
 from ..space import Rules, shown
 from .attack import Attack, sample
@@ -46,6 +45,7 @@ def verify(
     seed: int,
     told: Told = lambda stage, done, total: None,
     proven: Set[tuple[str, str]] = frozenset(),
+    model: Model | None = None,
 ) -> Answer:
     """Check a claim about a study.
 
@@ -57,10 +57,11 @@ def verify(
         seed: of these.
         told: hears stage, done and total.
         proven: (row, field) of groups whose direction the structure of the model proves; others are tested.
+        model: that of the study, where it is compiled already.
     """
     answer = Answer(False, "")
     try:
-        _verify(answer, asked, claim, certificate, attack, np.random.default_rng(seed), told, proven)
+        _verify(answer, asked, claim, certificate, attack, np.random.default_rng(seed), told, proven, model)
         answer.verified = True
     except Refuted as found:
         answer.line = f"not verified: {found}"
@@ -76,13 +77,17 @@ def _verify(
     rng: np.random.Generator,
     told: Told,
     proven: Set[tuple[str, str]],
+    model: Model | None,
 ) -> None:
     if isinstance(certificate, Refuted):
         raise certificate
     _check_claim(claim, asked)
-    model, bounds, covered = Model(asked), None, None
+    if claim.bound is None and not claim.infeasible:  # nothing rests on what was noted
+        certificate = None
+    bounds, covered = None, None
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
+    model = model or Model(asked)
     if certificate is not None:
         told("covering the space", 0, 1)
         covered = cover(certificate, asked)
@@ -142,19 +147,12 @@ def _check_design(claim: Claim, asked: Asked) -> str:
     legal, _ = Rules(space, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
     if not legal.all():
         raise Refuted("best design: its plan is not legal")
-    value, excess = priced(asked, point)
+    value, excess = asked.priced(point)
     if not excess <= TOLERANCE:
         raise Refuted(f"best design: it breaks a constraint by {excess:.3g}")
     if claim.best is None or not abs(value / claim.best - 1) <= SAME:
         raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
     return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
-
-
-def priced(asked: Asked, point: dict[str, float]) -> tuple[float, float]:
-    """(goal, largest violation) of one design by the hard model in float64, run by NumPy, not compiled."""
-    values = {name: jnp.asarray(point[name]) for name in (*asked.space.plan, *asked.space.hardware)}
-    metrics = evaluate(asked.space.place(asked.scenario, values))
-    return float(asked.value(metrics, point)), float(asked.objective.excess(metrics))
 
 
 def _check_bound(certificate: Certificate, bounds: Bounds, asked: Asked) -> str:
@@ -197,7 +195,12 @@ def _attacker(
         low, high = certificate.low, certificate.high
     else:
         low = high = sample(asked.space.legal_sample(asked.scenario, LISTED), lists)
-    return Attack(model, lists, low, high, claim.log_bound, start, certificate, bounds, covered)
+    rules = Rules(asked.space, asked.scenario)
+
+    def legal(place: np.ndarray) -> np.ndarray:
+        return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
+
+    return Attack(model, lists, low, high, claim.log_bound, legal, start, certificate, bounds, covered)
 
 
 def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) -> str:
@@ -205,7 +208,7 @@ def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) ->
     plan = {name: float(attack.lists[j][place[j]]) for j, name in enumerate(asked.space.plan)}
     found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.space.names)})
     hardware = {name: float(value) for name, value in found.items()}
-    value, excess = priced(asked, plan | hardware)
+    value, excess = asked.priced(plan | hardware)
     words = [f"plan.{name}={shown(name, number)}" for name, number in plan.items()]
     for name, number in hardware.items():
         leaves = asked.space.hardware[name].leaves(asked.scenario, number)
