@@ -94,8 +94,8 @@ def test_an_honest_proof_is_verified(trace, stored: Stored, model: Model):
 
 
 def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Model):
-    """A model ten times as deep fits nowhere: weights of constraints alone rule out every node."""
-    scenario = training(model=gpt3(layers=960.0))
+    """A model a thousand times as deep fits nowhere: weights of constraints alone rule out every node."""
+    scenario = training(model=gpt3(layers=96e3))
     deep, asked = copy.copy(oracle), dataclasses.replace(ASKED, scenario=scenario)
     deep.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
@@ -199,22 +199,22 @@ def test_another_best_design_is_refused(stored: Stored, model: Model):
     assert "the claim is to minimise capex_usd, the study asks to minimise" in told
 
 
-def test_a_bonus_below_a_cliff_is_found_by_the_attack(stored: Stored, model: Model):
-    """The tangents do not see a discount for little power; the attack finds the designs that get it."""
+def test_a_bonus_beyond_a_cliff_is_found_by_the_attack(stored: Stored):
+    """The tangents do not see a discount for those who spend more; the attack finds the designs that get it."""
     header, tables = stored
     claim = header["claim"]
-    design = {name: value for name, value in claim["design"].items() if name in (*SPACE.plan, *SPACE.hardware)}
-    least = float(ASKED.metrics(design | {"up": 100e9}).provisioned_power_w)
+    dear = float(ASKED.metrics(claim["design"] | {"hbm": 280e9}).capex_usd)
 
     def net(metrics):
-        return ASKED.objective.value(metrics, GOAL) * jnp.where(metrics.provisioned_power_w < 1.001 * least, 0.9, 1.0)
+        return ASKED.objective.value(metrics, GOAL) * jnp.where(metrics.capex_usd > dear, 0.7, 1.0)
 
-    dear = dataclasses.replace(PROBLEM.objective, minimise="net", custom={"net": net})
-    asked = dataclasses.replace(ASKED, objective=dear, goal="net")
-    best, _ = asked.priced(design)
-    forced = claim | {"goal": "net", "best": best, "bound": best / 1.0001, "gap": 1.0001 - 1.0}
-    told = answer_of((header | {"claim": forced}, tables), Model(asked), asked, attack=20_000)
-    assert told.startswith("not verified")
+    objective = dataclasses.replace(PROBLEM.objective, minimise="net", custom={"net": net})
+    asked = dataclasses.replace(ASKED, objective=objective, goal="net")
+    forced = header | {"claim": claim | {"goal": "net"}}
+    told = answer_of((forced, tables), Model(asked), asked, attack=20_000)
+    assert told.startswith("not verified: claimed is that no design's net is below")
+    assert "but a feasible design has net " in told
+    assert "plan.pp=" in told
 
 
 def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):

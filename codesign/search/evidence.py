@@ -134,7 +134,9 @@ def evidence_of(
     some = np.flatnonzero(frontier)
     if (recorder.source[some] < 0).any():
         return None
-    room = np.where(np.isfinite(lower[some]), lower[some] - (bound if math.isfinite(bound) else np.inf), 0.0)
+    room = np.zeros(len(some))
+    known = np.isfinite(lower[some]) & math.isfinite(bound)
+    room[known] = lower[some][known] - bound
     nodes, cuts, points, sharpness = recorder.kept(some, room)
     header, columns = _nodes(oracle, nodes)
     header |= {"version": VERSION, "rows": list(rows), "variables": list(oracle.variables)}
