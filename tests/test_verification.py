@@ -195,6 +195,8 @@ def test_another_best_design_is_refused(stored: Stored, model: Model):
         told = answer_of((lie, tables), model)
         assert told.startswith("not verified: best design: ")
         assert words in told
+    told = answer_of((header | {"claim": claim | {"design": {}}}, tables), model)
+    assert "is claimed, but no design is kept" in told
     told = answer_of((header | {"claim": claim | {"goal": "capex_usd"}}, tables), model)
     assert "the claim is to minimise capex_usd, the study asks to minimise" in told
 

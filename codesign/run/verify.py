@@ -128,6 +128,8 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
     if claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
+    if excess <= 0 and asked.sign * math.log(value) < claim.log_bound - SAME:
+        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, the bound is {claim.bound:.9g}")
 
 
 def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:

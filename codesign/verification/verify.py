@@ -87,6 +87,8 @@ def _verify(
     bounds, covered = None, None
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
+    elif claim.best is not None and certificate is not None:
+        raise Refuted(f"best design: {asked.goal} {claim.best:.9g} is claimed, but no design is kept")
     model = model or Model(asked)
     if certificate is not None:
         told("covering the space", 0, 1)
