@@ -157,6 +157,23 @@ def test_a_node_dropped_is_named_by_its_plan(stored: Stored, model: Model):
     assert "of 48 legal plans are in no node; the first: pp " in told
 
 
+def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, monkeypatch):
+    """Six legal combinations of stages and sharding, each with all eight choices that nodes leave open."""
+    from codesign.verification import coverage
+
+    monkeypatch.setattr(coverage, "MOST_LISTED", 20)
+    whole = certificate_of(*stored)
+    found = coverage.cover(whole, ASKED)
+    assert (found.plans, found.exact) == (48, False)
+    few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
+    with pytest.raises(Refuted, match=r"1 combinations are not covered by nodes; the first: pp "):
+        coverage.cover(few, ASKED)
+    half = whole.high.copy()
+    half[0, -1] -= 1
+    with pytest.raises(Refuted, match="are not covered by nodes"):
+        coverage.cover(dataclasses.replace(whole, high=half), ASKED)
+
+
 def test_a_wrong_direction_is_named(stored: Stored, model: Model):
     """Groups taken at a value that is not best for their rows."""
     header, tables = stored
