@@ -62,6 +62,11 @@ def parser() -> Parser:
     one = command("report", _report, "rebuild the report of a run without rerunning it")
     one.add_argument("run", help="a run folder")
     one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
+    one = command("verify", _verify, "check the proof of a run by a program of its own and attack it; exit code 0 or 1")
+    one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
+    one.add_argument("--attack", type=int, default=1_000_000, metavar="N", help="designs that try to be better (10^6)")
+    one.add_argument("--seed", type=int, default=0, help="of these designs (0)")
+    one.add_argument("--json", action="store_true", help="print the answer and its numbers as JSON")
     one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
     one.add_argument("directory", help="folder of measured tables")
     one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
@@ -177,6 +182,10 @@ def _report(options: argparse.Namespace) -> int:
     if options.reports:
         print(write_run_report(options.run, options.reports))
     return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    return _later("run.verify", "verify_run")(options.run, options.attack, options.seed, as_json=options.json)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ LAYERS = [
     {"objective", "space"},
     {"staging"},
     {"curvature"},
-    {"search"},
+    {"search", "verification"},  # that which checks the search shares nothing with it
     {"results"},
     {"report"},
     {"config"},

@@ -2,6 +2,7 @@
 
 from .amortised import Amortised as Amortised
 from .base import AbstractSearch as AbstractSearch
+from .base import Evidence as Evidence
 from .base import Problem as Problem
 from .base import Progress as Progress
 from .base import Report as Report

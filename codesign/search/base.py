@@ -22,6 +22,21 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """The derivation of a bound as numbers: what `codesign verify` needs, and nothing of the search (see `evidence`).
+
+    header: names of rows, plan fields with their values, variables; what is claimed. tables, columns of equal length:
+        nodes   low.FIELD, high.FIELD: range of places in the field's values that the node stands for; where it is a
+                group, best.V.FIELD: the place of the value at which the rows of view V (see the header) are least
+        points  u.VARIABLE: coordinates in the unit cube; sharpness: of the weighted maxima
+        cuts    node, point, row, weight: one term of the node's weighted sum of tangents
+    """
+
+    header: dict[str, Any]
+    tables: dict[str, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where a search stands: of `total` units in `stage`, `done` are finished.
 
@@ -50,7 +65,8 @@ class Trace:
 
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
     the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
-    hold; empty where a search proves nothing). tables: name -> columns of what else is worth keeping.
+    hold; empty where a search proves nothing), `evidence` what the proof rests on, for others to check (None where
+    none is kept). tables: name -> columns of what else is worth keeping.
     """
 
     points: dict[str, np.ndarray]
@@ -60,6 +76,7 @@ class Trace:
     claim: str = ""
     certificate: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    evidence: Evidence | None = None
 
 
 class AbstractSearch(abc.ABC):

@@ -53,21 +53,22 @@ def dual_ascent_of_two(
     second: Float[np.ndarray, "plans rows coefficients"],
     start: Float[np.ndarray, "plans rows"],
     sweeps: int = 2,
-) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "plans rows"]]:
+) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "plans 2 rows"]]:
     """The same from two tangents of every row: any mean of the goal's two, and multipliers for all constraints.
 
     `start` are multipliers of the second.
     """
     rows = first.shape[1]
     limits = np.concatenate([[1.0], np.full(2 * rows - 2, np.inf)])
-    bound, multipliers = np.empty(len(first)), np.ones((len(first), rows))
+    bound, multipliers = np.empty(len(first)), np.empty((len(first), 2, rows))
     for begin in range(0, len(first), PART):
         part = slice(begin, begin + PART)
         a, b = (np.ascontiguousarray(each[part].transpose(1, 2, 0)) for each in (first, second))
         directions = np.concatenate([(a[0] - b[0])[None], b[1:], a[1:]])
         weights = np.concatenate([np.zeros((1, b.shape[2])), start[part, 1:].T, np.zeros((rows - 1, b.shape[2]))])
         bound[part], weights = _ascend(b[0], directions, weights, limits, sweeps)
-        multipliers[part, 1:] = (weights[1:rows] + weights[rows:]).T
+        multipliers[part, 0, 0], multipliers[part, 1, 0] = weights[0], 1.0 - weights[0]
+        multipliers[part, 1, 1:], multipliers[part, 0, 1:] = weights[1:rows].T, weights[rows:].T
     return bound, multipliers
 
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConfigError
-from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent
 from .closing import Closing
 from .conflict import Conflict
 from .convexity import Verdict, check, look_again
 from .effort import INTERRUPTED, Effort, Outcome
+from .evidence import Recorder, evidence_of
 from .groups import oracle_for
 from .ledger import Programme
 from .oracle import AbstractOracle, Oracle, designs_of, rows_of
@@ -92,7 +93,7 @@ class Certified(AbstractSearch):
     def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
         """Judge the rows, search, prove and explain; the goal's row is what is wanted."""
         verdict = check(oracle, seed, self.pairs)
-        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted)).run()
+        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted), Recorder()).run()
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.ledger.feasible.items()}, seed)
         return self.traced(oracle, wanted, verdict, outcome, seed, report)
@@ -116,7 +117,8 @@ class Certified(AbstractSearch):
             why = conflict.proof if verdict.convex else [row | UNPROVEN for row in conflict.proof]
             certificate = _certificate(wanted, verdict, outcome) | {"infeasible": why}
             claim = _claim_infeasible(verdict, outcome)
-            return Trace(designs_of(oracle, plan, u), ["certified"] * len(plan), counts, seconds, claim, certificate)
+            points, kept = designs_of(oracle, plan, u), _evidence(oracle, outcome, certificate)
+            return Trace(points, ["certified"] * len(plan), counts, seconds, claim, certificate, evidence=kept)
         explained = {}
         if self.explain and oracle.variables:
             with contextlib.suppress(KeyboardInterrupt):  # the design is there already
@@ -125,7 +127,8 @@ class Certified(AbstractSearch):
         certificate = _certificate(wanted, verdict, outcome) | explained
         best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
         points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
-        return Trace(points, ["certified"] * len(best), counts, seconds, _claim(verdict, outcome), certificate)
+        claim, kept = _claim(verdict, outcome), _evidence(oracle, outcome, certificate)
+        return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
 
     def _least_violating(self, oracle: Oracle) -> tuple[np.ndarray, np.ndarray]:
         """Of a sample of plans in the middle of the box, the one that breaks its limits least."""
@@ -160,6 +163,20 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str
         "convexity": {"pairs": verdict.pairs, "worst": verdict.worst, "unproven": verdict.unproven},
         "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.ledger.history],
     }
+
+
+def _evidence(oracle: Oracle, outcome: Outcome, certificate: dict[str, Any]) -> Evidence | None:
+    """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
+    ledger = outcome.ledger
+    if ledger.recorder is None or not isinstance(oracle, Oracle):  # not of uncertain constants: many models, not one
+        return None
+    kept = evidence_of(oracle, ledger.recorder, ledger.programme.rows, ledger.frontier, ledger.lower, outcome.lower)
+    if kept is not None:
+        kept.header["claim"] = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {
+            "infeasible": certificate["convex"] and ledger.plan < 0 and outcome.lower == math.inf,
+            "design": {} if ledger.plan < 0 else oracle.point(ledger.plan, ledger.u),
+        }
+    return kept
 
 
 def _explained(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:

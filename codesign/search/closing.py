@@ -16,6 +16,7 @@ import numpy as np
 
 from .base import Progress, Report, silent
 from .effort import INTERRUPTED, Effort, Outcome
+from .evidence import Recorder
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .oracle import AbstractOracle
 from .references import References
@@ -31,10 +32,17 @@ WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above t
 class Closing:
     """One run over the plans of a programme."""
 
-    def __init__(self, programme: Programme, effort: Effort, seed: int, report: Report = silent):
+    def __init__(
+        self,
+        programme: Programme,
+        effort: Effort,
+        seed: int,
+        report: Report = silent,
+        recorder: Recorder | None = None,
+    ):
         self.effort, self.report = effort, report
         self.rng = np.random.default_rng(seed)
-        self.ledger = Ledger(programme, effort.gap)
+        self.ledger = Ledger(programme, effort.gap, recorder)
         self.base = np.full(self.ledger.width, 0.5)
 
     @property
@@ -60,6 +68,10 @@ class Closing:
         points = np.broadcast_to(u, (len(plan), self.ledger.width))
         return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
 
+    def _place(self, count: int, u: np.ndarray) -> np.ndarray:
+        """Numbers of one point for so many plans."""
+        return np.repeat(self.ledger.place(u[None], REFERENCE_SHARPNESS), count)
+
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
         ledger, effort = self.ledger, self.effort
@@ -68,7 +80,7 @@ class Closing:
         exact, affine = self._at(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
         first = np.argsort(soft, kind="stable")[: effort.references // 4]
-        ledger.keep(sample[first], exact[first], affine[first])
+        ledger.keep(sample[first], exact[first], affine[first], at=self._place(len(first), self.base))
         self._halved(sample[first])
         self._note("incumbent", ledger.solved, ledger.solved)
         self.climb()
@@ -94,9 +106,10 @@ class Closing:
             plans = plans[np.argsort(self._looks_there(plans), kind="stable")[: effort.references // 4]]
             if len(plans):
                 multipliers = self._multipliers()
+                at = self._place(len(plans), ledger.u)
                 exact, affine = self._at(plans, ledger.u)
-                ledger.bound_by(plans, affine, multipliers)
-                ledger.keep(plans, exact, affine, multipliers)
+                ledger.bound_by(plans, affine, multipliers, at)
+                ledger.keep(plans, exact, affine, multipliers, at)
                 self._halved(plans)
             self._note("incumbent", ledger.solved, ledger.solved)
             if ledger.upper > before - ledger.gap:
@@ -175,7 +188,7 @@ class Closing:
         ledger = self.ledger
         some = np.sort(self.rng.permutation(len(sample))[: self.effort.references])
         some = some[ledger.tried[sample[some]] == 0]
-        ledger.keep(sample[some], exact[some], affine[some])
+        ledger.keep(sample[some], exact[some], affine[some], at=self._place(len(some), self.base))
         for _ in range(REFERENCE_ROUNDS):
             enough = ledger.upper + WORST_REFERENCE
             some = some[ledger.lower[sample[some]] < enough]
@@ -212,20 +225,23 @@ class Closing:
         if len(plan) == 0:
             return
         exact, affine = self._at(plan, self.base)
+        at = self._place(len(plan), self.base)
         nearest = self.references.nearest(affine)
-        ledger.bound_by(plan, affine, self.references.multipliers[nearest])
+        ledger.bound_by(plan, affine, self.references.multipliers[nearest], at)
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
         if len(left) == 0:
             return
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
-        multipliers = self.references.multipliers[nearest]
-        there, learnt = ledger.evaluate(plan, self.references.u[nearest], REFERENCE_SHARPNESS)
-        ledger.bound_by(plan, learnt, multipliers)
+        multipliers, u = self.references.multipliers[nearest], self.references.u[nearest]
+        at, second = at[left], ledger.place(u, REFERENCE_SHARPNESS)
+        there, learnt = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
+        ledger.bound_by(plan, learnt, multipliers, second)
         left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
-        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left])
+        both = np.stack([at[left], second[left]], axis=1)
+        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], both)
         left = left[ledger.lower[plan[left]] < ledger.cut]
-        ledger.keep(plan[left], exact[left], affine[left])
-        ledger.keep(plan[left], there[left], learnt[left], multipliers[left])
+        ledger.keep(plan[left], exact[left], affine[left], at=at[left])
+        ledger.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""

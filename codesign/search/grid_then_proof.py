@@ -50,7 +50,7 @@ class GridThenProof(AbstractSearch):
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """One trace with the designs of all; claim and certificate are those of the last, points evaluated are summed."""
+    """One trace with the designs of all; claim, certificate, evidence are the last's, points are summed."""
     last = traces[-1]
     points = {name: np.concatenate([trace.points[name] for trace in traces]) for name in last.points}
     together = Trace(points, [method for trace in traces for method in trace.method])
@@ -59,5 +59,5 @@ def joined(traces: Sequence[Trace]) -> Trace:
         together.counts |= trace.counts | {"points": evaluated}
         together.seconds |= trace.seconds
         together.tables |= trace.tables
-    together.claim, together.certificate = last.claim, last.certificate
+    together.claim, together.certificate, together.evidence = last.claim, last.certificate, last.evidence
     return together

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from . import interior
 from .bounds import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
+from .evidence import Recorder
 from .oracle import GOAL, AbstractOracle
 
 HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
@@ -20,6 +21,7 @@ FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere bef
 DEAR_ENOUGH, LEAST_PRICE = 8.0, 0.2  # price of a unit of violation in estimates: where no multiplier is known, and more
 DEAREST = 1e6  # price of a unit of violation that is not raised any more
 GROUP_TRIES = 8  # rounds after which a group that is still open is split
+SETTLED = 1e-9  # by which the weights of the goal may miss 1: multipliers that never settled bound nothing
 REFERENCE_SHARPNESS = 50.0  # of tangents at a point shared by several plans
 
 
@@ -72,11 +74,12 @@ class Ledger:
 
     Values are logs of the goal. `own` holds the tangents of plans that were neither closed nor left out, `soft` the
     least goal plus penalties that a plan has shown, `estimate` its goal when last seen, with what it breaks at the
-    price of its multipliers, `weights` its multipliers when it was last solved.
+    price of its multipliers, `weights` its multipliers when it was last solved. `recorder`, if given, is told what
+    each bound rests on.
     """
 
-    def __init__(self, programme: Programme, gap: float):
-        self.programme, self.gap = programme, gap
+    def __init__(self, programme: Programme, gap: float, recorder: Recorder | None = None):
+        self.programme, self.gap, self.recorder = programme, gap, recorder
         self.width = len(programme.oracle.variables)
         self.lower, self.tried = np.zeros(0), np.zeros(0, dtype=np.int32)  # tried: 0 where never solved
         self.frontier = np.zeros(0, dtype=bool)  # numbers that together stand for all plans
@@ -84,6 +87,7 @@ class Ledger:
         self.frontier[programme.oracle.roots] = True
         self.upper, self.plan, self.u = np.inf, -1, np.full(self.width, 0.5)
         self.own: dict[int, list[np.ndarray]] = {}
+        self.own_at: dict[int, list[int]] = {}  # where a recorder listens: the numbers of their points
         self.soft: dict[int, float] = {}
         self.estimate: dict[int, float] = {}
         self.feasible: dict[int, tuple[float, np.ndarray]] = {}
@@ -126,6 +130,8 @@ class Ledger:
             self.lower = np.concatenate([self.lower, np.full(new, -np.inf)])
             self.tried = np.concatenate([self.tried, np.zeros(new, dtype=np.int32)])
             self.frontier = np.concatenate([self.frontier, np.zeros(new, dtype=bool)])
+            if self.recorder is not None:
+                self.recorder.grow(len(self.lower))
 
     def split(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Put the parts of these groups in their place, bounded as these were: (parts, the group of each)."""
@@ -133,6 +139,9 @@ class Ledger:
         parent = group[place]
         self.grow()
         self.frontier[group], self.frontier[parts] = False, True
+        if self.recorder is not None:
+            higher = self.lower[parent] > self.lower[parts]
+            self.recorder.inherit(parts[higher], parent[higher])
         self.lower[parts] = np.maximum(self.lower[parts], self.lower[parent])
         return parts, parent
 
@@ -163,9 +172,23 @@ class Ledger:
             u = np.array([self.solution[p] for p in parent.tolist()])
             exact, affine = self.evaluate(plan, u, REFERENCE_SHARPNESS)
             multipliers = np.array([self.weights[p] for p in parent.tolist()])
-            self.bound_by(plan, affine, multipliers)
-            self.keep(plan, exact, affine, multipliers)
+            at = self.place(u, REFERENCE_SHARPNESS)
+            self.bound_by(plan, affine, multipliers, at)
+            self.keep(plan, exact, affine, multipliers, at)
         return unknown
+
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of points; of no meaning where no recorder listens."""
+        return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.place(u, sharpness)
+
+    def raise_(
+        self, plan: np.ndarray, bound: np.ndarray, at: np.ndarray | None, weights: Float[np.ndarray, "plans cuts rows"]
+    ) -> None:
+        """Raise bounds to those that the tangents at these points [plans, cuts] give with these weights."""
+        if self.recorder is not None and at is not None:
+            higher = bound > self.lower[plan]
+            self.recorder.note(plan[higher], at[higher], weights[higher])
+        self.lower[plan] = np.maximum(self.lower[plan], bound)
 
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Exact and affine rows; designs that keep every constraint are taken note of."""
@@ -182,9 +205,17 @@ class Ledger:
         return exact, affine
 
     def keep(
-        self, plan: np.ndarray, exact: np.ndarray, affine: np.ndarray, prices: np.ndarray | float = DEAR_ENOUGH
+        self,
+        plan: np.ndarray,
+        exact: np.ndarray,
+        affine: np.ndarray,
+        prices: np.ndarray | float = DEAR_ENOUGH,
+        at: np.ndarray | None = None,
     ) -> None:
-        """Remember tangents, for the programmes of their plans; `prices` of violations [plans, rows] for estimates."""
+        """Remember tangents, for the programmes of their plans; `prices` of violations [plans, rows] for estimates.
+
+        `at` numbers the points they were taken at.
+        """
         over = np.maximum(exact[:, 1:], 0.0)
         known = np.isfinite(exact).all(axis=1)
         soft = np.where(known, exact[:, 0] + interior.ELASTIC * over.max(axis=1, initial=0.0), np.inf).tolist()
@@ -196,8 +227,13 @@ class Ledger:
             self.soft[p] = min(self.soft.get(p, np.inf), soft[i])
             latest[p] = min(latest.get(p, np.inf), looks[i])
         self.estimate |= latest
+        if at is not None and self.recorder is not None:
+            for p, point in zip(plan.tolist(), at.tolist(), strict=True):
+                self.own_at.setdefault(p, []).append(point)
 
-    def bound_by(self, plan: np.ndarray, affine: np.ndarray, multipliers: np.ndarray) -> None:
+    def bound_by(
+        self, plan: np.ndarray, affine: np.ndarray, multipliers: np.ndarray, at: np.ndarray | None = None
+    ) -> None:
         """Raise the bounds of plans by one tangent each, starting from given multipliers [rows] or [plans, rows]."""
         weights = np.broadcast_to(multipliers, affine.shape[:2]).copy()
         weights[:, 0] = 1.0
@@ -208,21 +244,32 @@ class Ledger:
             raised, better = dual_ascent(affine[left], weights[left])
             left, raised, better = (part[raised > bound[left]] for part in (left, raised, better))
             bound[left], weights[left] = raised, better
-        self.lower[plan] = np.maximum(self.lower[plan], bound)
+        broken = np.flatnonzero(least.max(axis=1) > 0)
+        weights[broken] = 0.0
+        weights[broken, least[broken].argmax(axis=1)] = 1.0
+        self.raise_(plan, bound, None if at is None else at[:, None], weights[:, None])
         if self.endings is not None:
-            broken = np.flatnonzero(least.max(axis=1) > 0)
-            bound[broken], weights[broken] = least[broken].max(axis=1), 0.0
-            weights[broken, least[broken].argmax(axis=1)] = 1.0
+            bound[broken] = least[broken].max(axis=1)
             closed = self.lower[plan] >= self.cut
             self.endings.append(Ending(plan[closed], bound[closed], weights[closed]))
 
-    def bound_by_two(self, plan: np.ndarray, first: np.ndarray, second: np.ndarray, multipliers: np.ndarray) -> None:
-        """Raise the bounds of plans by two tangents of every row together; the multipliers are those of the second."""
+    def bound_by_two(
+        self,
+        plan: np.ndarray,
+        first: np.ndarray,
+        second: np.ndarray,
+        multipliers: np.ndarray,
+        at: np.ndarray | None = None,
+    ) -> None:
+        """Raise the bounds of plans by two tangents of every row together; the multipliers are those of the second.
+
+        `at` [plans, 2] numbers their points.
+        """
         bound, weights = dual_ascent_of_two(first, second, multipliers)
-        self.lower[plan] = np.maximum(self.lower[plan], bound)
+        self.raise_(plan, bound, at, weights)
         if self.endings is not None:
             closed = bound >= self.cut
-            self.endings.append(Ending(plan[closed], bound[closed], weights[closed]))
+            self.endings.append(Ending(plan[closed], bound[closed], weights[closed].sum(axis=1)))
 
     def refine(self, plan: np.ndarray, enough: float | None = None) -> None:
         """One round for these plans: solve their programmes, evaluate where those say, learn.
@@ -246,8 +293,10 @@ class Ledger:
         price = np.array([self.price.get(p, interior.ELASTIC) for p in plan.tolist()])
         tolerance = np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02)
         solved = interior.solve(affine, 0.3 * gap, tolerance, enough, price)
-        self.lower[plan] = np.maximum(self.lower[plan], solved.lower)
-        self._rule_out(plan, affine, solved, enough)
+        settled = np.abs(solved.weights[:, :, 0].sum(axis=1) - 1.0) < SETTLED
+        at = self._gathered_at(plan, affine.shape[1])
+        self.raise_(plan, np.where(settled, solved.lower, -np.inf), at, solved.weights)
+        self._rule_out(plan, affine, at, solved, enough)
         lagrangian = np.einsum("ltr,ltrv->lv", solved.weights, affine)
         leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
         for lane, p in enumerate(plan.tolist()):
@@ -259,7 +308,10 @@ class Ledger:
                 self.price[p] = min(4 * price[lane], DEAREST)
             if len(self.own[p]) > MOST_TANGENTS:
                 leant = np.argsort(-solved.weights[lane, : len(self.own[p])].sum(axis=1), kind="stable")
-                self.own[p] = [self.own[p][i] for i in np.sort(leant[: MOST_TANGENTS // 2])]
+                left = np.sort(leant[: MOST_TANGENTS // 2]).tolist()
+                self.own[p] = [self.own[p][i] for i in left]
+                if self.recorder is not None:
+                    self.own_at[p] = [self.own_at[p][i] for i in left]
         self.solved += len(plan)
         still = self.lower[plan] < enough
         if not still.any():
@@ -272,7 +324,7 @@ class Ledger:
         points = np.concatenate([solved.central[still], solved.edge[still]])
         exact, learnt = self.evaluate(both, points, np.concatenate([sharpness, sharpness]))
         prices = np.array([self.weights[p] for p in both.tolist()])
-        self.keep(both, exact, learnt, prices)
+        self.keep(both, exact, learnt, prices, self.place(points, np.concatenate([sharpness, sharpness])))
         self._repair(plan, points, exact, sharpness)
 
     def _repair(self, plan: np.ndarray, points: np.ndarray, exact: np.ndarray, sharpness: np.ndarray) -> None:
@@ -291,9 +343,12 @@ class Ledger:
         over = np.maximum(found[asked, 1:], 0.0)
         share = (over / np.where(over > 0, over - np.minimum(rows[:, 1:], -1e-12), 1.0)).max(axis=1)[:, None]
         pulled = edge[asked] + share * (u - edge[asked])
-        self.keep(plan[asked], *self.evaluate(plan[asked], pulled, sharpness[asked]))
+        learnt = self.evaluate(plan[asked], pulled, sharpness[asked])
+        self.keep(plan[asked], *learnt, at=self.place(pulled, sharpness[asked]))
 
-    def _rule_out(self, plan: np.ndarray, affine: np.ndarray, solved: interior.Solved, enough: float) -> None:
+    def _rule_out(
+        self, plan: np.ndarray, affine: np.ndarray, at: np.ndarray | None, solved: interior.Solved, enough: float
+    ) -> None:
         """Plans whose tangents cannot all hold anywhere (Farkas).
 
         First by the constraints' multipliers of their programmes; those that still break a constraint after some
@@ -301,21 +356,24 @@ class Ledger:
         """
         alone = affine.copy()
         alone[:, :, 0] = 0.0
-        missing = self._amiss(plan, alone, solved.weights)
+        missing = self._amiss(plan, alone, at, solved.weights)
         violates = (solved.violation > FORGIVEN) & (self.lower[plan] < enough) & ~missing
         suspect = np.flatnonzero(violates & (self.tried[plan] >= 2) & (self.tried[plan] % 3 == 2))
         if len(suspect):
             found = interior.solve(alone[suspect], np.ones(len(suspect)), np.full(len(suspect), 1e-7))
-            self._amiss(plan[suspect], alone[suspect], found.weights)
+            self._amiss(plan[suspect], alone[suspect], None if at is None else at[suspect], found.weights)
 
-    def _amiss(self, plan: np.ndarray, alone: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _amiss(self, plan: np.ndarray, alone: np.ndarray, at: np.ndarray | None, weights: np.ndarray) -> np.ndarray:
         """Rule out plans whose constraints, so weighted, are positive everywhere; says which these are."""
         of_rows = weights.sum(axis=1)
         of_rows[:, 0] = 0.0
         total = np.maximum(of_rows.sum(axis=1), 1e-12)
         least = interior.lower_bound(alone, weights) / total
         missing = least > FORGIVEN
-        self.lower[plan[missing]] = np.inf
+        lanes = np.flatnonzero(missing)
+        shares = weights[lanes] / total[lanes, None, None]
+        shares[:, :, 0] = 0.0
+        self.raise_(plan[lanes], np.full(len(lanes), np.inf), None if at is None else at[lanes], shares)
         if self.endings is not None:
             self.endings.append(Ending(plan[missing], least[missing], (of_rows / total[:, None])[missing]))
         return missing
@@ -328,6 +386,15 @@ class Ledger:
         for lane, p in enumerate(plan.tolist()):
             affine[lane, : len(self.own[p])] = self.own[p]
         return affine
+
+    def _gathered_at(self, plan: np.ndarray, most: int) -> np.ndarray | None:
+        """The points of these tangents; -1 where one pads."""
+        if self.recorder is None:
+            return None
+        at = np.full((len(plan), most), -1)
+        for lane, p in enumerate(plan.tolist()):
+            at[lane, : len(self.own_at[p])] = self.own_at[p]
+        return at
 
 
 def passed_down(lower: Float[np.ndarray, " numbers"], parents: Int[np.ndarray, " numbers"]) -> np.ndarray:

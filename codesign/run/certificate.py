@@ -1,0 +1,60 @@
+"""What a proof rests on, in the run folder: `certificate/` with numbers only, written by a search, read to verify."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import ConfigError
+from ..search import Evidence
+
+FOLDER, HEADER = "certificate", "certificate.json"
+TABLES = ("nodes", "points", "cuts")
+
+
+def write_certificate(evidence: Evidence, folder: Path) -> None:
+    """Tables as compressed Parquet, the header last: with it the certificate is whole."""
+    target = folder / FOLDER
+    target.mkdir(exist_ok=True)
+    header = evidence.header | {"counts": {}}
+    for name in TABLES:
+        frame = pd.DataFrame(evidence.tables[name])
+        header["counts"][name] = len(frame)
+        split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
+        partial = target / f"{name}.parquet.partial"
+        frame.to_parquet(
+            partial, index=False, compression="zstd", use_dictionary=False, use_byte_stream_split=split or False
+        )
+        os.replace(partial, target / f"{name}.parquet")
+    partial = target / f"{HEADER}.partial"
+    partial.write_text(json.dumps(header, indent=1, allow_nan=False), encoding="utf-8")
+    os.replace(partial, target / HEADER)
+
+
+def read_certificate(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+    """(header, tables) as they stand; None where the folder has none.
+
+    Raises:
+        ConfigError: a file that cannot be read.
+    """
+    target = folder / FOLDER
+    if not (target / HEADER).is_file():
+        return None
+    try:
+        header = json.loads((target / HEADER).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{str(target / HEADER)!r} is no JSON: {str(error).splitlines()[0]}") from error
+    if not isinstance(header, dict):
+        raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
+    tables = {}
+    for name in TABLES:
+        path = target / f"{name}.parquet"
+        try:
+            frame = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{str(path)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+        tables[name] = {str(column): frame[column].to_numpy() for column in frame}
+    return header, tables

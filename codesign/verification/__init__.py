@@ -1,0 +1,9 @@
+"""Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
+
+from .certificate import Certificate as Certificate
+from .certificate import Claim as Claim
+from .certificate import Refuted as Refuted
+from .certificate import certificate_of as certificate_of
+from .study import Asked as Asked
+from .verify import Answer as Answer
+from .verify import verify as verify

@@ -1,0 +1,194 @@
+"""An attempt to find a design that the certificate says cannot be: random ones, then around the best, then polished."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .certificate import Certificate, Refuted
+from .coverage import Cover
+from .inequality import Bounds
+from .polish import polish
+from .study import Exact, Model
+
+PART = 1 << 15  # designs at once
+AT_RANDOM = 0.5  # share of the designs that are drawn from the whole space; the rest lie around the best so far
+ROUNDS = 8  # in which the latter are drawn, ever nearer
+WIDEST, NEAREST = 0.3, 0.01  # of a coordinate, in the first of these rounds and in the last
+BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each target
+ROUNDING = 1e-9  # log below the bound that rounding may explain
+CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
+PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
+CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
+
+
+@dataclass
+class Attack:
+    """Designs that were tried, and the best of them.
+
+    Args:
+        model: evaluates.
+        lists: values of each plan field.
+        low, high: places of the plans that designs are drawn from, as ranges.
+        limit: log of the goal that no feasible design may lie below.
+        legal: which plans the space lists; asked of designs that lie below the limit.
+        start: plan places and coordinates of a design to begin with, if there is one.
+        certificate, bounds, covered: tested at each design too, where given.
+    """
+
+    model: Model
+    lists: list[np.ndarray]
+    low: Int[np.ndarray, "nodes fields"]
+    high: Int[np.ndarray, "nodes fields"]
+    limit: float
+    legal: Callable[[np.ndarray], np.ndarray]
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    certificate: Certificate | None = None
+    bounds: Bounds | None = None
+    covered: Cover | None = None
+    tried: int = 0
+    feasible: int = 0
+    held: int = 0
+    best: float = np.inf
+    design: tuple[np.ndarray, np.ndarray] | None = None
+    worst: tuple[float, int, np.ndarray, np.ndarray] = (0.0, -1, np.zeros(0), np.zeros(0))
+    pools: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
+        """Try so many designs and polish the best; `best` and `design` are the least goal of a feasible one."""
+        if self.start is not None:
+            self._take(self.start[0][None], self.start[1][None])
+        first = int(AT_RANDOM * count)
+        while self.tried < first:
+            told(self.tried, count)
+            self._take(*self._anywhere(min(PART, first - self.tried), rng))
+        for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
+            until = first + (count - first) * (k + 1) // ROUNDS
+            while self.tried < until:
+                told(self.tried, count)
+                self._take(*self._around(min(PART, until - self.tried), float(width), rng))
+        told(count, count)
+
+    def polish(self) -> int:
+        """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
+        if not self.pools:
+            return 0
+        targets = [0, *range(1 + len(self.model.constraints), len(self.model.names))]
+        place, u, target = [], [], []
+        for row, (_, places, coordinates), most in zip(targets, self.pools, (BEST, *[EXTREME] * 99), strict=False):
+            place.append(places[:most])
+            u.append(coordinates[:most])
+            target.append(np.full(len(places[:most]), row))
+        places, start = np.concatenate(place), np.concatenate(u)
+        lane, there = polish(self.model, self._values(places), start, np.concatenate(target))
+        self._take(places[lane], there)
+        return len(places)
+
+    def _values(self, place: np.ndarray) -> np.ndarray:
+        columns = [values[place[:, j]] for j, values in enumerate(self.lists)]
+        return np.stack(columns, axis=-1) if columns else np.zeros((len(place), 0))
+
+    def _anywhere(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Random plans, half of them from random nodes, half by their number; hardware anywhere and at the edges."""
+        share = (self.high - self.low + 1).prod(axis=1) / np.maximum((self.high - self.low + 1).prod(axis=1).sum(), 1)
+        node = rng.choice(len(self.low), count, p=share)
+        node[::2] = rng.integers(0, len(self.low), len(node[::2]))
+        place = rng.integers(self.low[node], self.high[node] + 1)
+        u = rng.uniform(size=(count, len(self.model.variables)))
+        kind = rng.uniform(size=count)
+        u[kind < CORNERS] = np.round(u[kind < CORNERS])
+        if self.certificate is not None and len(self.certificate.u):
+            there = np.flatnonzero(kind > 1 - POINTS)
+            u[there] = self.certificate.u[rng.integers(0, len(self.certificate.u), len(there))]
+        return place, u, node
+
+    def _around(self, count: int, width: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Designs near the best: some fields changed, coordinates moved, some of them to an edge."""
+        share = [self.pools[i] for i in rng.permutation(len(self.pools))]
+        per = -(-count // (len(share) + 1))
+        places, coordinates = [], []
+        for pool in (self.pools[0], *share):  # the goal's pool twice
+            chosen = rng.integers(0, len(pool[1]), per)
+            places.append(pool[1][chosen])
+            coordinates.append(pool[2][chosen])
+        place, u = np.concatenate(places)[:count], np.concatenate(coordinates)[:count]
+        sizes = np.array([len(values) for values in self.lists], dtype=int)
+        if len(sizes):
+            anew, step = rng.integers(0, sizes, place.shape), place + rng.integers(-1, 2, place.shape)
+            change = rng.uniform(size=place.shape) < rng.choice([0.0, 0.1, 0.3], (count, 1))
+            far = rng.uniform(size=place.shape) < 0.5
+            place = np.where(change, np.where(far, anew, np.clip(step, 0, sizes - 1)), place)
+        moved = np.clip(u + width * rng.normal(size=u.shape), 0.0, 1.0)
+        stays = rng.uniform(size=u.shape) < rng.choice([0.0, 0.5], (count, 1))
+        return place, np.where(stays, u, moved)
+
+    def _take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None) -> None:
+        """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
+        found = self.model.exact(self._values(place), u)
+        self.tried += len(place)
+        if node is None and self.certificate is not None and self.covered is not None:
+            node = self.covered.nodes(self.certificate, place)
+        goal = np.where(found.feasible, found.rows[:, 0], np.inf)
+        below = np.flatnonzero(goal < self.limit - ROUNDING)
+        if len(below):  # plans that are told apart by a choice without effect are not listed
+            goal[below[~self.legal(place[below])]] = np.inf
+        self.feasible += int(np.isfinite(goal).sum())
+        least = int(np.argmin(goal))
+        if goal[least] < self.best:
+            self.best, self.design = float(goal[least]), (place[least].copy(), u[least].copy())
+        if node is not None:
+            self._compare(node, place, u, found)
+        self._pool(place, u, found)
+
+    def _compare(self, node: np.ndarray, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
+        """The weighted tangents of a design's node may not lie above its weighted rows."""
+        known = np.flatnonzero(node >= 0)
+        if self.bounds is None or len(known) == 0:
+            return
+        self.held += len(known)
+        excess = self.bounds.excess(node[known], u[known], found.rows[known])
+        excess = np.nan_to_num(excess, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        at = int(np.argmax(excess))
+        if excess[at] > max(self.worst[0], CONVEX):
+            lane = known[at]
+            self.worst = float(excess[at]), int(node[lane]), place[lane].copy(), u[lane].copy()
+
+    def _pool(self, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
+        """Keep the best by the goal, and those that have least of each target, each with what it breaks at a price."""
+        last = 1 + len(self.model.constraints)
+        broken = np.maximum(found.rows[:, 1:last], 0.0).sum(axis=1)
+        ranks = found.rows[:, [0, *range(last, found.rows.shape[1])]] + PENALTY * broken[:, None]
+        ranks = np.where(np.isfinite(ranks), ranks, np.inf)
+        for k in range(ranks.shape[1]):
+            most = BEST if k == 0 else EXTREME
+            first = np.argpartition(ranks[:, k], min(most, len(ranks)) - 1)[:most]
+            rank, places, coordinates = ranks[first, k], place[first], u[first]
+            if k < len(self.pools):
+                before = self.pools[k]
+                rank = np.concatenate([before[0], rank])
+                places, coordinates = np.concatenate([before[1], places]), np.concatenate([before[2], coordinates])
+            order = np.argsort(rank, kind="stable")[:most]
+            pool = rank[order], places[order], coordinates[order]
+            self.pools[k : k + 1] = [pool]
+
+    def refuse(self, described: Callable[[np.ndarray, np.ndarray], str], claimed: str) -> None:
+        """Raise what was found against the claim.
+
+        Raises:
+            Refuted: a design below the bound; or one where the inequality does not hold that a bound rests on.
+        """
+        if self.design is not None and self.best < self.limit - ROUNDING:
+            raise Refuted(f"{claimed}, but a feasible design has {described(*self.design)}")
+        excess, node, place, u = self.worst
+        if node >= 0 and self.certificate is not None:
+            raise Refuted(
+                f"{self.certificate.named(node)}: the weighted tangents that bound it lie {excess:.2g} above the model"
+                f" at a design, so the model is not log-convex there or its values have no order: {described(place, u)}"
+            )
+
+
+def sample(table: Float[np.ndarray, "plans fields"], lists: list[np.ndarray]) -> np.ndarray:
+    """Places of plans given by their values."""
+    places = [np.searchsorted(values, table[:, j]) for j, values in enumerate(lists)]
+    return np.stack(places, axis=-1) if places else np.zeros((len(table), 0), dtype=int)

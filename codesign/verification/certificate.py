@@ -1,0 +1,214 @@
+"""A certificate as it was left: nodes that stand for plans, points, weights; refused where that cannot be one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+GOAL = "goal"  # the row of the goal; all others are logs of used shares, at most 0 where a design is feasible
+VERSION = 1
+
+
+class Refuted(Exception):
+    """The first thing that is wrong; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is claimed: values of the goal; `bound` None where nothing is proven, `best` where nothing was found.
+
+    infeasible: that no design keeps all constraints. design: plan fields and hardware values of the best design.
+    """
+
+    goal: str
+    sense: str
+    best: float | None
+    bound: float | None
+    gap: float | None
+    infeasible: bool
+    design: dict[str, float]
+
+    @property
+    def sign(self) -> float:
+        """1 where less is better, -1 where more is."""
+        return 1.0 if self.sense == "minimise" else -1.0
+
+    @property
+    def log_bound(self) -> float:
+        """The bound as a log that no design's lies below; inf where no design is feasible, -inf without a claim."""
+        if self.infeasible:
+            return np.inf
+        return -np.inf if self.bound is None else self.sign * float(np.log(self.bound))
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a bound rests on.
+
+    rows: names, the goal's first; plan: field -> its values; view: of each row, which of a group's plans it is taken
+    at. low, high: places in the fields' values that a node stands for; best: of each view. u, sharpness: points. node,
+    point, row, weight: the terms of the nodes' weighted sums of tangents.
+    """
+
+    claim: Claim
+    rows: tuple[str, ...]
+    variables: tuple[str, ...]
+    plan: dict[str, np.ndarray]
+    view: Int[np.ndarray, " rows"]
+    low: Int[np.ndarray, "nodes fields"]
+    high: Int[np.ndarray, "nodes fields"]
+    best: Int[np.ndarray, "views nodes fields"]
+    u: Float[np.ndarray, "points variables"]
+    sharpness: Float[np.ndarray, " points"]
+    node: Int[np.ndarray, " cuts"]
+    point: Int[np.ndarray, " cuts"]
+    row: Int[np.ndarray, " cuts"]
+    weight: Float[np.ndarray, " cuts"]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Values of each plan field."""
+        return np.array([len(values) for values in self.plan.values()], dtype=np.int64)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Plans, legal or not, that each node stands for."""
+        return (self.high - self.low + 1).prod(axis=1)
+
+    def values(self, place: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
+        """Plan fields at these places."""
+        columns = [values[place[:, j]] for j, values in enumerate(self.plan.values())]
+        return np.stack(columns, axis=-1) if columns else np.zeros((len(place), 0))
+
+    def named(self, node: int) -> str:
+        """A node as a reader wants it: `node 17 (tp 8, pp 4, offload_optimizer 0 to 1)`."""
+        words = []
+        for j, (name, values) in enumerate(self.plan.items()):
+            low, high = values[self.low[node, j]], values[self.high[node, j]]
+            words.append(f"{name} {low:g}" + (f" to {high:g}" if high > low else ""))
+        return f"node {node} ({', '.join(words)})" if words else f"node {node}"
+
+
+def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Certificate:
+    """The certificate of these numbers, with everything checked that needs no model.
+
+    Raises:
+        Refuted: missing or superfluous parts, lengths that differ, numbers that point nowhere, signs that are wrong.
+    """
+    try:
+        claim = claim_of(header["claim"])
+        rows, variables = tuple(map(str, header["rows"])), tuple(map(str, header["variables"]))
+        plan = {str(name): np.asarray(values, dtype=float) for name, values in header["plan"].items()}
+        views, counts = header["views"], header["counts"]
+        version = header["version"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refuted(f"certificate.json cannot be read: {type(error).__name__} {error}") from error
+    if version != VERSION:
+        raise Refuted(f"certificate.json has layout {version}, known is {VERSION}")
+    for name in ("nodes", "points", "cuts"):
+        lengths = {len(column) for column in tables.get(name, {}).values()}
+        if lengths != {counts.get(name)}:
+            found = " and ".join(map(str, sorted(lengths))) or "no"
+            raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
+    nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
+    low, high = (_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
+    found = Certificate(
+        claim, rows, variables, plan, _views(rows, views), low, high, _best(nodes, plan, low, views),
+        _table(points, [f"u.{name}" for name in variables], "points", float),
+        _table(points, ["sharpness"], "points", float)[:, 0],
+        _table(cuts, ["node"], "cuts", int)[:, 0],
+        _table(cuts, ["point"], "cuts", int)[:, 0],
+        _table(cuts, ["row"], "cuts", int)[:, 0],
+        _table(cuts, ["weight"], "cuts", float)[:, 0],
+    )  # fmt: skip
+    _check(found)
+    return found
+
+
+def claim_of(found: Mapping[str, Any]) -> Claim:
+    """The claim as it was written.
+
+    Raises:
+        Refuted: numbers that no claim can have.
+    """
+    values = {name: None if found.get(name) is None else float(found[name]) for name in ("best", "bound", "gap")}
+    design = {str(name): float(value) for name, value in (found.get("design") or {}).items()}
+    if found["sense"] not in ("minimise", "maximise"):
+        raise Refuted(f"claim: sense is {found['sense']!r}, neither minimise nor maximise")
+    for name, value in values.items():
+        if value is not None and (not np.isfinite(value) or (name != "gap" and value <= 0)):
+            raise Refuted(f"claim: {name} is {value:g}")
+    return Claim(str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design)
+
+
+def _table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
+    """These columns side by side."""
+    absent = [name for name in names if name not in columns]
+    if absent:
+        raise Refuted(f"{file}.parquet has no column {absent[0]!r}")
+    length = len(next(iter(columns.values())))
+    parts = [np.asarray(columns[name]) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        if part.dtype.kind not in ("iu" if kind is int else "iuf"):
+            raise Refuted(f"{file}.parquet: column {name!r} holds no {'whole ' * (kind is int)}numbers")
+        if not np.isfinite(part).all():
+            raise Refuted(f"{file}.parquet: column {name!r} is not finite in row {int(np.argmin(np.isfinite(part)))}")
+    kinds = np.int64 if kind is int else np.float64
+    return np.stack(parts, axis=-1).astype(kinds) if parts else np.zeros((length, 0), dtype=kinds)
+
+
+def _views(rows: tuple[str, ...], views: Mapping[str, Any]) -> np.ndarray:
+    """View of each row."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    for number, names in views.items():
+        for name in names:
+            if name in rows:
+                found[rows.index(name)] = int(number)
+    named = {name for names in views.values() for name in names}
+    absent = [name for name in rows if views and name not in named]
+    if absent:
+        raise Refuted(f"certificate.json: row {absent[0]!r} belongs to no view")
+    return found
+
+
+def _best(
+    nodes: Mapping[str, np.ndarray], plan: Mapping[str, np.ndarray], low: np.ndarray, views: Mapping[str, Any]
+) -> np.ndarray:
+    """Places that each view takes nodes at; those of fields that are never open are their only ones."""
+    found = np.tile(low, (max(len(views), 1), 1, 1))
+    for k in range(len(views)):
+        for j, name in enumerate(plan):
+            if f"best.{k}.{name}" in nodes:
+                found[k, :, j] = _table(nodes, [f"best.{k}.{name}"], "nodes", int)[:, 0]
+    return found
+
+
+def _check(found: Certificate) -> None:
+    """Everything that points somewhere must arrive; weights may not be negative.
+
+    Raises:
+        Refuted: naming the first that does not.
+    """
+    if not found.rows or found.rows[0] != GOAL or len(set(found.rows)) < len(found.rows):
+        raise Refuted(f"certificate.json: rows must be {GOAL!r} and constraints, each once")
+    for name, column, count in (
+        ("node", found.node, len(found.low)), ("point", found.point, len(found.u)), ("row", found.row, len(found.rows)),
+    ):  # fmt: skip
+        wrong = np.flatnonzero((column < 0) | (column >= count))
+        if len(wrong):
+            raise Refuted(f"cut {wrong[0]}: {name} {column[wrong[0]]} does not exist, there are {count}")
+    wrong = np.flatnonzero(found.weight < 0)
+    if len(wrong):
+        cut = int(wrong[0])
+        where = f"{found.named(int(found.node[cut]))}, row {found.rows[found.row[cut]]}"
+        raise Refuted(f"cut {cut} of {where}: its multiplier is negative, {found.weight[cut]:g}")
+    wrong = np.flatnonzero(((found.u < 0) | (found.u > 1)).any(axis=1) | (found.sharpness <= 0))
+    if len(wrong):
+        raise Refuted(f"point {wrong[0]} lies outside the box, or its sharpness is not positive")
+    inside = (found.low >= 0) & (found.low <= found.high) & (found.high < found.sizes)
+    inside &= ((found.best >= found.low) & (found.best <= found.high)).all(axis=0)
+    wrong = np.flatnonzero(~inside.all(axis=1))
+    if len(wrong):
+        raise Refuted(f"node {wrong[0]}: its ranges, or the values that it is taken at, are no places of the lists")

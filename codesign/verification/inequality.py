@@ -1,0 +1,131 @@
+"""The bound of every node, derived anew from the model at the stored points, rounded outward."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .certificate import Certificate, Refuted
+from .study import Model
+
+UNIT = 2.0**-53  # rounding of one operation in float64
+MODEL = 1e-12
+"""Allowance for the model's own evaluation in float64: by so much, times 1 + |value|, a row's log or slope may be off.
+
+A row is some thousand roundings deep where it is deepest; two programs that compile it differently differ by 1e-14.
+"""
+SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: they are kept in single precision
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of every node: `lower`, below the log of the goal of all its designs; inf where they cannot be feasible.
+
+    constant + slope . u, divided by `total` where that is positive, lies below the rows weighted by `weights`.
+    """
+
+    lower: Float[np.ndarray, " nodes"]
+    constant: Float[np.ndarray, " nodes"]
+    slope: Float[np.ndarray, "nodes variables"]
+    weights: Float[np.ndarray, "nodes rows"]
+
+    def excess(
+        self, node: Int[np.ndarray, " k"], u: Float[np.ndarray, "k variables"], rows: Float[np.ndarray, "k rows"]
+    ) -> Float[np.ndarray, " k"]:
+        """By how much the weighted tangents lie above the weighted rows at designs of these nodes; never, if all holds.
+
+        Relative to the sum of the weights.
+        """
+        weights = self.weights[node]
+        there = np.where(weights > 0, weights * np.where(weights > 0, rows, 0.0), 0.0).sum(axis=1)
+        below = self.constant[node] + (self.slope[node] * u).sum(axis=1)
+        return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
+
+
+def derive(certificate: Certificate, model: Model, told: Callable[[int, int], None]) -> Bounds:
+    """Evaluate the model where the certificate says and add up: weak duality over the cube.
+
+    For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
+
+        goal(u) >= sum m tangent(u) >= constant + sum_j min(0, slope_j)      for every u in the cube
+
+    and without the goal a positive right-hand side says that the constraints cannot hold together. A running error
+    bound is taken off: gamma = 2 (terms) 2^-53 times the sum of the magnitudes of all that is added, which covers the
+    products, the sums and the minimum, and `MODEL` for each evaluation of the model. `lower` is then stepped to the
+    next number below.
+
+    Assumes: rows are convex in u, and of a group each is least at the value of the open fields that the certificate
+    says (what `directions` and `attack` test).
+
+    Raises:
+        Refuted: rows that the study does not have, weights that bound nothing, rows that are no numbers.
+    """
+    rows = _rows(certificate, model)
+    cut_row, view = rows[certificate.row], certificate.view[certificate.row]
+    single = (certificate.low == certificate.high).all(axis=1)
+    view = np.where(single[certificate.node], 0, view)
+    wanted = np.stack([certificate.node, view, certificate.point], axis=-1)
+    calls, call = np.unique(wanted, axis=0, return_inverse=True)
+    plan = certificate.values(certificate.best[calls[:, 1], calls[:, 0]])
+    at = calls[:, 2]
+    told(0, len(calls))
+    value, slope = model.tangents(
+        plan, certificate.u[at], certificate.sharpness[at], lambda done: told(done, len(calls))
+    )
+    call = call.reshape(-1)
+    return _added(certificate, cut_row, value[call, cut_row], slope[call, cut_row], len(model.names))
+
+
+def _rows(certificate: Certificate, model: Model) -> np.ndarray:
+    """Place of each row of the certificate among the model's."""
+    known = model.names[: 1 + len(model.constraints)]
+    for name in certificate.rows:
+        if name not in known:
+            raise Refuted(f"row {name!r} of the certificate is no constraint of the study")
+    return np.array([known.index(name) for name in certificate.rows])
+
+
+def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Bounds:
+    node, weight, count = certificate.node, certificate.weight, len(certificate.low)
+    wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
+    if len(wrong):
+        where = certificate.named(int(node[wrong[0]]))
+        name = certificate.rows[certificate.row[wrong[0]]]
+        raise Refuted(f"cut {wrong[0]} of {where}: row {name} is no number there")
+    u = certificate.u[certificate.point]
+    product = slope * u
+
+    def summed(terms: np.ndarray) -> np.ndarray:
+        return np.bincount(node, weights=terms, minlength=count)
+
+    constant = summed(weight * (value - product.sum(axis=1)))
+    slopes = np.stack([summed(weight * slope[:, j]) for j in range(slope.shape[1])] or [np.zeros(0)], axis=-1)
+    slopes = slopes if slope.shape[1] else np.zeros((count, 0))
+    size = np.abs(slope).sum(axis=1)
+    magnitude = summed(weight * (np.abs(value) + np.abs(product).sum(axis=1) + size))
+    terms = np.bincount(node, minlength=count) + 4 * slope.shape[1] + 8
+    doubt = 2 * terms * UNIT * magnitude + MODEL * summed(weight * (1.0 + np.abs(value) + 2 * size))
+    weights = np.zeros((count, rows))
+    np.add.at(weights, (node, row), weight)
+    least = constant + np.minimum(slopes, 0.0).sum(axis=1) - doubt
+    return Bounds(_lower(certificate, least, weights), constant, slopes, weights)
+
+
+def _lower(certificate: Certificate, least: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Bounds of nodes whose goal has weight 1, and inf where constraints alone are positive."""
+    goal = weights[:, 0]
+    unsettled = np.flatnonzero((goal > 0) & (np.abs(goal - 1.0) > SINGLE))
+    if len(unsettled):
+        node = int(unsettled[0])
+        raise Refuted(f"{certificate.named(node)}: the goal's weights add to {goal[node]:.9g}, not to 1")
+    idle = np.flatnonzero((goal == 0) & ~(least > 0))
+    if len(idle):
+        node = int(idle[0])
+        raise Refuted(
+            f"{certificate.named(node)}: its constraints, so weighted, are {least[node]:.3g} somewhere in the box:"
+            " they do not rule it out"
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = np.nextafter(least / goal - 4 * UNIT * np.abs(least), -np.inf)
+    return np.where(goal > 0, scaled, np.inf)

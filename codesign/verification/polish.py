@@ -1,0 +1,109 @@
+"""SciPy's SLSQP from many designs at once: the searches run side by side and share each call of the model."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import Bounds, minimize
+
+from .study import Model
+
+SHARPNESS = 1e4  # of the weighted maxima: their value lies at most 4e-5 below the hard one
+MARGIN = 1e-4  # log by which constraints are kept, so that designs hold by the hard model too
+ROUNDS = 40
+PRECISION = 1e-9
+
+
+class _Together:
+    """Calls of the model by several threads, answered when all that still run have asked."""
+
+    def __init__(self, model: Model, plans: Float[np.ndarray, "lanes fields"]):
+        self.model, self.plans = model, plans
+        self.asked: dict[int, np.ndarray] = {}
+        self.answers: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self.running = len(plans)
+        self.seen: list[tuple[np.ndarray, np.ndarray]] = []  # (lanes, coordinates) of every call
+        self.change = threading.Condition()
+        self.failed = False
+
+    def tangents(self, lane: int, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and slopes of one lane's plan."""
+        with self.change:
+            self.asked[lane] = np.clip(u, 0.0, 1.0)
+            self._answer()
+            self.change.wait_for(lambda: lane in self.answers or self.failed)
+            if self.failed:
+                raise RuntimeError("another search failed")
+            return self.answers.pop(lane)
+
+    def leave(self) -> None:
+        """One lane is done."""
+        with self.change:
+            self.running -= 1
+            self._answer()
+
+    def _answer(self) -> None:
+        if not self.asked or len(self.asked) < self.running:
+            return
+        lanes = np.array(sorted(self.asked))
+        u = np.array([self.asked[lane] for lane in lanes.tolist()])
+        self.asked.clear()
+        try:
+            value, slope = self.model.tangents(self.plans[lanes], u, np.full(len(lanes), SHARPNESS))
+        except BaseException:
+            self.failed = True
+            self.change.notify_all()
+            raise
+        self.seen.append((lanes, u))
+        for k, lane in enumerate(lanes.tolist()):
+            self.answers[lane] = value[k], slope[k]
+        self.change.notify_all()
+
+
+class _Lane:
+    """One search: the row `target` of one plan under the constraints."""
+
+    def __init__(self, together: _Together, lane: int, target: int, constraints: int):
+        self.together, self.lane, self.target, self.constraints = together, lane, target, constraints
+        self.at, self.found = np.zeros(0), (np.zeros(0), np.zeros((0, 0)))
+
+    def _rows(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not np.array_equal(u, self.at):
+            value, slope = self.together.tangents(self.lane, u)
+            self.found = np.nan_to_num(value, posinf=1e3, neginf=-1e3), np.nan_to_num(slope)
+            self.at = u.copy()
+        return self.found
+
+    def run(self, start: np.ndarray) -> None:
+        """Minimise; where it went is known to `together`."""
+        last = 1 + self.constraints
+        limits = {
+            "type": "ineq",
+            "fun": lambda u: -MARGIN - self._rows(u)[0][1:last],
+            "jac": lambda u: -self._rows(u)[1][1:last],
+        }
+        try:
+            minimize(
+                lambda u: self._rows(u)[0][self.target], start, jac=lambda u: self._rows(u)[1][self.target],
+                method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if self.constraints else [],
+                options={"maxiter": ROUNDS, "ftol": PRECISION},
+            )  # fmt: skip
+        finally:
+            self.together.leave()
+
+
+def polish(
+    model: Model,
+    plan: Float[np.ndarray, "lanes fields"],
+    u: Float[np.ndarray, "lanes variables"],
+    target: Int[np.ndarray, " lanes"],
+) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, "k variables"]]:
+    """(lane, coordinates) of every design that searches for the least `target` row met, each from its own start."""
+    if len(plan) == 0 or not model.variables:
+        return np.arange(len(plan)), u
+    together = _Together(model, plan)
+    lanes = [_Lane(together, lane, int(row), len(model.constraints)) for lane, row in enumerate(target)]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        list(pool.map(lambda lane: lane.run(u[lane.lane]), lanes))
+    return tuple(np.concatenate(part) for part in zip(*together.seen, strict=True))  # type: ignore[return-value]

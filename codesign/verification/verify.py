@@ -1,0 +1,248 @@
+"""The whole check: what is stored, that it covers the space, what it proves, the best design, and an attack."""
+
+import math
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..objective import TOLERANCE
+from ..space import Rules, shown
+from .attack import Attack, sample
+from .certificate import Certificate, Claim, Refuted
+from .coverage import Cover, cover
+from .directions import check_directions
+from .inequality import Bounds, derive
+from .structure import check_structure
+from .study import Asked, Model
+
+SAME = 1e-8  # relative; how well claimed values and those derived here must agree
+LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
+SMALLEST = 1e-12  # gap that is none
+Told = Callable[[str, int, int], None]
+
+
+@dataclass
+class Answer:
+    """What came of a verification.
+
+    verified: nothing that was claimed is false. line: the answer. checks: what was done, in order. numbers: for JSON.
+    """
+
+    verified: bool
+    line: str
+    checks: list[str] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def verify(
+    asked: Asked,
+    claim: Claim,
+    certificate: Certificate | Refuted | None,
+    attack: int,
+    seed: int,
+    told: Told = lambda stage, done, total: None,
+    model: Model | None = None,
+) -> Answer:
+    """Check a claim about a study.
+
+    Args:
+        asked: the study.
+        claim: what a search says about it.
+        certificate: what that rests on, or why it cannot be one; None where nothing is claimed.
+        attack: designs to try.
+        seed: of these.
+        told: hears stage, done and total.
+        model: that of the study, where it is compiled already.
+    """
+    answer = Answer(False, "")
+    try:
+        _verify(answer, asked, claim, certificate, attack, np.random.default_rng(seed), told, model)
+        answer.verified = True
+    except Refuted as found:
+        answer.line = f"not verified: {found}"
+    return answer
+
+
+def _verify(
+    answer: Answer,
+    asked: Asked,
+    claim: Claim,
+    certificate: Certificate | Refuted | None,
+    attack: int,
+    rng: np.random.Generator,
+    told: Told,
+    model: Model | None,
+) -> None:
+    if isinstance(certificate, Refuted):
+        raise certificate
+    _check_claim(claim, asked)
+    if claim.bound is None and not claim.infeasible:  # nothing rests on what was noted
+        certificate = None
+    bounds, covered = None, None
+    if claim.design:
+        answer.checks.append(_check_design(claim, asked))
+    elif claim.best is not None and certificate is not None:
+        raise Refuted(f"best design: {asked.goal} {claim.best:.9g} is claimed, but no design is kept")
+    model = model or Model(asked)
+    if certificate is not None:
+        told("covering the space", 0, 1)
+        covered = cover(certificate, asked)
+        what = "legal plans" if covered.exact else "plans, by combinations of their closed fields,"
+        answer.checks.append(f"{len(certificate.low):,} nodes stand for all {covered.plans:,} {what}")
+        told("curvature", 0, 1)
+        proven, text = check_structure(certificate, model)
+        answer.checks.append(text)
+        bounds = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
+        answer.checks.append(_check_bound(certificate, bounds, asked))
+        directions = check_directions(
+            certificate, model, rng, proven, lambda done, total: told("directions", done, total)
+        )
+        if directions.text:
+            answer.checks.append(directions.text)
+        answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
+        answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
+        answer.numbers["bound"] = _value(claim, float(bounds.lower.min()))
+    tried = _attacker(asked, claim, model, certificate, bounds, covered)
+    tried.run(attack, rng, lambda done, total: told("attack", done, total))
+    told("polishing", 0, 1)
+    lanes = tried.polish()
+    tried.refuse(lambda place, u: described(asked, tried, place, u), _claimed(claim, asked))
+    answer.checks.append(_attacked(tried, lanes, claim))
+    answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "held": tried.held}
+    answer.numbers["best_of_attack"] = _value(claim, tried.best)
+    answer.line = _line(claim, asked, certificate, tried)
+
+
+def _check_claim(claim: Claim, asked: Asked) -> None:
+    """The claim must be about this study, and its numbers must agree with each other."""
+    if (claim.goal, claim.sign) != (asked.goal, asked.sign):
+        sense = "minimise" if asked.sign > 0 else "maximise"
+        raise Refuted(f"the claim is to {claim.sense} {claim.goal}, the study asks to {sense} {asked.goal}")
+    if claim.infeasible and (claim.best is not None or claim.bound is not None):
+        raise Refuted("the claim is that nothing is feasible, and yet it has a best design or a bound")
+    if claim.bound is None or claim.best is None:
+        if claim.gap is not None:
+            raise Refuted(f"the claimed gap {claim.gap:.3g} has no bound or no best design")
+        return
+    gap = math.expm1(claim.sign * (math.log(claim.best) - math.log(claim.bound)))
+    if claim.gap is None or abs(gap - claim.gap) > SAME + SMALLEST:
+        raise Refuted(f"best {claim.best:.9g} and bound {claim.bound:.9g} are {gap:.6g} apart, claimed is {claim.gap}")
+    if gap < -SAME:
+        raise Refuted(f"the claimed best {claim.best:.9g} is better than the claimed bound {claim.bound:.9g}")
+
+
+def _check_design(claim: Claim, asked: Asked) -> str:
+    """The best design: listed, legal, inside the box, feasible, and worth what is claimed."""
+    space, point = asked.space, claim.design
+    names = {*space.plan, *space.hardware}
+    if not names <= set(point):
+        raise Refuted(f"best design: {sorted(names - set(point))[0]} has no value")
+    for name, values in space.lists.items():
+        if point[name] not in values:
+            raise Refuted(f"best design: {name} = {point[name]:g} is not listed in space.plan")
+    for name, variable in space.hardware.items():
+        if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
+            raise Refuted(f"best design: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
+    legal, _ = Rules(space, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
+    if not legal.all():
+        raise Refuted("best design: its plan is not legal")
+    value, excess = asked.priced(point)
+    if not excess <= TOLERANCE:
+        raise Refuted(f"best design: it breaks a constraint by {excess:.3g}")
+    if claim.best is None or not abs(value / claim.best - 1) <= SAME:
+        raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
+    return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
+
+
+def _check_bound(certificate: Certificate, bounds: Bounds, asked: Asked) -> str:
+    """No node's bound may lie below the claim."""
+    claim = certificate.claim
+    low = int(np.argmin(bounds.lower))
+    derived = float(bounds.lower[low])
+    if not derived >= claim.log_bound - SAME:
+        wanted = "no design feasible" if claim.infeasible else f"{claim.bound:.9g}"
+        raise Refuted(f"{certificate.named(low)}: its bound is {_value(claim, derived):.9g}, claimed is {wanted}")
+    if claim.infeasible:
+        return f"the constraints of each of {len(bounds.lower):,} nodes cannot hold together"
+    ruled = int(np.isinf(bounds.lower).sum())
+    return (
+        f"bound derived anew from {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points:"
+        f" {asked.goal} {_value(claim, derived):.9g}; {ruled:,} nodes ruled out by their constraints alone"
+    )
+
+
+def _value(claim: Claim, log: float) -> float | None:
+    return math.exp(claim.sign * log) if math.isfinite(log) else None
+
+
+def _attacker(
+    asked: Asked,
+    claim: Claim,
+    model: Model,
+    certificate: Certificate | None,
+    bounds: Bounds | None,
+    covered: Cover | None,
+) -> Attack:
+    lists = [np.unique(values) for values in asked.space.lists.values()]
+    start = None
+    if claim.design:
+        place = sample(np.array([[claim.design[name] for name in asked.space.plan]]), lists)[0]
+        values = {name: jnp.asarray(claim.design[name]) for name in asked.space.names}
+        found = asked.space.coordinates(values)
+        start = place, np.clip(np.array([float(found[name]) for name in asked.space.names]), 0.0, 1.0)
+    if certificate is not None:
+        low, high = certificate.low, certificate.high
+    else:
+        low = high = sample(asked.space.legal_sample(asked.scenario, LISTED), lists)
+    rules = Rules(asked.space, asked.scenario)
+
+    def legal(place: np.ndarray) -> np.ndarray:
+        return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
+
+    return Attack(model, lists, low, high, claim.log_bound, legal, start, certificate, bounds, covered)
+
+
+def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) -> str:
+    """A design with its goal and what `codesign evaluate` needs to price it again."""
+    plan = {name: float(attack.lists[j][place[j]]) for j, name in enumerate(asked.space.plan)}
+    found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.space.names)})
+    hardware = {name: float(value) for name, value in found.items()}
+    value, excess = asked.priced(plan | hardware)
+    words = [f"plan.{name}={shown(name, number)}" for name, number in plan.items()]
+    for name, number in hardware.items():
+        leaves = asked.space.hardware[name].leaves(asked.scenario, number)
+        words += [f"{path}={float(leaf)!r}" for path, leaf in leaves.items()]
+    words = [shlex.quote(word) for word in words]
+    return f"{asked.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}): {' '.join(words)}"
+
+
+def _claimed(claim: Claim, asked: Asked) -> str:
+    if claim.infeasible:
+        return "claimed is that no design is feasible"
+    better = "below" if claim.sign > 0 else "above"
+    return f"claimed is that no design's {asked.goal} is {better} {claim.bound:.9g}" if claim.bound else "nothing"
+
+
+def _attacked(tried: Attack, lanes: int, claim: Claim) -> str:
+    best = _value(claim, tried.best)
+    found = "none feasible" if best is None else f"best {best:.9g}"
+    held = f"; the inequality of its node held at {tried.held:,} of them" if tried.held else ""
+    return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {found}{held}"
+
+
+def _line(claim: Claim, asked: Asked, certificate: Certificate | None, tried: Attack) -> str:
+    """The answer in one line."""
+    if certificate is None or (claim.bound is None and not claim.infeasible):
+        better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME
+        beside = f"; the attack found a better design, {_value(claim, tried.best):.9g}" if better else ""
+        held = "what it found is as it says" if claim.design else "it found no design"
+        return f"nothing claimed to verify: the search proves nothing, {held}{beside}"
+    if claim.infeasible:
+        return f"verified: no design of {asked.space.combinations:,} combinations of plan values keeps all constraints"
+    better = "below" if claim.sign > 0 else "above"
+    best = "no design found" if claim.best is None else f"best {claim.best:.9g}, gap {claim.gap:.3%}"
+    return f"verified: no {asked.goal} {better} {claim.bound:.9g}; {best}"
