@@ -35,6 +35,7 @@ from .checks import check_formats, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
+from .plausibility import Unusual, unusual
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -59,6 +60,12 @@ class Study:
     provenance: dict[str, dict[str, Any]]
     resolved: dict[str, Any]
     overrides: tuple[str, ...] = ()
+
+    @property
+    def unusual(self) -> tuple[Unusual, ...]:
+        """Numbers and ranges that are legal, but that no product or paper has; each once for all workloads of a mix."""
+        problems = self.search.problems.values() if isinstance(self.search, Mix) else [self.problem]
+        return tuple({one.text: one for p in problems for one in unusual(p.scenario, p.space)}.values())
 
     @property
     def problem(self) -> Problem:

@@ -40,6 +40,7 @@ class RunFolder:
     summary: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
+    unusual: tuple[str, ...] = ()
 
     @property
     def best(self) -> dict[str, Any]:
@@ -75,8 +76,10 @@ class RunFolder:
         return metric(name, self.is_serving, self.item)
 
     def unit(self, name: str) -> str:
-        """The unit of a hardware variable: that of the leaf it moves."""
+        """The unit of a hardware variable: that of the leaf it moves; a ratio has none."""
         path = self.setting(f"space.hardware.{name}.path")
+        if self.setting(f"space.hardware.{name}.numerator"):
+            return ""
         return unit_of(str(path)) if path else unit_of(f"x_{name}")
 
     @property
@@ -163,6 +166,7 @@ def read_run(path: Path | str) -> RunFolder:
         summary=_optional(path / "summary.json", _json),
         versions=_optional(path / "versions.json", _json),
         overrides=_overrides(path / "overrides.txt"),
+        unusual=_unusual(path / "unusual.json"),
     )
 
 
@@ -208,6 +212,16 @@ def _optional(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{str(path)!r} should hold a mapping of names to values")
     return found
+
+
+def _unusual(path: Path) -> tuple[str, ...]:
+    """Lines about numbers of the study that no product or paper has."""
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(str(entry["text"]) for entry in json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be read as a list of texts") from error
 
 
 def _overrides(path: Path) -> tuple[str, ...]:

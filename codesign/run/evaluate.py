@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 from ..config import check_memory, check_plan, scenario_from_config
+from ..config.plausibility import unusual
 from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
 from .setup import prepare_jax
-from .terminal import console, job_text, show_evaluation
+from .terminal import console, job_text, show_evaluation, warn
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
@@ -23,6 +24,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     prepare_jax()
     scenario = scenario_from_config(*overrides)
     check_plan(scenario)
+    warn(unusual(scenario))
     numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
     if as_json:
         print(json.dumps(numbers, indent=2))

@@ -31,7 +31,7 @@ from ..search.logarithms import refuse_without_logarithm
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
+from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -52,6 +52,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     prepare_jax()
     study = study_from_config(*overrides)
     check_study(study)
+    warn(study.unusual)
     folder = new_folder(Path(root), study.name)
     try:
         done = run_study(study, folder, console())
@@ -165,10 +166,11 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
 
 
 def write_inputs(study: Study, folder: Path) -> None:
-    """Resolved configuration, overrides and versions, before the search starts."""
+    """Resolved configuration, overrides, versions and what is unusual, before the search starts."""
     write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
     write_text(folder / "versions.json", json.dumps(versions(), indent=2))
+    write_text(folder / "unusual.json", json.dumps([one.plain for one in study.unusual], indent=2))
     write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
 
 

@@ -1,6 +1,7 @@
 """What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import Study
+from ..config.plausibility import Unusual
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
@@ -33,6 +35,12 @@ def console(*, stderr: bool = False) -> Console:
     """A console that does not squeeze tables when its output goes to a file."""
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+def warn(numbers: Iterable[Unusual]) -> None:
+    """One line each for numbers that are legal but unusual, beside what a command prints."""
+    for one in numbers:
+        print(f"codesign: warning: {one.text}", file=sys.stderr)
 
 
 def job_text(scenario: Scenario) -> str:
@@ -284,6 +292,11 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
         out.print(f"at the edge of their range: {edges}")
 
 
+def gap_text(progress: SearchProgress) -> str:
+    """How far the best design may be from the bound; a bound that may not hold is not called proven."""
+    return f"proven within {progress.gap:.2%}" if progress.proven else f"gap to bound {progress.gap:.2%}, not proven"
+
+
 class Watch:
     """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
 
@@ -313,7 +326,7 @@ class Watch:
         notes += (
             [f"best {progress.goal} {self.text(progress.goal, progress.best)}"] if math.isfinite(progress.best) else []
         )
-        notes += [f"proven within {progress.gap:.2%}"] if math.isfinite(progress.gap) else []
+        notes += [gap_text(progress)] if math.isfinite(progress.gap) else []
         note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
         if progress.done >= progress.total and not self.out.is_terminal:
