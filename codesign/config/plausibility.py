@@ -3,12 +3,13 @@
 What is usual stands with the declaration of a leaf (`quantity(..., usual=...)`) and of what follows from several leaves
 (a method `derived` of their class). Two numbers are about what parts and search ranges of `conf/` have, and a value is
 told when it lies `SLACK` beyond them; a third entry names another origin, whose numbers are taken as they are. Zero is
-never told: it says that something is not counted.
+never told: it says that something is not counted. Nor is a number whose provenance says `unusual: true`: a file that
+means what nobody builds says so.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..fields import Usual, replace, walk
@@ -43,19 +44,30 @@ class Unusual(NamedTuple):
         return {"key": self.key, "value": self.value, "usual": [self.low, self.high], "text": self.text}
 
 
-def unusual(scenario: Scenario, space: DesignSpace | None = None) -> tuple[Unusual, ...]:
+def unusual(
+    scenario: Scenario, space: DesignSpace | None = None, provenance: Mapping[str, Mapping[str, Any]] | None = None
+) -> tuple[Unusual, ...]:
     """What is unusual about the numbers of a scenario, about what follows from them, and about the ranges of a space.
 
     A range is told where no number that it moves is told already.
     """
+    origins = provenance or {}
     usuals = {path: usual for path, usual, _ in _leaves(scenario)}
-    found = [_judged(path, float(value), usual, path) for path, usual, value in _leaves(scenario)]
+    leaves = [leaf for leaf in _leaves(scenario) if not _meant_so(leaf[0], origins)]
+    found = [_judged(path, float(value), usual, path) for path, usual, value in leaves]
     found += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
     told = {one.key for one in found if one}
     for name, variable in space.hardware.items() if space else ():
         if not told & {variable.path, getattr(variable, "denominator", ""), *variable.along}:
             found.append(_range(name, variable, scenario, usuals, told))
     return tuple(one for one in found if one)
+
+
+def _meant_so(path: str, provenance: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the origin of a number, or of what it is a part of, says that it is meant."""
+    while path and path not in provenance:
+        path = path.rpartition(".")[0]
+    return bool(path and provenance[path].get("unusual"))
 
 
 def _leaves(scenario: Scenario) -> Iterator[tuple[str, Usual, Any]]:

@@ -65,7 +65,9 @@ class Study:
     def unusual(self) -> tuple[Unusual, ...]:
         """Numbers and ranges that are legal, but that no product or paper has; each once for all workloads of a mix."""
         problems = self.search.problems.values() if isinstance(self.search, Mix) else [self.problem]
-        return tuple({one.text: one for p in problems for one in unusual(p.scenario, p.space)}.values())
+        return tuple(
+            {one.text: one for p in problems for one in unusual(p.scenario, p.space, self.provenance)}.values()
+        )
 
     @property
     def problem(self) -> Problem:
@@ -105,8 +107,18 @@ def scenario_from_config(*overrides: str) -> Scenario:
     Raises:
         ConfigError: anything wrong in the configuration.
     """
+    return documented_scenario(*overrides)[0]
+
+
+def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, Any]]]:
+    """The same, with the origin of its numbers.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
     resolved = plain(compose(list(overrides)))
-    return _scenario(build({key: resolved[key] for key in SCENARIO}))
+    built = build({key: resolved[key] for key in SCENARIO})
+    return _scenario(built), built.provenance | _overridden(overrides)
 
 
 def study_from_config(*overrides: str) -> Study:

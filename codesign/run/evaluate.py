@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from ..config import check_memory, check_plan, scenario_from_config
+from ..config import check_memory, check_plan
 from ..config.plausibility import unusual
+from ..config.study import documented_scenario
 from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
@@ -22,9 +23,9 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         ConfigError: bad configuration, a plan that breaks a rule, or memory that does not suffice.
     """
     prepare_jax()
-    scenario = scenario_from_config(*overrides)
+    scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
-    warn(unusual(scenario))
+    warn(unusual(scenario, provenance=provenance))
     numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
     if as_json:
         print(json.dumps(numbers, indent=2))

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import yaml
 from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, study_from_config
+from ..config.plausibility import Unusual, unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
@@ -149,6 +151,9 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
             raise KeyboardInterrupt
         results = collect(study.problem, trace, study.seed, study.provenance)
         write_results(study, results, trace, folder)
+        answer = unusual_answer(study, results)
+        warn(answer)
+        _write_unusual((*study.unusual, *answer), folder)
         page = build_report(folder)
     if not quiet:
         show(study, results, trace, out)
@@ -170,8 +175,21 @@ def write_inputs(study: Study, folder: Path) -> None:
     write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
     write_text(folder / "versions.json", json.dumps(versions(), indent=2))
-    write_text(folder / "unusual.json", json.dumps([one.plain for one in study.unusual], indent=2))
+    _write_unusual(study.unusual, folder)
     write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
+
+
+def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
+    """What is unusual about the best design beyond the inputs: numbers that only several variables together bring."""
+    told = study.unusual
+    found = unusual(placed(study.problem, results.best), provenance=study.provenance)
+    return tuple(
+        one._replace(text=f"the best design: {one.text}") for one in found if not any(one.key in t.text for t in told)
+    )
+
+
+def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
+    write_text(folder / "unusual.json", json.dumps([one.plain for one in numbers], indent=2))
 
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
