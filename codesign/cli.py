@@ -181,8 +181,10 @@ def _report(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     from .config import conf_dir
+    from .config.groups import aliases
     from .run.setup import prepare_jax
 
+    aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     out = options.out or str(conf_dir() / "calibration")
     for path in _later("calibration", "calibrate")(options.directory, out):
@@ -204,8 +206,10 @@ def _train_amortised(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
+    from .config.groups import aliases
     from .run.setup import prepare_jax
 
+    aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     rows = _later("validation", "validate")(options.directory)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank")

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from ..fields import Usual, replace, walk
 from ..report.labels import THIN, money, number
-from ..report.unit_names import unit_of
 from ..scenario import Scenario
 from ..space import Continuous, DesignSpace, Variable
-from ..units import KWH, YEAR_S
+from ..units import KWH, YEAR_S, unit_of
 
 SLACK = 10.0
 ORIGIN = "parts in conf/"

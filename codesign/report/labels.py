@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..units import HOUR_S, KWH, YEAR_S
-from .unit_names import WHOLE, unit_of
+from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
@@ -139,7 +138,7 @@ def number(value: Any, unit: str = "", digits: int = 3, *, zeros: bool = False) 
         return f"{money(value * scale, digits)} per {prefix}{unit[2:]}"
     if unit == "s" and abs(value) >= 2 * HOUR_S:
         return _long_time(value, digits)
-    if unit in WHOLE:
+    if unit in WHOLE_UNITS:
         return f"{plain(value, digits)}{THIN}{unit}"
     if not unit or (unit == "count" and abs(value) < 1):
         return plain(value, digits)
