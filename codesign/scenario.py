@@ -16,6 +16,7 @@ from .fabrics import Beside
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
+from .showing import shown
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
@@ -81,6 +82,8 @@ class Cluster(eqx.Module):
     facility: Facility = Facility()
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
+
+    __repr__ = shown
 
     def __check_init__(self) -> None:
         """Some level; every level and every pin must name an entry of `network`."""
@@ -204,6 +207,8 @@ class Scenario(eqx.Module):
     cluster: Cluster
     workload: AbstractWorkload
     plan: Plan
+
+    __repr__ = shown
 
     @property
     def layout(self) -> Layout:

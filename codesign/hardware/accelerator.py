@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
+from ..showing import shown
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
@@ -49,6 +50,8 @@ class Accelerator(eqx.Module):
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
     shoreline: Shoreline | None = None
     die: Die | None = None
+
+    __repr__ = shown
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.

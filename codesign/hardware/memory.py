@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..showing import shown
 
 
 class AbstractMemory(eqx.Module):
@@ -14,6 +15,8 @@ class AbstractMemory(eqx.Module):
     `data` names a class of data (weights, kv_cache, activations, optimizer, tables...) where a memory keeps different
     classes in different places; a memory that does not, ignores it.
     """
+
+    __repr__ = shown
 
     @abc.abstractmethod
     def usable_bytes(self) -> Array:
