@@ -142,6 +142,7 @@ def _optimize(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
+    _check_priced(options.overrides)
     from .run.evaluate import evaluate_design
 
     evaluate_design(options.overrides, as_json=options.json, top=options.top)
@@ -154,9 +155,20 @@ def _check_overrides(overrides: list[str]) -> None:
             raise ConfigError(f"{text!r} is no override: write key=value")
 
 
+def _check_priced(overrides: list[str]) -> None:
+    """One design has no search: what belongs to one would be read and forgotten."""
+    for text in overrides:
+        key = text.lstrip("+~").partition("=")[0]
+        if key.partition(".")[0] in ("search", "space", "objective"):
+            raise ConfigError(
+                f"evaluate prices one design and searches nothing: {text!r} belongs to `codesign optimize`"
+            )
+
+
 def _list(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from .config import available
 
@@ -164,7 +176,7 @@ def _list(options: argparse.Namespace) -> int:
     for column in ("group", "options") if options.group is None else (options.group, ""):
         table.add_column(column, overflow="fold")
     for name, text in available(options.group).items():
-        table.add_row(name, text)
+        table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
     found = Console(highlight=False)
     (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
     return 0

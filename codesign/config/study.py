@@ -1,14 +1,17 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import jax
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from ..fields import get_path
+from ..metrics import evaluate
 from ..objective import Objective
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
@@ -31,7 +34,7 @@ from ..search import (
 from ..space import DesignSpace
 from ..workloads import Plan
 from ..workloads.plan import recompute_level
-from .checks import check_formats, check_reach
+from .checks import check_asked, check_formats, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
@@ -69,14 +72,37 @@ class Study:
             {one.text: one for p in problems for one in unusual(p.scenario, p.space, self.provenance)}.values()
         )
 
+    def __repr__(self) -> str:
+        """What is searched, for what and how; its parts show themselves."""
+        searched = ", ".join([*self.space.plan, *self.space.hardware]) or "nothing"
+        goal = f"{'minimise' if self.objective.minimise else 'maximise'} {self.objective.goal}"
+        return f"Study({self.name!r}: {goal} over {searched}; {type(self.search).__name__}; scenario, space, objective)"
+
     @property
     def problem(self) -> Problem:
         """What the search is given."""
         return Problem(self.scenario, self.space, self.objective)
 
     def asking(self, **changes: Any) -> "Study":
-        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics."""
-        return replace(self, objective=replace(self.objective, **changes))
+        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics.
+
+        Raises:
+            ConfigError: no such argument, no such metric, or a value that the argument cannot have.
+        """
+        known = [field.name for field in fields(Objective)]
+        for key, value in changes.items():
+            if key not in known:
+                raise ConfigError(
+                    f"asking: {key} = {value!r}: an objective has no such argument{suggestion(key, known)}"
+                )
+            wanted = str if key in ("minimise", "maximise") else dict
+            if not isinstance(value, wanted):
+                kind = "the name of a metric" if wanted is str else "a mapping of names"
+                raise ConfigError(f"asking: {key} = {value!r} must be {kind}, not {type(value).__name__}")
+        objective = replace(self.objective, **changes)
+        check_asked(objective, self.scenario.workload)
+        jax.eval_shape(lambda scenario: objective.check(evaluate(scenario)), self.scenario)
+        return replace(self, objective=objective)
 
     def solve(self, report: Report = silent) -> tuple[Results, Trace]:
         """Search and price what was found, as `codesign optimize` does, without a run folder.
@@ -116,7 +142,7 @@ def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, 
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    resolved = plain(compose(list(overrides)))
+    resolved = plain(compose(_texts(overrides)))
     built = build({key: resolved[key] for key in SCENARIO})
     return _scenario(built), built.provenance | _overridden(overrides)
 
@@ -127,7 +153,22 @@ def study_from_config(*overrides: str) -> Study:
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    return study_from_resolved(compose(list(overrides)), overrides)
+    return study_from_resolved(compose(_texts(overrides)), overrides)
+
+
+def _texts(overrides: Sequence[Any]) -> list[str]:
+    """Overrides as a list.
+
+    Raises:
+        ConfigError: one that is no text.
+    """
+    for given in overrides:
+        if not isinstance(given, str):
+            unpacked = "; unpack a list with *" if isinstance(given, list | tuple) else ""
+            raise ConfigError(
+                f"override {given!r} is a {type(given).__name__}: give texts such as 'plan.tp=8'{unpacked}"
+            )
+    return list(overrides)
 
 
 def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[str] = ()) -> Study:
@@ -168,6 +209,7 @@ def _problem(built: Built) -> Problem:
     """What is searched, its variables checked."""
     scenario = _scenario(built)
     _check_variables(built.objects["space"], scenario)
+    check_asked(built.objects["objective"], scenario.workload)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
 
 
