@@ -84,7 +84,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a CodesignError becomes one line and exit code 2."""
+    """Run a command; a CodesignError, or a file that cannot be read or written, becomes one line and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
         signal.signal(signal.SIGINT, _leave)
@@ -93,12 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CodesignError as error:
         print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("codesign: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of a pipe has gone; what is left to print has no place to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.filename is None:  # not of a file that a user named
+            raise
+        print(f"codesign: {os.fspath(error.filename)!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("codesign: interrupted", file=sys.stderr)
+        return 130
 
 
 def _leave(*_: object) -> NoReturn:
@@ -143,6 +148,8 @@ def _optimize(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     _check_priced(options.overrides)
+    if options.top < 0:
+        raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
     from .run.evaluate import evaluate_design
 
     evaluate_design(options.overrides, as_json=options.json, top=options.top)
@@ -151,7 +158,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _check_overrides(overrides: list[str]) -> None:
     for text in overrides:
-        if "=" not in text and not text.startswith("~"):
+        if text.startswith("=") or ("=" not in text and not text.startswith("~")):
             raise ConfigError(f"{text!r} is no override: write key=value")
 
 

@@ -4,7 +4,8 @@
     `ConfigError`  a key, value or combination that the configuration may not have
     `DataError`    a table of measurements that cannot be read as what it claims to be
 
-The command line prints the message on one line and exits with code 2; nothing else is caught.
+The command line prints the message on one line and exits with code 2, as it does for a file that the system refuses to
+read or write; nothing else is caught.
 """
 
 import difflib

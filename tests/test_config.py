@@ -167,7 +167,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("fabric.bandwidth_bytes_per_s=450GB/s", ["'450GB/s'", "plain number of bytes per second", "4.5e+11"]),
         ("accelerator.hbm.capacity_bytes=80GiB", ["'80GiB'", "of bytes", "8.58993e+10"]),
         ("fabric.latency_s=fast", ["'fast'", "plain number of seconds"]),
-        ("fabric.latency_s=[1, 2]", ["a tuple", "plain number of seconds"]),
+        ("fabric.latency_s=[1, 2]", ["a list", "plain number of seconds"]),
         ("accelerator.peak_flops_per_s=1e15", ["peak_flops_per_s", "mapping of names to numbers"]),
         ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.hardware.MemoryTier"]),
         ("search.grid.block=many", ["search.grid.block must be a whole number", "'many'"]),

@@ -149,6 +149,8 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
     """Refuse a value that the field cannot hold."""
     converter = field.metadata.get("converter")
     if converter is as_leaf:
+        if isinstance(value, bool) and not field.metadata["high"] <= 1:
+            raise ConfigError(f"{path} = {str(value).lower()} is not a plain number{_of_unit(field.name)}")
         _check_number(value, path, field.name)
     elif converter is as_leaves:
         if not isinstance(value, dict):
@@ -162,8 +164,11 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
 def _check_number(value: Any, path: str, name: str) -> None:
     if isinstance(value, bool | int | float):
         return
-    shown = repr(value) if isinstance(value, str | None) else "a " + type(value).__name__
-    raise ConfigError(f"{path} = {shown} is not a plain number{_of_unit(name)}{_hint(value, name)}")
+    kinds = {tuple: "a list", dict: "a mapping"}
+    shown = repr(value) if isinstance(value, str | None) else kinds.get(type(value), "a " + type(value).__name__)
+    listed = isinstance(value, tuple) and path.startswith("plan.")
+    several = f"; values to choose from belong to space.{path}" if listed else ""
+    raise ConfigError(f"{path} = {shown} is not a plain number{_of_unit(name)}{_hint(value, name)}{several}")
 
 
 def _of_unit(name: str) -> str:

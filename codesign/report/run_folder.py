@@ -153,6 +153,10 @@ def read_run(path: Path | str) -> RunFolder:
     if designs.empty or "time_s" not in designs:
         lack = "no design" if designs.empty else "no column time_s"
         raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
+    summary = _optional(path / "summary.json", _json)
+    for key in ("certificate", "limits", "floors", "counts"):
+        if not isinstance(summary.get(key) or {}, dict):
+            raise ConfigError(f"{str(path / 'summary.json')!r}: {key} should be a mapping of names to values")
     if "rank" in designs:
         designs = designs.sort_values("rank", kind="stable")
     return RunFolder(
@@ -163,7 +167,7 @@ def read_run(path: Path | str) -> RunFolder:
         ops=_optional_frame(path / "ops.parquet"),
         elasticities=_optional_frame(path / "elasticities.parquet"),
         links=_optional_frame(path / "links.parquet"),
-        summary=_optional(path / "summary.json", _json),
+        summary=summary,
         versions=_optional(path / "versions.json", _json),
         overrides=_overrides(path / "overrides.txt"),
         unusual=_unusual(path / "unusual.json"),
@@ -227,4 +231,8 @@ def _unusual(path: Path) -> tuple[str, ...]:
 def _overrides(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error}") from error
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
