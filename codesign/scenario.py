@@ -16,7 +16,7 @@ from .fabrics import Beside
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
-from .showing import shown
+from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
@@ -83,7 +83,7 @@ class Cluster(eqx.Module):
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
-    __repr__ = shown
+    __repr__ = as_text
 
     def __check_init__(self) -> None:
         """Some level; every level and every pin must name an entry of `network`."""
@@ -208,7 +208,7 @@ class Scenario(eqx.Module):
     workload: AbstractWorkload
     plan: Plan
 
-    __repr__ = shown
+    __repr__ = as_text
 
     @property
     def layout(self) -> Layout:

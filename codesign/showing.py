@@ -26,6 +26,11 @@ def shown(node: Any, name: str = "", indent: int = 0) -> str:
     return repr(node) if isinstance(node, str) else _number(node, name)
 
 
+def as_text(self: Any) -> str:
+    """For `__repr__`: all of an object."""
+    return shown(self)
+
+
 def _joined(title: str, ends: str, entries: list[tuple[str, Any]], indent: int, sign: str, name: str = "") -> str:
     """`Title(a=1, b=2)`, on several lines where one does not hold it."""
     inner = indent + 2

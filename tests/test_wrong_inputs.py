@@ -5,9 +5,10 @@ import inspect
 import shutil
 
 import pytest
+from example_run import write_run
 
 from codesign.cli import main
-from codesign.config import conf_dir, groups, study_from_config
+from codesign.config import composition, conf_dir, groups, study_from_config
 from codesign.config.written import plain_number
 from codesign.errors import ConfigError, suggestion
 from codesign.metrics import evaluate
@@ -168,6 +169,40 @@ def test_a_name_of_its_own_is_taken(conf):
     text = "\n".join(mine).replace("name: h100_sxm", "name: my_chip\n    aliases: [MY-CHIP]")
     (conf / "accelerator" / "my_chip.yaml").write_text(text, encoding="utf-8")
     assert groups.aliases()["MY-CHIP"] == "my_chip"
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"a: [", "mine.yaml, line 1: expected the node content"),
+        (b"\xff\xfe", "can't decode byte 0xff"),
+        (b"# @package cluster.host\nprice_usd: 1\nprice_usd: 2\n", "mine.yaml, line 3: found duplicate key price_usd"),
+        (b"# @package cluster.host\nprice_usd: &a [*a]\n", "contains itself"),
+        (b"# @package cluster.host\nprovenance: 3\n", "cluster.host.provenance must map names of numbers"),
+        (b"", "cluster.host is missing"),
+    ],
+)
+def test_a_file_that_cannot_be_read_has_its_line(capsys, conf, monkeypatch, content, part):
+    monkeypatch.setattr(composition, "conf_dir", lambda: conf)
+    (conf / "host").unlink()
+    (conf / "host").mkdir()
+    (conf / "host" / "mine.yaml").write_bytes(content)
+    (conf / "host" / "hgx.yaml").write_text((conf_dir() / "host" / "hgx.yaml").read_text(encoding="utf-8"))
+    composition._base.cache_clear()
+    assert part in line(capsys, "evaluate", SMALL, "host=mine")
+    assert main(["list", "host"]) == 0
+
+
+def test_a_damaged_run_has_its_line(capsys, tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "overrides.txt").write_bytes(b"\xff\xfe")
+    assert "overrides.txt' cannot be read" in line(capsys, "report", str(run))
+    (run / "overrides.txt").unlink()
+    (run / "unusual.json").write_text("[1]", encoding="utf-8")
+    assert "cannot be read as a list of texts" in line(capsys, "report", str(run))
+    (run / "unusual.json").unlink()
+    (run / "report.html").mkdir()
+    assert "report.html': Is a directory" in line(capsys, "report", str(run))
 
 
 # What is shown

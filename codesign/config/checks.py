@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,8 @@ from ..metrics.footprint import memory_limits, per_tier
 from ..objective import Objective
 from ..scenario import Scenario
 from ..units import BYTES, GB
-from ..workloads import AbstractWorkload, Serving
-from ..workloads.plan import RECOMPUTE
+from ..workloads import AbstractWorkload, Plan, Serving
+from ..workloads.plan import RECOMPUTE, recompute_level
 
 ARITHMETIC = ("compute", "attention")
 LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
@@ -90,6 +91,22 @@ def check_asked(objective: Objective, workload: AbstractWorkload) -> None:
                     f"{where}: {name} exists for serving workloads, not for {type(workload).__name__}:"
                     " choose workload=serving or workload=serving_fp8"
                 )
+
+
+def check_listed(name: str, value: Any) -> None:
+    """A value of a plan's list must be one that the field may have.
+
+    Raises:
+        ConfigError: it is no number, or outside the field's range.
+    """
+    if name == "recompute" and isinstance(value, str):
+        recompute_level(value)
+        return
+    if not isinstance(value, int | float):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
+    field = next(field.metadata for field in dataclasses.fields(Plan) if field.name == name)
+    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
+        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
 
 
 def check_reach(scenario: Scenario, devices: float | None = None) -> None:

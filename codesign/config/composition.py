@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -181,6 +182,12 @@ def _compose(overrides: list[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
             return hydra_compose("config", overrides=overrides)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{place}{getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise ConfigError("a file of the configuration contains itself (an alias of YAML inside its anchor)") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error

@@ -100,7 +100,10 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
         if node == "???":
             raise ConfigError(f"{path} is missing: give it a value")
         return node
-    for key, entry in (node.get("provenance") or {}).items():
+    origins = node.get("provenance") or {}
+    if not isinstance(origins, dict) or not all(isinstance(entry, dict) for entry in origins.values()):
+        raise ConfigError(f"{path}.provenance must map names of numbers to their origin: {{source: ..., kind: ...}}")
+    for key, entry in origins.items():
         provenance[f"{path}.{key}"] = entry
     for key in HYDRA_ONLY:
         if key in node:

@@ -31,7 +31,7 @@ def groups() -> list[str]:
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file that is no directive to Hydra."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         text = line.strip()
         if text.startswith("#") and not text.startswith("# @package"):
             return text.lstrip("# ").strip()
@@ -52,7 +52,12 @@ def available(group: str | None = None) -> dict[str, str]:
         raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
     if group == "accelerator":
         aliases()  # refuses files that claim the same measurements
-    return {path.stem: describe(path) for path in sorted((conf_dir() / group).glob("*.yaml"))}
+    return {path.stem: describe(path) for path in _files(conf_dir() / group)}
+
+
+def _files(folder: Path) -> list[Path]:
+    """YAML files of a group, in alphabetical order."""
+    return [path for path in sorted(folder.glob("*.yaml")) if path.is_file()]
 
 
 def aliases() -> dict[str, str]:
@@ -68,7 +73,7 @@ def aliases() -> dict[str, str]:
 def _aliases(conf: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
-    for path in sorted((conf / "accelerator").glob("*.yaml")):
+    for path in _files(conf / "accelerator"):
         device = _device(path)
         names = [("alias", path.stem), *(("alias", name) for name in _words(device, "aliases", path))]
         names += [("prefix", name) for name in _words(device, "prefixes", path)]

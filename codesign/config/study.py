@@ -1,6 +1,5 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -32,9 +31,7 @@ from ..search import (
     silent,
 )
 from ..space import DesignSpace
-from ..workloads import Plan
-from ..workloads.plan import recompute_level
-from .checks import check_asked, check_formats, check_reach
+from .checks import check_asked, check_formats, check_listed, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
@@ -246,7 +243,7 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
     """
     for name, values in space.plan.items():
         for value in values:
-            _check_listed(name, value)
+            check_listed(name, value)
     if "device_count" in space.plan:
         check_reach(scenario, max(map(float, space.plan["device_count"])))
     wrong = {}
@@ -271,22 +268,6 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
             f"space.hardware.{name} does not exist on this hardware: {error}{also};"
             f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
         ) from error
-
-
-def _check_listed(name: str, value: Any) -> None:
-    """A value of a plan's list must be one that the field may have.
-
-    Raises:
-        ConfigError: it is no number, or outside the field's range.
-    """
-    if name == "recompute" and isinstance(value, str):
-        recompute_level(value)
-        return
-    if not isinstance(value, int | float):
-        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
-    field = next(field.metadata for field in fields(Plan) if field.name == name)
-    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
-        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
 
 
 def _has(scenario: Scenario, path: str) -> bool:

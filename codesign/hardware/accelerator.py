@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
-from ..showing import shown
+from ..showing import as_text
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
@@ -51,7 +51,7 @@ class Accelerator(eqx.Module):
     shoreline: Shoreline | None = None
     die: Die | None = None
 
-    __repr__ = shown
+    __repr__ = as_text
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.

@@ -6,7 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import quantity
-from ..showing import shown
+from ..showing import as_text
 
 
 class AbstractMemory(eqx.Module):
@@ -16,7 +16,7 @@ class AbstractMemory(eqx.Module):
     classes in different places; a memory that does not, ignores it.
     """
 
-    __repr__ = shown
+    __repr__ = as_text
 
     @abc.abstractmethod
     def usable_bytes(self) -> Array:

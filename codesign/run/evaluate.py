@@ -13,7 +13,8 @@ from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
 from ..units import GB
 from .setup import prepare_jax
-from .terminal import console, job_text, show_evaluation, warn
+from .terminal import console, job_text, show_evaluation
+from .unusual import warn
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:

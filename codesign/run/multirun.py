@@ -22,7 +22,8 @@ from ..report.phases import phases_of
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
-from .terminal import console, designs_table, warn
+from .terminal import console, designs_table
+from .unusual import warn
 
 
 def inform(options: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ import yaml
 from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, study_from_config
-from ..config.plausibility import Unusual, unusual
+from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
@@ -33,7 +33,8 @@ from ..search.logarithms import refuse_without_logarithm
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of, warn
+from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
+from .unusual import unusual_answer, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -177,15 +178,6 @@ def write_inputs(study: Study, folder: Path) -> None:
     write_text(folder / "versions.json", json.dumps(versions(), indent=2))
     _write_unusual(study.unusual, folder)
     write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
-
-
-def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
-    """What is unusual about the best design beyond the inputs: numbers that only several variables together bring."""
-    told = study.unusual
-    found = unusual(placed(study.problem, results.best), provenance=study.provenance)
-    return tuple(
-        one._replace(text=f"the best design: {one.text}") for one in found if not any(one.key in t.text for t in told)
-    )
 
 
 def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:

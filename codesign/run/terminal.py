@@ -1,7 +1,6 @@
 """What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import Study
-from ..config.plausibility import Unusual
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
@@ -35,12 +33,6 @@ def console(*, stderr: bool = False) -> Console:
     """A console that does not squeeze tables when its output goes to a file."""
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
-
-
-def warn(numbers: Iterable[Unusual]) -> None:
-    """One line each for numbers that are legal but unusual, beside what a command prints."""
-    for one in numbers:
-        print(f"codesign: warning: {one.text}", file=sys.stderr)
 
 
 def job_text(scenario: Scenario) -> str:
