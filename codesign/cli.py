@@ -89,7 +89,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a CodesignError becomes one line and exit code 2."""
+    """Run a command; a CodesignError, or a file that cannot be read or written, becomes one line and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
         signal.signal(signal.SIGINT, _leave)
@@ -98,12 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CodesignError as error:
         print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("codesign: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of a pipe has gone; what is left to print has no place to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.filename is None:  # not of a file that a user named
+            raise
+        print(f"codesign: {os.fspath(error.filename)!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("codesign: interrupted", file=sys.stderr)
+        return 130
 
 
 def _leave(*_: object) -> NoReturn:
@@ -147,6 +152,9 @@ def _optimize(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
+    _check_priced(options.overrides)
+    if options.top < 0:
+        raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
     from .run.evaluate import evaluate_design
 
     evaluate_design(options.overrides, as_json=options.json, top=options.top)
@@ -155,13 +163,24 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _check_overrides(overrides: list[str]) -> None:
     for text in overrides:
-        if "=" not in text and not text.startswith("~"):
+        if text.startswith("=") or ("=" not in text and not text.startswith("~")):
             raise ConfigError(f"{text!r} is no override: write key=value")
+
+
+def _check_priced(overrides: list[str]) -> None:
+    """One design has no search: what belongs to one would be read and forgotten."""
+    for text in overrides:
+        key = text.lstrip("+~").partition("=")[0]
+        if key.partition(".")[0] in ("search", "space", "objective"):
+            raise ConfigError(
+                f"evaluate prices one design and searches nothing: {text!r} belongs to `codesign optimize`"
+            )
 
 
 def _list(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from .config import available
 
@@ -169,7 +188,7 @@ def _list(options: argparse.Namespace) -> int:
     for column in ("group", "options") if options.group is None else (options.group, ""):
         table.add_column(column, overflow="fold")
     for name, text in available(options.group).items():
-        table.add_row(name, text)
+        table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
     found = Console(highlight=False)
     (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
     return 0
@@ -190,8 +209,10 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     from .config import conf_dir
+    from .config.groups import aliases
     from .run.setup import prepare_jax
 
+    aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     out = options.out or str(conf_dir() / "calibration")
     for path in _later("calibration", "calibrate")(options.directory, out):
@@ -213,8 +234,10 @@ def _train_amortised(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
+    from .config.groups import aliases
     from .run.setup import prepare_jax
 
+    aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     rows = _later("validation", "validate")(options.directory)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank")

@@ -4,7 +4,8 @@
     `ConfigError`  a key, value or combination that the configuration may not have
     `DataError`    a table of measurements that cannot be read as what it claims to be
 
-The command line prints the message on one line and exits with code 2; nothing else is caught.
+The command line prints the message on one line and exits with code 2, as it does for a file that the system refuses to
+read or write; nothing else is caught.
 """
 
 import difflib
@@ -23,9 +24,24 @@ class DataError(CodesignError):
     """A measured table that does not follow the schema."""
 
 
+MOST_BEGUN = 6  # options that begin with a word and are still worth listing
+
+
+def _either(words: list[str]) -> str:
+    """`'a', 'b' or 'c'`."""
+    quoted = [repr(word) for word in words]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close."""
+    """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close.
+
+    What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`.
+    """
     options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
+    begun = [option for option in options if len(word) > 1 and option.lower().startswith(word.lower())]
+    if 0 < len(begun) <= MOST_BEGUN:
+        return f" (did you mean {_either(begun)}?)"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"

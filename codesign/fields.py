@@ -31,20 +31,34 @@ def as_leaves(value: dict[str, Any]) -> dict[str, Any]:
     return {key: as_leaf(value[key]) for key in sorted(value)}
 
 
-def quantity(*, low: float = 0.0, high: float = math.inf, default: Any = dataclasses.MISSING, doc: str = "") -> Any:
+Usual = tuple[float, float] | tuple[float, float, str]
+"""Least and largest of what there is: about what parts of `conf/` have, or as a third entry says."""
+
+
+def quantity(
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+    default: Any = dataclasses.MISSING,
+    doc: str = "",
+    usual: Usual | None = None,
+) -> Any:
     """A traced number with a closed legal range, in the unit its name says.
 
     Args:
         low, high: legal range, both ends included.
         default: value when the constructor is not given one.
         doc: one line for `codesign list`.
+        usual: what products and papers have; far outside of it a study is warned (`config.plausibility`).
     """
-    return eqx.field(converter=as_leaf, metadata={"low": low, "high": high, "doc": doc}, default=default)
+    return eqx.field(
+        converter=as_leaf, metadata={"low": low, "high": high, "doc": doc, "usual": usual}, default=default
+    )
 
 
-def quantities(*, low: float = 0.0, high: float = math.inf) -> Any:
+def quantities(*, low: float = 0.0, high: float = math.inf, usual: Usual | None = None) -> Any:
     """A name -> number mapping whose values are all traced and share one legal range."""
-    return eqx.field(converter=as_leaves, metadata={"low": low, "high": high})
+    return eqx.field(converter=as_leaves, metadata={"low": low, "high": high, "usual": usual})
 
 
 def switch(*, default: Any = dataclasses.MISSING, doc: str = "") -> Any:

@@ -16,6 +16,7 @@ from .fabrics import Beside
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
+from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
@@ -26,8 +27,8 @@ class Host(eqx.Module):
 
     memory: AbstractMemory
     link: Link
-    price_usd: Float[Array, "*b"] = quantity(default=0.0)
-    power_w: Float[Array, "*b"] = quantity(default=0.0)
+    price_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(2900.0, 12000.0))
+    power_w: Float[Array, "*b"] = quantity(default=0.0, usual=(150.0, 390.0))
 
     def transfer(self, nbytes: Array) -> Cost:
         """Move bytes to or from the second tier: the slower of link and memory would bound; the link is taken.
@@ -46,10 +47,12 @@ class Facility(eqx.Module):
     """
 
     pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
-    usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6)
-    amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0)
+    usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6, usual=(2.2e-8, 3e-8))
+    amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0, usual=(1.2e8, 1.6e8))
     busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
-    usd_per_w: Float[Array, "*b"] = quantity(default=0.0, doc="building and cooling per provisioned watt")
+    usd_per_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="building and cooling per provisioned watt", usual=(2.7, 3.2)
+    )
     tenancy: SharedRack | None = None
 
     def in_use_ratio(self) -> Array:
@@ -75,10 +78,12 @@ class Cluster(eqx.Module):
     accelerator: Accelerator
     host: Host
     network: dict[str, NetworkLevel]
-    device_count: Float[Array, "*b"] = quantity(low=1.0)
+    device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
+
+    __repr__ = as_text
 
     def __check_init__(self) -> None:
         """Some level; every level and every pin must name an entry of `network`."""
@@ -202,6 +207,8 @@ class Scenario(eqx.Module):
     cluster: Cluster
     workload: AbstractWorkload
     plan: Plan
+
+    __repr__ = as_text
 
     @property
     def layout(self) -> Layout:

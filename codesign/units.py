@@ -1,4 +1,8 @@
-"""Unit constants. Inside the package every number is SI; these are for the edges (YAML comments, tables, plots)."""
+"""Unit constants, and the unit that a name carries.
+
+Inside the package every number is SI; these are for the edges (YAML comments, tables, plots). Names are read word by
+word: `static_w_per_bytes_per_s` is W/(B/s), `transfers_per_s` is T/s.
+"""
 
 GIB = 2.0**30
 MIB = 2.0**20
@@ -11,6 +15,19 @@ YEAR_S = 365.25 * 86400.0
 
 BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 """Bytes per element of a number format (block scales are not counted)."""
+
+UNIT_WORDS = {
+    "bytes": "B", "byte": "B", "bits": "b", "bit": "b", "flops": "FLOP", "flop": "FLOP", "transfers": "T",
+    "s": "s", "j": "J", "w": "W", "hz": "Hz", "usd": "$", "db": "dB", "a": "A",
+    "m": "m", "mm": "mm", "mm2": "mm²", "tokens": "tokens",
+}  # fmt: skip
+"""Last word of what stands before, between or after `_per_` -> its unit."""
+
+UNIT_RATES = {"bytes", "bits", "flops", "transfers"}
+"""What is divided by a time before anything is divided by it: dollars per byte-per-second."""
+
+WHOLE_UNITS = {"dB", "mm", "mm²", "/mm²", "dB/m", "B/s/mm", "tokens"}
+"""Units that take no prefix of their own."""
 
 
 def engineering(value: float, unit: str = "", digits: int = 3) -> str:
@@ -25,3 +42,32 @@ def engineering(value: float, unit: str = "", digits: int = 3) -> str:
         if magnitude >= factor:
             return f"{value / factor:.{digits}g} {prefix}{unit}".rstrip()
     return f"{value:.{digits}g} {unit}".rstrip()
+
+
+def unit_of(path: str) -> str:
+    """The unit that the name of a leaf carries; the parent's for an entry of a mapping (`peak_flops_per_s.bf16`)."""
+    for key in reversed(path.split(".")[-2:]):
+        unit = _named_unit(key)
+        if unit:
+            return unit
+    return ""
+
+
+def _named_unit(key: str) -> str:
+    """Of one name; empty for a plain number, and for so many things of one kind per thing of another."""
+    above, *below = key.split("_per_")
+    if not below and "_" not in key:
+        return ""
+    unit = UNIT_WORDS.get(above.rpartition("_")[2], "")
+    divisors = [_divisor(part) for part in below]
+    if len(below) == 2 and below[0].rpartition("_")[2] in UNIT_RATES:
+        return f"{unit}/({'/'.join(divisors)})"
+    return unit + "".join(f"/{divisor}" for divisor in divisors if divisor)
+
+
+def _divisor(part: str) -> str:
+    """`port_bytes` is B, `sqrt_hz` is √Hz; a thing (a wavelength, a token) has no unit."""
+    if part.startswith("sqrt_"):
+        return f"√{UNIT_WORDS.get(part.removeprefix('sqrt_'), '')}"
+    word = part.rpartition("_")[2]
+    return "" if word == "tokens" else UNIT_WORDS.get(word, "")

@@ -127,6 +127,7 @@ def test_evaluate_prints_every_number_as_json(capsys):
 def test_evaluate_shows_a_design_that_does_not_fit_and_refuses_it(capsys):
     assert main(["evaluate", "calibration=h100_sxm_roofline", "plan=data_parallel"]) == 2
     captured = capsys.readouterr()
+    assert "does not fit: hbm lacks" in captured.out.splitlines()[0]
     assert "What lies in memory" in captured.out
     assert "smallest change that fits" in captured.err
 

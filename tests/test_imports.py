@@ -15,6 +15,7 @@ PACKAGE = ROOT / "codesign"
 FOUNDATION = {
     "fields",
     "units",
+    "showing",
     "errors",
     "smooth",
     "cost",

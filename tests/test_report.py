@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import html.parser
 import json
 import re
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from example_run import CONFIG, SHARES, example_elasticities, write_run
 
+from codesign.config.construct import targets
 from codesign.errors import ConfigError
 from codesign.report import build_report, mix, proof, read_run, series, tables, wording, write_experiment_report
 from codesign.report.build import SECTIONS, _asked
@@ -383,7 +385,7 @@ def test_words_of_a_config_cannot_become_markup(folder):
     [
         (4.5e11, "B/s", "450 GB/s"), (0.518, "$", "$0.518"), (30.679e6, "$", "$30.7 M"), (0.3929, "%", "39.3 %"),
         (999.7, "W", "1 kW"), (4e-6, "s", "4 µs"), (4 * 365.25 * 86400, "s", "4 years"),
-        (6e-9, "$/(B/s)", "$6.00 per G(B/s)"),
+        (6e-9, "$/(B/s)", "$6.00 per G(B/s)"), (0.08 / 3.6e6, "$/J", "$0.0800 per kWh"), (46225.0, "mm²", "46,225 mm²"),
         (1024.0, "", "1,024"), (0.0, "s", "0 s"),
         (float("nan"), "s", "\u2013"), (None, "$", "\u2013"), (293e3, "count", "293 k"),
         (40e-12, "J/B", "40 pJ/B"),
@@ -399,10 +401,31 @@ def test_numbers_as_a_reader_wants_them(value, unit, shown):
         ("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", "B/s"), ("a.hbm.capacity_bytes", "B"),
         ("a.peak_flops_per_s.bf16", "FLOP/s"), ("f.usd_per_bytes_per_s", "$/(B/s)"), ("f.latency_s", "s"),
         ("f.energy_j_per_byte", "J/B"), ("a.tdp_w", "W"), ("a.price_usd", "$"), ("facility.pue", ""), ("plan.tp", ""),
+        ("f.transfers_per_s", "T/s"), ("f.requests_per_s", "/s"), ("f.static_w_per_bytes_per_s", "W/(B/s)"),
+        ("f.usd_per_port_bytes_per_s", "$/(B/s)"), ("die.bytes_per_s_per_mm.hbm", "B/s/mm"), ("f.usd_per_fiber", "$"),
+        ("r.noise_a_per_sqrt_hz", "A/√Hz"), ("p.waveguide_db_per_m", "dB/m"), ("m.hz_per_w", "Hz/W"),
+        ("d.defects_per_mm2", "/mm²"), ("pool.ports_per_accelerator", ""), ("p.tlps_per_dllp", ""), ("a.flops", ""),
     ],
 )  # fmt: skip
 def test_units_are_read_from_names(path, unit):
     assert unit_of(path) == unit
+
+
+def test_no_name_of_a_leaf_is_read_as_another_unit():
+    """Every number that a configuration may name: what is per second is a rate, what ends in seconds a time."""
+    classes = [value for value in targets().values() if dataclasses.is_dataclass(value)]
+    names = {field.name for cls in classes for field in dataclasses.fields(cls) if "low" in field.metadata}
+    assert len(names) > 200
+    for name in names:
+        unit, last = unit_of(f"x.{name}"), name.rpartition("_")[2]
+        if "_per_" not in name:
+            simple = {"s": "s", "bytes": "B", "w": "W", "usd": "$", "hz": "Hz", "m": "m", "mm": "mm", "mm2": "mm²"}
+            assert unit == (simple | {"db": "dB", "tokens": "tokens"}).get(last if "_" in name else "", ""), name
+        elif name.endswith("_per_s"):
+            assert "/s" in unit, name
+            assert "years" not in number(4.6e10, unit), name
+        else:
+            assert unit in ("", "$") or "/" in unit, name
 
 
 def test_axis_prefix_keeps_labels_short():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from ..config.groups import aliases, conf_dir
+from ..config.groups import aliases, conf_dir, plain_name
 from ..errors import DataError, suggestion
 
 UNCONFIGURED = {  # only in tables: data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s; processors, cache
@@ -79,10 +79,6 @@ class Device(NamedTuple):
     peaks: Peaks
     processors: float
     cache_bytes: float
-
-
-def _plain(name: str) -> str:
-    return "".join(ch for ch in name.lower() if ch.isalnum()).removeprefix("nvidia").removeprefix("amdinstinct")
 
 
 @lru_cache
@@ -153,8 +149,8 @@ def _distance(own: Peaks, accelerator: str) -> float:
 
 def option_of(name: str) -> str | None:
     """The accelerator of the configuration that a table means by this name, or None."""
-    known = {_plain(alias): option for alias, option in aliases().items()}
-    return known.get(_plain(name))
+    known = {plain_name(alias): option for alias, option in aliases().items()}
+    return known.get(plain_name(name))
 
 
 def accelerator_of(name: str) -> str | None:
@@ -162,8 +158,8 @@ def accelerator_of(name: str) -> str | None:
     known = accelerators().get(option_of(name) or "")
     if known is not None:
         return known.calibration
-    wanted = _plain(name)
-    prefixes = {_plain(prefix): owner for owner, entry in accelerators().items() for prefix in entry.prefixes}
+    wanted = plain_name(name)
+    prefixes = {plain_name(prefix): owner for owner, entry in accelerators().items() for prefix in entry.prefixes}
     for prefix in sorted(prefixes, key=len, reverse=True):
         if wanted.startswith(prefix):
             return prefixes[prefix]
@@ -209,7 +205,7 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
         raise DataError(f"gpu {name!r} is not known{suggestion(name, aliases())}; add its row to hardware_peaks.csv")
-    rates, chip = UNCONFIGURED.get(_plain(name), (None, None))
+    rates, chip = UNCONFIGURED.get(plain_name(name), (None, None))
     entry, relative = accelerators().get(option or ""), accelerators().get(accelerator or "")
     ours = entry.peaks if entry else Peaks(*rates) if rates else None
     peaks = folder.get(name) or ours

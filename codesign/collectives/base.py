@@ -52,7 +52,7 @@ class Tuned(AbstractCollective):
     """
 
     inner: AbstractCollective
-    launch_s: Float[Array, "*b"] = quantity(default=0.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, usual=(4.6e-6, 4e-5))
     bandwidth_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=4.0, default=1.0)
     latency_ratio: Float[Array, "*b"] = quantity(default=1.0)
 

@@ -39,10 +39,10 @@ class InNetworkAllReduce(AbstractCollective):
     switches: Float[Array, "*b"] = quantity(low=1.0, default=4.0, doc="in parallel, each with a share of the link")
     wave_bytes: Float[Array, "*b"] = quantity(low=1.0, default=4096.0, doc="fetched and summed at once in one switch")
     buffer_bytes: Float[Array, "*b"] = quantity(low=1.0, default=65536.0, doc="per switch and member, whole waves")
-    response_s: Float[Array, "*b"] = quantity(default=89e-9, doc="of a member to a read request")
+    response_s: Float[Array, "*b"] = quantity(default=89e-9, doc="of a member to a read request", usual=(1.6e-8, 9e-8))
     arithmetic_cycles: Float[Array, "*b"] = quantity(default=20.0, doc="latency of the adders")
     bubble_cycles: Float[Array, "*b"] = quantity(default=0.0, doc="idle after each data packet")
-    clock_hz: Float[Array, "*b"] = quantity(low=1.0, default=1e9)
+    clock_hz: Float[Array, "*b"] = quantity(low=1.0, default=1e9, usual=(2.5e8, 2e9))
     synchronised: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0 leaves the synchronisation out")
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -79,8 +79,10 @@ class MulticastAllReduce(AbstractCollective):
     """
 
     payload_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=0.8, doc="payload per byte of link rate")
-    response_s: Float[Array, "*b"] = quantity(default=89e-9, doc="of a member to a read request")
-    arithmetic_s: Float[Array, "*b"] = quantity(default=20e-9, doc="latency of the adders in the ports")
+    response_s: Float[Array, "*b"] = quantity(default=89e-9, doc="of a member to a read request", usual=(1.6e-8, 9e-8))
+    arithmetic_s: Float[Array, "*b"] = quantity(
+        default=20e-9, doc="latency of the adders in the ports", usual=(2e-8, 2e-8)
+    )
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Closed form above; nothing for a group of one."""

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +16,11 @@ from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
+from ..objective import Objective
 from ..scenario import Scenario
 from ..units import BYTES, GB
-from ..workloads.plan import RECOMPUTE
+from ..workloads import AbstractWorkload, Plan, Serving
+from ..workloads.plan import RECOMPUTE, recompute_level
 
 ARITHMETIC = ("compute", "attention")
 LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
@@ -31,6 +35,9 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
     "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
     "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
 }
+SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}
+"""Metrics that only serving has."""
+
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
 TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
 
@@ -63,6 +70,43 @@ def check_formats(scenario: Scenario) -> None:
         raise ConfigError(
             "cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it"
         )
+
+
+def check_asked(objective: Objective, workload: AbstractWorkload) -> None:
+    """Times of tokens are asked for where tokens are served.
+
+    Raises:
+        ConfigError: naming the key and the workloads that have it.
+    """
+    if isinstance(workload, Serving):
+        return
+    bounds = [
+        (f"objective.{group}.{name}", name) for group in ("limits", "floors") for name in getattr(objective, group)
+    ]
+    goal = "minimise" if objective.minimise else "maximise"
+    for where, quantity in [(f"objective.{goal} = {objective.goal}", objective.goal), *bounds]:
+        for name in SERVED - set(objective.custom):
+            if re.search(rf"(?<![\w.]){name}(?![\w.])", quantity):
+                raise ConfigError(
+                    f"{where}: {name} exists for serving workloads, not for {type(workload).__name__}:"
+                    " choose workload=serving or workload=serving_fp8"
+                )
+
+
+def check_listed(name: str, value: Any) -> None:
+    """A value of a plan's list must be one that the field may have.
+
+    Raises:
+        ConfigError: it is no number, or outside the field's range.
+    """
+    if name == "recompute" and isinstance(value, str):
+        recompute_level(value)
+        return
+    if not isinstance(value, int | float):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
+    field = next(field.metadata for field in dataclasses.fields(Plan) if field.name == name)
+    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
+        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
 
 
 def check_reach(scenario: Scenario, devices: float | None = None) -> None:

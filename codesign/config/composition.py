@@ -6,8 +6,10 @@ argument of the class that stands there (`_target_`), so nobody has to know whic
 
 import functools
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
-from .groups import available, conf_dir, expand, groups
+from .groups import aliases, available, conf_dir, expand, groups, plain_name
 
 OPEN = {
     "objective.limits",
@@ -32,6 +34,10 @@ OPEN = {
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
+OPTIONAL = {"memory", "die", "experiment"}
+"""Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
+
+
 def compose(overrides: list[str]) -> DictConfig:
     """The configuration that these overrides ask for.
 
@@ -43,6 +49,7 @@ def compose(overrides: list[str]) -> DictConfig:
             raise ConfigError(f"{text}: settings of Hydra take effect with -m only")
         if _parse(text).is_sweep_override():
             raise ConfigError(f"{text} names several values: add -m to `codesign optimize` to run them all")
+    aliases()  # refuses accelerators that claim the same measurements
     return _compose(admit(overrides))
 
 
@@ -52,7 +59,7 @@ def admit(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: naming the key and what is close to it.
     """
-    parsed = [_parse(_expanded(text)) for text in overrides]
+    parsed = [_parse(_without(_expanded(text))) for text in overrides]
     chosen = [item for item in parsed if _is_group(item)]
     for item in chosen:
         _check_options(item)
@@ -86,6 +93,12 @@ def _expanded(text: str) -> str:
     return key[: len(key) - len(bare)] + expand(bare) + equals + value
 
 
+def _without(text: str) -> str:
+    """`memory=null` -> `~memory`: of groups that a study need not have, null takes the choice away."""
+    group, _, value = text.partition("=")
+    return f"~{group}" if group in OPTIONAL and value in ("null", "None") else text
+
+
 def _parse(text: str) -> Override:
     try:
         return OverridesParser.create().parse_override(text)
@@ -116,8 +129,23 @@ def _check_options(item: Override) -> None:
         return
     known = available(group)
     for choice in _choices(item):
-        if choice not in known and choice != "None":
-            raise ConfigError(f"{group} = {choice} does not exist{suggestion(choice, known)}")
+        if choice in ("None", "null"):
+            alone = f" (alone, {group}=null takes it away)" if group in OPTIONAL else ""
+            raise ConfigError(f"{group} = null: name one of the options{alone}{suggestion('', known)}")
+        if choice not in known:
+            raise ConfigError(f"{group} = {choice} does not exist{_named_so(group, choice, known)}")
+
+
+def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
+    """A suggestion; of accelerators, what tables of measurements call so comes first."""
+    if group != "accelerator":
+        return suggestion(choice, known)
+    called = {plain_name(alias): option for alias, option in aliases().items()}.get(plain_name(choice))
+    others = [option for option in known if option.startswith(choice.lower()) and option != called]
+    if called is None:
+        return suggestion(choice, known)
+    also = f" or {' or '.join(map(repr, others))}" if others else ""
+    return f" (did you mean {called!r}{also}?)"
 
 
 def _admit_value(item: Override, base: Any) -> str:
@@ -154,6 +182,12 @@ def _compose(overrides: list[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
             return hydra_compose("config", overrides=overrides)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{place}{getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise ConfigError("a file of the configuration contains itself (an alias of YAML inside its anchor)") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
-from ..units import KIB
+from ..units import unit_of
+from .written import plain_number
 
 MENUS = (
     "hardware", "slices", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search"
@@ -31,13 +31,13 @@ the class."""
 
 HYDRA_ONLY = ("_args_", "_partial_", "_convert_", "_recursive_")
 UNITS = {
-    "flops_per_s": "FLOP/s", "bytes_per_s": "bytes per second", "s_per_byte": "seconds per byte",
-    "j_per_byte": "joules per byte", "j_per_flop": "joules per FLOP", "usd_per_byte": "dollars per byte",
-    "usd_per_j": "dollars per joule", "usd_per_w": "dollars per watt", "w_per_byte": "watts per byte",
-    "bytes": "bytes", "flops": "FLOP", "usd": "dollars", "s": "seconds", "j": "joules", "w": "watts",
+    "B/s": "bytes per second", "s/B": "seconds per byte", "J/B": "joules per byte", "J/FLOP": "joules per FLOP",
+    "$/B": "dollars per byte", "$/J": "dollars per joule", "$/W": "dollars per watt", "W/B": "watts per byte",
+    "b/s": "bits per second", "B": "bytes", "$": "dollars", "s": "seconds", "J": "joules", "W": "watts", "Hz": "hertz",
 }  # fmt: skip
+"""Units in words."""
+
 WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
-PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 class Built(NamedTuple):
@@ -100,7 +100,10 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
         if node == "???":
             raise ConfigError(f"{path} is missing: give it a value")
         return node
-    for key, entry in (node.get("provenance") or {}).items():
+    origins = node.get("provenance") or {}
+    if not isinstance(origins, dict) or not all(isinstance(entry, dict) for entry in origins.values()):
+        raise ConfigError(f"{path}.provenance must map names of numbers to their origin: {{source: ..., kind: ...}}")
+    for key, entry in origins.items():
         provenance[f"{path}.{key}"] = entry
     for key in HYDRA_ONLY:
         if key in node:
@@ -149,6 +152,8 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
     """Refuse a value that the field cannot hold."""
     converter = field.metadata.get("converter")
     if converter is as_leaf:
+        if isinstance(value, bool) and not field.metadata["high"] <= 1:
+            raise ConfigError(f"{path} = {str(value).lower()} is not a plain number{_of_unit(field.name)}")
         _check_number(value, path, field.name)
     elif converter is as_leaves:
         if not isinstance(value, dict):
@@ -162,25 +167,23 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
 def _check_number(value: Any, path: str, name: str) -> None:
     if isinstance(value, bool | int | float):
         return
-    unit = next((text for suffix, text in UNITS.items() if name == suffix or name.endswith("_" + suffix)), "")
-    unit = f" of {unit}" if unit else ""
-    shown = repr(value) if isinstance(value, str | None) else "a " + type(value).__name__
-    raise ConfigError(f"{path} = {shown} is not a plain number{unit}{_plain(value)}")
+    kinds = {tuple: "a list", dict: "a mapping"}
+    shown = repr(value) if isinstance(value, str | None) else kinds.get(type(value), "a " + type(value).__name__)
+    listed = isinstance(value, tuple) and path.startswith("plan.")
+    several = f"; values to choose from belong to space.{path}" if listed else ""
+    raise ConfigError(f"{path} = {shown} is not a plain number{_of_unit(name)}{_hint(value, name)}{several}")
 
 
-def _plain(text: Any) -> str:
-    """A hint for numbers written with a unit: '450GB/s' -> 4.5e+11."""
-    match = (
-        re.fullmatch(r"\s*([-+0-9.eE]+?)\s*([kKMGTPmun]?)(i?)[A-Za-z/]+\s*", text) if isinstance(text, str) else None
-    )
-    if not match:
-        return ""
-    try:
-        number = float(match[1])
-    except ValueError:
-        return ""
-    scale = KIB ** ("KMGTP".index(match[2].upper()) + 1) if match[3] and match[2] in "kKMGTP" else PREFIXES[match[2]]
-    return f" (did you mean {number * scale:.6g}?)"
+def _of_unit(name: str) -> str:
+    """` of bytes per second`: the unit that a name carries, in words where it has some."""
+    unit = unit_of(f"x.{name}")
+    return f" of {UNITS.get(unit, unit)}" if unit else ""
+
+
+def _hint(value: Any, name: str) -> str:
+    """The plain number that a text with a unit stands for."""
+    number = plain_number(value, unit_of(f"x.{name}")) if isinstance(value, str) else None
+    return "" if number is None else f" (did you mean {number:.6g}?)"
 
 
 def _check_type(value: Any, hint: Any, path: str) -> None:
@@ -195,7 +198,9 @@ def _check_type(value: Any, hint: Any, path: str) -> None:
     elif not _admits(value, hint, origin, inner):
         shown = "a mapping without _target_" if isinstance(value, dict) else f"{type(value).__name__} {value!r}"
         shown = shown if isinstance(value, dict | str | int | float | tuple) else type(value).__name__
-        raise ConfigError(f"{path} must be {_wanted(hint)}, not {shown}")
+        name = path.rpartition(".")[2]
+        number = f"{_of_unit(name)}, not {shown}{_hint(value, name)}" if hint is float else f", not {shown}"
+        raise ConfigError(f"{path} must be {_wanted(hint)}{number}")
 
 
 def _admits(value: Any, hint: Any, origin: Any, inner: tuple[Any, ...]) -> bool:

@@ -2,6 +2,9 @@
 
 import functools
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from ..errors import ConfigError, suggestion
 
@@ -28,7 +31,7 @@ def groups() -> list[str]:
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file that is no directive to Hydra."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         text = line.strip()
         if text.startswith("#") and not text.startswith("# @package"):
             return text.lstrip("# ").strip()
@@ -41,27 +44,91 @@ def available(group: str | None = None) -> dict[str, str]:
     """Groups with their options, or the options of one group with a line on each.
 
     Raises:
-        ConfigError: no such group, with a suggestion.
+        ConfigError: no such group, with a suggestion; two accelerators with one alias.
     """
     if group is None:
         return {name: ", ".join(available(name)) for name in groups()}
     if group not in groups():
         raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
-    return {path.stem: describe(path) for path in sorted((conf_dir() / group).glob("*.yaml"))}
+    if group == "accelerator":
+        aliases()  # refuses files that claim the same measurements
+    return {path.stem: describe(path) for path in _files(conf_dir() / group)}
+
+
+def _files(folder: Path) -> list[Path]:
+    """YAML files of a group, in alphabetical order."""
+    return [path for path in sorted(folder.glob("*.yaml")) if path.is_file()]
+
+
+def aliases() -> dict[str, str]:
+    """Name of a device as tables of measurements write it -> accelerator option.
+
+    Raises:
+        ConfigError: two files claim the same measurements.
+    """
+    return _aliases(conf_dir())
 
 
 @functools.cache
-def aliases() -> dict[str, str]:
-    """Name of a device as tables of measurements write it -> accelerator option."""
-    found = {}
-    for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
-        found[path.stem] = path.stem
-        for line in path.read_text(encoding="utf-8").splitlines():
-            key, _, rest = line.strip().partition(":")
-            if key == "aliases":
-                names = rest.split("#")[0].strip().strip("[]").split(",")
-                found |= {name.strip(): path.stem for name in names if name.strip()}
+def _aliases(conf: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    owners: dict[tuple[str, str], tuple[str, str]] = {}
+    for path in _files(conf / "accelerator"):
+        device = _device(path)
+        names = [("alias", path.stem), *(("alias", name) for name in _words(device, "aliases", path))]
+        names += [("prefix", name) for name in _words(device, "prefixes", path)]
+        names += [("name", str(device["name"]))] if "name" in device else []
+        for kind, name in names:
+            owner, written = owners.setdefault((kind, plain_name(name)), (path.stem, name))
+            if owner != path.stem:
+                also = "" if written == name else f" as {written!r}"
+                raise ConfigError(
+                    f"accelerator/{path.name}: {kind} {name!r} stands in accelerator/{owner}.yaml too{also}: both would"
+                    f" take the same measurements; a copied file gives itself a name, aliases and prefixes of its own"
+                )
+            if kind == "alias":
+                found[name] = path.stem
     return found
+
+
+def plain_name(name: str) -> str:
+    """A device's name without what spellings differ in: `NVIDIA H100-SXM` is `h100sxm`."""
+    return "".join(ch for ch in name.lower() if ch.isalnum()).removeprefix("nvidia").removeprefix("amdinstinct")
+
+
+def _device(path: Path) -> dict[str, Any]:
+    """The accelerator of a file, whichever package it is written for."""
+    node: Any = read_yaml(path)
+    for key in ("cluster", "accelerator"):
+        node = node.get(key, node) if isinstance(node, dict) else {}
+    return node if isinstance(node, dict) else {}
+
+
+def _words(device: dict[str, Any], key: str, path: Path) -> list[str]:
+    """A list of names in an accelerator's file.
+
+    Raises:
+        ConfigError: it is no list.
+    """
+    names = device.get(key) or []
+    if not isinstance(names, list):
+        raise ConfigError(f"accelerator/{path.name}: {key} = {names!r} must be a list of names, such as [{names}]")
+    return [str(name) for name in names]
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        ConfigError: it cannot be read, with the place.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise ConfigError(f"{path.parent.name}/{path.name}{place} cannot be read: {what}") from error
 
 
 PACKAGES = {

@@ -1,14 +1,16 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import jax
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from ..fields import get_path
+from ..metrics import evaluate
 from ..objective import Objective
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
@@ -29,12 +31,11 @@ from ..search import (
     silent,
 )
 from ..space import DesignSpace
-from ..workloads import Plan
-from ..workloads.plan import recompute_level
-from .checks import check_formats, check_reach
+from .checks import check_asked, check_formats, check_listed, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
+from .plausibility import Unusual, unusual
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -61,13 +62,44 @@ class Study:
     overrides: tuple[str, ...] = ()
 
     @property
+    def unusual(self) -> tuple[Unusual, ...]:
+        """Numbers and ranges that are legal, but that no product or paper has; each once for all workloads of a mix."""
+        problems = self.search.problems.values() if isinstance(self.search, Mix) else [self.problem]
+        return tuple(
+            {one.text: one for p in problems for one in unusual(p.scenario, p.space, self.provenance)}.values()
+        )
+
+    def __repr__(self) -> str:
+        """What is searched, for what and how; its parts show themselves."""
+        searched = ", ".join([*self.space.plan, *self.space.hardware]) or "nothing"
+        goal = f"{'minimise' if self.objective.minimise else 'maximise'} {self.objective.goal}"
+        return f"Study({self.name!r}: {goal} over {searched}; {type(self.search).__name__}; scenario, space, objective)"
+
+    @property
     def problem(self) -> Problem:
         """What the search is given."""
         return Problem(self.scenario, self.space, self.objective)
 
     def asking(self, **changes: Any) -> "Study":
-        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics."""
-        return replace(self, objective=replace(self.objective, **changes))
+        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics.
+
+        Raises:
+            ConfigError: no such argument, no such metric, or a value that the argument cannot have.
+        """
+        known = [field.name for field in fields(Objective)]
+        for key, value in changes.items():
+            if key not in known:
+                raise ConfigError(
+                    f"asking: {key} = {value!r}: an objective has no such argument{suggestion(key, known)}"
+                )
+            wanted = str if key in ("minimise", "maximise") else dict
+            if not isinstance(value, wanted):
+                kind = "the name of a metric" if wanted is str else "a mapping of names"
+                raise ConfigError(f"asking: {key} = {value!r} must be {kind}, not {type(value).__name__}")
+        objective = replace(self.objective, **changes)
+        check_asked(objective, self.scenario.workload)
+        jax.eval_shape(lambda scenario: objective.check(evaluate(scenario)), self.scenario)
+        return replace(self, objective=objective)
 
     def solve(self, report: Report = silent) -> tuple[Results, Trace]:
         """Search and price what was found, as `codesign optimize` does, without a run folder.
@@ -98,8 +130,18 @@ def scenario_from_config(*overrides: str) -> Scenario:
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    resolved = plain(compose(list(overrides)))
-    return _scenario(build({key: resolved[key] for key in SCENARIO}))
+    return documented_scenario(*overrides)[0]
+
+
+def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, Any]]]:
+    """The same, with the origin of its numbers.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
+    resolved = plain(compose(_texts(overrides)))
+    built = build({key: resolved[key] for key in SCENARIO})
+    return _scenario(built), built.provenance | _overridden(overrides)
 
 
 def study_from_config(*overrides: str) -> Study:
@@ -108,7 +150,22 @@ def study_from_config(*overrides: str) -> Study:
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    return study_from_resolved(compose(list(overrides)), overrides)
+    return study_from_resolved(compose(_texts(overrides)), overrides)
+
+
+def _texts(overrides: Sequence[Any]) -> list[str]:
+    """Overrides as a list.
+
+    Raises:
+        ConfigError: one that is no text.
+    """
+    for given in overrides:
+        if not isinstance(given, str):
+            unpacked = "; unpack a list with *" if isinstance(given, list | tuple) else ""
+            raise ConfigError(
+                f"override {given!r} is a {type(given).__name__}: give texts such as 'plan.tp=8'{unpacked}"
+            )
+    return list(overrides)
 
 
 def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[str] = ()) -> Study:
@@ -149,6 +206,7 @@ def _problem(built: Built) -> Problem:
     """What is searched, its variables checked."""
     scenario = _scenario(built)
     _check_variables(built.objects["space"], scenario)
+    check_asked(built.objects["objective"], scenario.workload)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
 
 
@@ -185,7 +243,7 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
     """
     for name, values in space.plan.items():
         for value in values:
-            _check_listed(name, value)
+            check_listed(name, value)
     if "device_count" in space.plan:
         check_reach(scenario, max(map(float, space.plan["device_count"])))
     wrong = {}
@@ -210,22 +268,6 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
             f"space.hardware.{name} does not exist on this hardware: {error}{also};"
             f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
         ) from error
-
-
-def _check_listed(name: str, value: Any) -> None:
-    """A value of a plan's list must be one that the field may have.
-
-    Raises:
-        ConfigError: it is no number, or outside the field's range.
-    """
-    if name == "recompute" and isinstance(value, str):
-        recompute_level(value)
-        return
-    if not isinstance(value, int | float):
-        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
-    field = next(field.metadata for field in fields(Plan) if field.name == name)
-    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
-        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
 
 
 def _has(scenario: Scenario, path: str) -> bool:

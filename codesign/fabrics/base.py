@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
+from ..showing import as_text
 from ..smooth import at_least, at_most, floor
 
 
@@ -49,6 +50,8 @@ class Group(eqx.Module):
 
 class AbstractFabric(eqx.Module):
     """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count."""
+
+    __repr__ = as_text
 
     @abc.abstractmethod
     def link(self, group: Group) -> Link:

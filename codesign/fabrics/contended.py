@@ -48,7 +48,9 @@ class Contended(AbstractFabric):
     """
 
     inner: AbstractFabric
-    background_bytes_per_s: Float[Array, "*b"] = quantity(high=1e13, default=0.0, doc="per direction per endpoint")
+    background_bytes_per_s: Float[Array, "*b"] = quantity(
+        high=1e13, default=0.0, doc="per direction per endpoint", usual=(1e10, 1e10)
+    )
     one_queue_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0: a virtual channel per destination")
 
     def link(self, group: Group) -> Link:

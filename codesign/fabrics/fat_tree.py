@@ -16,15 +16,17 @@ class FatTree(AbstractFabric):
     Assumes: static even load (a rail-optimised tree has blocking 1 for rail-local traffic: give it larger leaves).
     """
 
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint")
-    latency_s: Float[Array, "*b"] = quantity(doc="one message under one leaf")
-    hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch")
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="payload per direction per endpoint", usual=(6e9, 4e11)
+    )
+    latency_s: Float[Array, "*b"] = quantity(doc="one message under one leaf", usual=(1.3e-6, 2e-5))
+    hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch", usual=(1.5e-7, 2e-7))
     leaf_endpoints: Float[Array, "*b"] = quantity(low=1.0, default=256.0)
     blocking: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0)
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(4.4e-11, 1.8e-10))
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(8.9e-8, 1.2e-7))
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(1.5e-9, 2.6e-9))
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
 
     def link(self, group: Group) -> Link:
         """Full rate inside a leaf, divided by the blocking factor beyond."""

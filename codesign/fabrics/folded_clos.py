@@ -32,8 +32,10 @@ class FoldedClos(AbstractFabric):
     """
 
     radix: Float[Array, "*b"] = quantity(low=4.0, high=4096.0, doc="ports of a switch")
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint, of a port")
-    latency_s: Float[Array, "*b"] = quantity(doc="one message, without the switches")
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="payload per direction per endpoint, of a port", usual=(2.5e10, 4e11)
+    )
+    latency_s: Float[Array, "*b"] = quantity(doc="one message, without the switches", usual=(1.3e-6, 2e-5))
     switch_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each switch on the way, with its cable")
     cable_energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, doc="each cable on the way, both ends")
     endpoints: Float[Array, "*b"] = quantity(

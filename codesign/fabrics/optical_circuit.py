@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import Usual, quantity
 from ..hardware import Link
 from ..smooth import at_least, maximum
 from .base import AbstractFabric, Group
@@ -43,14 +43,20 @@ class OpticalCircuit(AbstractFabric):
     """
 
     endpoints: Float[Array, "*b"] = quantity(low=1.0)
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint")
-    latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit")
-    reconfiguration_s: Float[Array, "*b"] = quantity(doc="to set a circuit to another partner")
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="payload per direction per endpoint", usual=(1e11, 2.4e12)
+    )
+    latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit", usual=(5e-7, 1e-5))
+    reconfiguration_s: Float[Array, "*b"] = quantity(
+        doc="to set a circuit to another partner", usual=(1e-9, 0.1, "semiconductor switches to mirrors")
+    )
     wavelengths: Float[Array, "*b"] = quantity(default=0.0, doc="0: bandwidth may be divided at will")
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="lasers, which never idle")
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1.9e-11, 8.8e-11))
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(4e-9, 8e-9))
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(
+        default=0.0, doc="lasers, which never idle", usual=(5.6e-12, 8.8e-11)
+    )
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
     server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
     server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
     fiber_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=1e12, doc="payload of one fiber, per direction")
@@ -60,6 +66,12 @@ class OpticalCircuit(AbstractFabric):
         own = 1 / self.bandwidth_bytes_per_s
         beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, self.fiber_bytes_per_s)
         return Link(self.latency_s, beta, self.energy_j_per_byte, self.reconfiguration_s, self.wavelengths)
+
+    def derived(self) -> dict[str, tuple[Array, Usual]]:
+        """What follows from several numbers, with what is usual; 0 where wavelengths are not counted."""
+        rate = 8 * self.bandwidth_bytes_per_s / at_least(self.wavelengths, 1.0)
+        rate = jnp.where(self.wavelengths > 0, rate, 0.0)
+        return {"bits_per_s_per_wavelength": (rate, (1e9, 1.2e12, "up to one carrier of a coherent pluggable module"))}
 
     def reach(self) -> Array:
         """All endpoints of the rack."""

@@ -32,9 +32,11 @@ class PcieTree(AbstractFabric):
     """
 
     endpoints: Float[Array, "*b"] = quantity(low=1.0)
-    latency_s: Float[Array, "*b"] = quantity(doc="one message under one switch")
-    transfers_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="bits per second on a lane, before encoding")
-    hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch")
+    latency_s: Float[Array, "*b"] = quantity(doc="one message under one switch", usual=(1e-6, 1e-5))
+    transfers_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="bits per second on a lane, before encoding", usual=(2.5e9, 1.28e11, "PCIe 1.0 to 7.0")
+    )
+    hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch", usual=(1.5e-7, 2e-7))
     lanes: Float[Array, "*b"] = quantity(low=1.0, high=16.0, default=16.0)
     encoding_ratio: Float[Array, "*b"] = quantity(low=0.5, high=1.0, default=128 / 130)
     max_payload_bytes: Float[Array, "*b"] = quantity(low=64.0, high=4096.0, default=128.0)
@@ -48,9 +50,9 @@ class PcieTree(AbstractFabric):
     crossings_per_endpoint: Float[Array, "*b"] = quantity(
         low=1.0, default=1.0, doc="1: a member's own port; more where a mesh inside the box leads to the others' ports"
     )
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    static_w: Float[Array, "*b"] = quantity(default=0.0)
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(4.4e-11, 8.8e-11))
+    static_w: Float[Array, "*b"] = quantity(default=0.0, usual=(25.0, 90.0))
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
 
     def seconds_per_byte(self) -> Array:
         """Inverse payload rate of one link."""

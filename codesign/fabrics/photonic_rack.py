@@ -24,14 +24,20 @@ class PhotonicRack(AbstractFabric):
 
     port: PhotonicLink
     endpoints: Float[Array, "*b"] = quantity(low=1.0)
-    latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit")
-    reconfiguration_s: Float[Array, "*b"] = quantity(doc="to set a circuit to another partner")
+    latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit", usual=(5e-7, 1e-5))
+    reconfiguration_s: Float[Array, "*b"] = quantity(
+        doc="to set a circuit to another partner", usual=(1e-9, 0.1, "semiconductor switches to mirrors")
+    )
     server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
     server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
-    usd_per_wavelength: Float[Array, "*b"] = quantity(default=0.0, doc="laser share, modulator, detector, electronics")
-    usd_per_waveguide: Float[Array, "*b"] = quantity(default=0.0, doc="attachment and its share of the mesh")
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_fiber: Float[Array, "*b"] = quantity(default=0.0, doc="of those that leave a server")
+    usd_per_wavelength: Float[Array, "*b"] = quantity(
+        default=0.0, doc="laser share, modulator, detector, electronics", usual=(16.0, 16.0)
+    )
+    usd_per_waveguide: Float[Array, "*b"] = quantity(
+        default=0.0, doc="attachment and its share of the mesh", usual=(20.0, 20.0)
+    )
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
+    usd_per_fiber: Float[Array, "*b"] = quantity(default=0.0, doc="of those that leave a server", usual=(50.0, 50.0))
 
     def link(self, group: Group) -> Link:
         """What the port gives, and a share of the fibers for a group that leaves its server."""

@@ -48,10 +48,14 @@ class RoutedTopology(AbstractFabric):
     links: dict[str, AbstractProtocol]
     pattern: str = static()
     rails: int = static()
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of every cable, by its raw rate")
-    static_w: Float[Array, "*b"] = quantity(default=0.0)
-    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of every cable, by its raw rate")
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(
+        default=0.0, doc="of every cable, by its raw rate", usual=(3.3e-9, 1.2e-7)
+    )
+    static_w: Float[Array, "*b"] = quantity(default=0.0, usual=(25.0, 90.0))
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(
+        default=0.0, doc="of every cable, by its raw rate", usual=(8.8e-11, 2.6e-9)
+    )
     sizes: Float[Array, " s"]
     loads: Float[Array, "s s kinds"]
     hops: Float[Array, "s s kinds"]

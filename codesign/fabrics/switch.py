@@ -14,12 +14,14 @@ class SwitchDomain(AbstractFabric):
     """
 
     endpoints: Float[Array, "*b"] = quantity(low=1.0)
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction per endpoint")
-    latency_s: Float[Array, "*b"] = quantity(doc="one message from endpoint to endpoint")
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    fixed_usd: Float[Array, "*b"] = quantity(default=0.0)
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="payload per direction per endpoint", usual=(7.7e9, 3.6e12)
+    )
+    latency_s: Float[Array, "*b"] = quantity(doc="one message from endpoint to endpoint", usual=(5e-7, 1e-5))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(4.4e-11, 8.8e-11))
+    usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(6.6e-10, 8e-9))
+    static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(8.8e-11, 1e-10))
+    fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
 
     def link(self, group: Group) -> Link:
         """The same link for every group."""

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
+from ..showing import as_text
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
@@ -36,15 +37,21 @@ class Accelerator(eqx.Module):
     """
 
     name: str = static()
-    peak_flops_per_s: dict[str, Float[Array, "*b"]] = quantities(low=1.0)
+    peak_flops_per_s: dict[str, Float[Array, "*b"]] = quantities(low=1.0, usual=(1.9e13, 1.5e16))
     hbm: AbstractMemory
     kernels: dict[str, dict[str, AbstractKernel]]
-    energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities()
-    idle_w: Float[Array, "*b"] = quantity(default=0.0, doc="board power before arithmetic and traffic are counted")
-    tdp_w: Float[Array, "*b"] = quantity(default=0.0, doc="rated board power less its HBM at full rate")
-    price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM")
+    energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities(usual=(5e-14, 1.1e-11))
+    idle_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="board power before arithmetic and traffic are counted", usual=(226.0, 910.0)
+    )
+    tdp_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="rated board power less its HBM at full rate", usual=(250.0, 1200.0)
+    )
+    price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
     shoreline: Shoreline | None = None
     die: Die | None = None
+
+    __repr__ = as_text
 
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.

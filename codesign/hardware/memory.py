@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..showing import as_text
 
 
 class AbstractMemory(eqx.Module):
@@ -14,6 +15,8 @@ class AbstractMemory(eqx.Module):
     `data` names a class of data (weights, kv_cache, activations, optimizer, tables...) where a memory keeps different
     classes in different places; a memory that does not, ignores it.
     """
+
+    __repr__ = as_text
 
     @abc.abstractmethod
     def usable_bytes(self) -> Array:
@@ -65,13 +68,15 @@ class MemoryTier(AbstractMemory):
     Assumes: latency and ramp are paid once per kernel and hide behind its arithmetic as the transfer does.
     """
 
-    capacity_bytes: Float[Array, "*b"] = quantity(doc="bytes per accelerator")
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0)
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    usd_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    static_w_per_byte: Float[Array, "*b"] = quantity(default=0.0)
-    reserved_bytes: Float[Array, "*b"] = quantity(default=0.0, doc="context, buffers, fragmentation: not for the job")
-    latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="first byte of a transfer")
+    capacity_bytes: Float[Array, "*b"] = quantity(doc="bytes per accelerator", usual=(1.6e10, 3.2e13))
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, usual=(1.2e10, 2.7e13))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(3.1e-11, 4e-10))
+    usd_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1e-10, 1.8e-8))
+    static_w_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1.8e-11, 7.3e-11))
+    reserved_bytes: Float[Array, "*b"] = quantity(
+        default=0.0, doc="context, buffers, fragmentation: not for the job", usual=(3e9, 5.2e10)
+    )
+    latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="first byte of a transfer", usual=(1e-7, 7e-5))
     half_bytes: Float[Array, "*b"] = quantity(default=0.0, doc="transfer that reaches half of the bandwidth")
 
     def usable_bytes(self) -> Array:

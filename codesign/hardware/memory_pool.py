@@ -31,7 +31,9 @@ class CachedPool(AbstractMemory):
     remote_cache: Float[Array, "*b"] = switch(default=0.0, doc="the cache is behind the port as well")
     hits: AbstractHits | None = None
     prefetch: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of the misses' time that is hidden")
-    usd_per_port_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, doc="of the port, by its rate")
+    usd_per_port_bytes_per_s: Float[Array, "*b"] = quantity(
+        default=0.0, doc="of the port, by its rate", usual=(4e-9, 4e-9)
+    )
 
     def __check_init__(self) -> None:
         """A number or a model, not both."""
@@ -113,7 +115,7 @@ class SharedPool(AbstractMemory):
     ports_per_accelerator: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     activity: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of its time that another one pulls")
     port_bound: Float[Array, "*b"] = switch(default=1.0, doc="0: bandwidth of the tier, whatever the ports carry")
-    usd_per_port: Float[Array, "*b"] = quantity(default=0.0)
+    usd_per_port: Float[Array, "*b"] = quantity(default=0.0, usual=(3600.0, 3600.0))
 
     def usable_bytes(self) -> Array:
         """An equal part of the pool."""

@@ -34,16 +34,22 @@ class PhotonicLink(eqx.Module):
     modulator: AbstractModulator
     path: OpticalPath
     receiver: PhotonicReceiver
-    waveguides: Float[Array, "*b"] = quantity(low=1.0, high=1e5, doc="or fibers, per endpoint and direction")
+    waveguides: Float[Array, "*b"] = quantity(
+        low=1.0, high=1e5, doc="or fibers, per endpoint and direction", usual=(2.0, 64.0)
+    )
     wavelengths: Float[Array, "*b"] = quantity(low=1.0, high=256.0, doc="per waveguide")
     bits_per_s: Float[Array, "*b"] = quantity(low=1e9, high=2e11, doc="per wavelength")
     spacing_hz: Float[Array, "*b"] = quantity(low=2.5e10, high=1e13, default=100e9)
     filter_ratio: Float[Array, "*b"] = quantity(high=2.0, default=1.48, doc="filter width over bit rate")
     laser_efficiency: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=0.15, doc="light per electric power")
-    electronics_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=0.0, doc="serialiser and its partner")
+    electronics_j_per_bit: Float[Array, "*b"] = quantity(
+        high=1e-9, default=0.0, doc="serialiser and its partner", usual=(5e-13, 5e-13)
+    )
     payload_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0, doc="coding and framing")
-    pitch_m: Float[Array, "*b"] = quantity(low=1e-7, high=1e-2, default=127e-6)
-    edge_m: Float[Array, "*b"] = quantity(low=1e-4, high=1.0, default=25e-3, doc="die edge for one direction")
+    pitch_m: Float[Array, "*b"] = quantity(low=1e-7, high=1e-2, default=127e-6, usual=(1.2e-4, 1.3e-4))
+    edge_m: Float[Array, "*b"] = quantity(
+        low=1e-4, high=1.0, default=25e-3, doc="die edge for one direction", usual=(0.025, 0.025)
+    )
     waveguide_cap_w: Float[Array, "*b"] = quantity(low=1e-4, high=10.0, default=0.1, doc="light before it is absorbed")
 
     def bandwidth_bytes_per_s(self) -> Array:

@@ -42,10 +42,14 @@ class RingModulator(AbstractModulator):
     insertion_db: Float[Array, "*b"] = quantity(high=20.0, default=4.0, doc="with what the finite contrast costs")
     drop_db: Float[Array, "*b"] = quantity(high=10.0, default=1.0)
     through_db: Float[Array, "*b"] = quantity(high=0.2, default=0.01, doc="each ring passed")
-    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=7e-15)
-    correction_hz: Float[Array, "*b"] = quantity(high=1e13, default=250e9, doc="mean distance to be tuned")
-    hz_per_w: Float[Array, "*b"] = quantity(low=1e9, default=283e12, doc="shift of the resonance per watt of heat")
-    free_spectral_range_hz: Float[Array, "*b"] = quantity(low=1e9, default=3.2e12)
+    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=7e-15, usual=(7e-15, 2e-13))
+    correction_hz: Float[Array, "*b"] = quantity(
+        high=1e13, default=250e9, doc="mean distance to be tuned", usual=(2.5e11, 2.5e11)
+    )
+    hz_per_w: Float[Array, "*b"] = quantity(
+        low=1e9, default=283e12, doc="shift of the resonance per watt of heat", usual=(2.8e14, 2.9e14)
+    )
+    free_spectral_range_hz: Float[Array, "*b"] = quantity(low=1e9, default=3.2e12, usual=(3.2e12, 3.2e12))
 
     def loss_db(self, wavelengths: Array) -> Array:
         """Own ring, drop ring and all the others."""
@@ -73,7 +77,7 @@ class ElectroAbsorptionModulator(AbstractModulator):
 
     insertion_db: Float[Array, "*b"] = quantity(high=20.0, default=4.0, doc="with what the finite contrast costs")
     multiplexer_db: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="each of two")
-    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=1e-13)
+    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=1e-13, usual=(7e-15, 2e-13))
     multiplexed_hz: Float[Array, "*b"] = quantity(low=1e9, default=6.4e12, doc="band of the multiplexer")
 
     def loss_db(self, wavelengths: Array) -> Array:
@@ -101,7 +105,7 @@ class MachZehnderModulator(AbstractModulator):
 
     insertion_db: Float[Array, "*b"] = quantity(high=20.0, default=5.0, doc="with what the finite contrast costs")
     multiplexer_db: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="each of two")
-    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=2e-13)
+    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=2e-13, usual=(7e-15, 3e-13))
     bias_w: Float[Array, "*b"] = quantity(high=1.0, default=5e-3)
     multiplexed_hz: Float[Array, "*b"] = quantity(low=1e9, default=6.4e12, doc="band of the multiplexer")
 

@@ -44,12 +44,16 @@ class PhotonicReceiver(eqx.Module):
     Source: [agrawal2010] section 4.6; `penalty_db` brings it to measured receivers [sci_rep_2017].
     """
 
-    noise_a_per_sqrt_hz: Float[Array, "*b"] = quantity(high=1e-6, default=12e-12, doc="input-referred current noise")
+    noise_a_per_sqrt_hz: Float[Array, "*b"] = quantity(
+        high=1e-6, default=12e-12, doc="input-referred current noise", usual=(1.2e-11, 1.2e-11)
+    )
     responsivity_a_per_w: Float[Array, "*b"] = quantity(low=1e-3, high=100.0, default=1.1)
     quality: Float[Array, "*b"] = quantity(low=0.1, high=40.0, default=7.0345, doc="Q demanded; 7.03 is BER 1e-12")
     penalty_db: Float[Array, "*b"] = quantity(high=30.0, default=6.0, doc="interference, jitter, offset")
     bandwidth_ratio: Float[Array, "*b"] = quantity(low=0.1, high=2.0, default=0.6, doc="noise bandwidth over bit rate")
-    energy_j_per_bit: Float[Array, "*b"] = quantity(high=1e-9, default=0.0, doc="amplifier, slicer, clock recovery")
+    energy_j_per_bit: Float[Array, "*b"] = quantity(
+        high=1e-9, default=0.0, doc="amplifier, slicer, clock recovery", usual=(3e-13, 3e-13)
+    )
 
     def sensitivity_w(self, bits_per_s: Array) -> Array:
         """Least optical modulation amplitude at this bit rate, in watts."""

@@ -44,9 +44,9 @@ class AbstractProtocol(eqx.Module):
 class Channel(AbstractProtocol):
     """A link of which payload rate and latency are known as such."""
 
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction")
-    latency_s: Float[Array, "*b"] = quantity(default=0.0)
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="payload per direction", usual=(1.6e10, 9e11))
+    latency_s: Float[Array, "*b"] = quantity(default=0.0, usual=(1.5e-7, 1e-6))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(2.2e-11, 4.4e-11))
     unit_bytes: Float[Array, "*b"] = quantity(low=1.0, default=256.0, doc="payload of a packet")
 
     def wire_bytes_per_s(self) -> Array:
@@ -83,15 +83,17 @@ class Pcie(AbstractProtocol):
     Source: [pcie_interference] section 3.2, equation 1.
     """
 
-    transfers_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="bits per second on a lane, before encoding")
+    transfers_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="bits per second on a lane, before encoding", usual=(2.5e9, 1.28e11, "PCIe 1.0 to 7.0")
+    )
     lanes: Float[Array, "*b"] = quantity(low=1.0, high=32.0, default=16.0)
     encoding_ratio: Float[Array, "*b"] = quantity(low=0.5, high=1.0, default=128 / 130)
     max_payload_bytes: Float[Array, "*b"] = quantity(low=64.0, high=4096.0, default=128.0)
     tlp_overhead_bytes: Float[Array, "*b"] = quantity(default=24.0, doc="header, sequence number, CRCs, framing")
     dllp_bytes: Float[Array, "*b"] = quantity(default=8.0, doc="an acknowledgement")
     tlps_per_dllp: Float[Array, "*b"] = quantity(low=1.0, default=3.0, doc="packets acknowledged at once")
-    latency_s: Float[Array, "*b"] = quantity(default=0.15e-6, doc="a switch, cut-through")
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    latency_s: Float[Array, "*b"] = quantity(default=0.15e-6, doc="a switch, cut-through", usual=(1.5e-7, 1e-6))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(2.2e-11, 4.4e-11))
 
     def wire_bytes_per_s(self) -> Array:
         """lanes x transfers x encoding."""
@@ -125,11 +127,11 @@ class Packets(AbstractProtocol):
     Source: [pcie_interference] sections 3.1 and 4.1.
     """
 
-    bits_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="data rate of the port")
+    bits_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="data rate of the port", usual=(1e11, 4e11))
     payload_bytes: Float[Array, "*b"] = quantity(low=64.0, high=16384.0, default=4036.0)
     header_bytes: Float[Array, "*b"] = quantity(default=60.0)
-    latency_s: Float[Array, "*b"] = quantity(default=0.2e-6, doc="a switch and a cable")
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    latency_s: Float[Array, "*b"] = quantity(default=0.2e-6, doc="a switch and a cable", usual=(1.5e-7, 1e-6))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(2.2e-11, 4.4e-11))
 
     def wire_bytes_per_s(self) -> Array:
         """The data rate."""
@@ -164,12 +166,14 @@ class LoadStore(AbstractProtocol):
     Source: the packet of [foley2017] (16-byte flits, up to 256 bytes of data).
     """
 
-    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, doc="raw, per direction, all lanes")
+    bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
+        low=1.0, doc="raw, per direction, all lanes", usual=(1.6e10, 9e11)
+    )
     payload_bytes: Float[Array, "*b"] = quantity(low=16.0, high=4096.0, default=256.0)
     header_bytes: Float[Array, "*b"] = quantity(default=16.0)
     reply_bytes: Float[Array, "*b"] = quantity(default=16.0)
-    latency_s: Float[Array, "*b"] = quantity(default=0.3e-6)
-    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    latency_s: Float[Array, "*b"] = quantity(default=0.3e-6, usual=(1.5e-7, 1e-6))
+    energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(2.2e-11, 4.4e-11))
 
     def wire_bytes_per_s(self) -> Array:
         """The raw rate."""

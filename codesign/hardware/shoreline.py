@@ -17,8 +17,8 @@ class Shoreline(eqx.Module):
     Source: [ding2025pfa] section 3.4, the beachfront argument.
     """
 
-    edge_mm: Float[Array, "*b"] = quantity(low=1e-3, doc="die edge that may carry signals")
-    bytes_per_s_per_mm: dict[str, Float[Array, "*b"]] = quantities(low=1.0)
+    edge_mm: Float[Array, "*b"] = quantity(low=1e-3, doc="die edge that may carry signals", usual=(72.0, 72.0))
+    bytes_per_s_per_mm: dict[str, Float[Array, "*b"]] = quantities(low=1.0, usual=(6e10, 5e11))
 
     def used_mm(self, bytes_per_s: dict[str, Array]) -> Array:
         """Millimetres that these bandwidths take."""

@@ -82,7 +82,13 @@ def evaluate(scenario: Scenario) -> Metrics:
 
     Returns:
         Metrics with leaves of the scenario's batch shape.
+
+    Raises:
+        ConfigError: it is no scenario.
     """
+    if not isinstance(scenario, Scenario):
+        part = ": give its scenario" if hasattr(scenario, "scenario") else ""
+        raise ConfigError(f"evaluate prices a Scenario, not a {type(scenario).__name__}{part}")
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
     return _evaluate(scenario) if traced or not reads_hard() else _by_numbers()(scenario)
 

@@ -1,8 +1,20 @@
 """What a reader sees: one page for a run, one Markdown page for a reproduced experiment. Tables and figures come from
-the run folder alone: no search, no JAX."""
+the run folder alone: no search, no JAX. The menu is lazy: who asks for words and units alone draws nothing."""
 
-from .build import build_report as build_report
-from .committed import write_run_report as write_run_report
-from .experiment import write_experiment_report as write_experiment_report
-from .run_folder import RunFolder as RunFolder
-from .run_folder import read_run as read_run
+import importlib
+from typing import Any
+
+_MENU = {
+    "build_report": "build",
+    "write_run_report": "committed",
+    "write_experiment_report": "experiment",
+    "RunFolder": "run_folder",
+    "read_run": "run_folder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import an entry of the menu when it is first asked for."""
+    if name in _MENU:
+        return getattr(importlib.import_module(f".{_MENU[name]}", __name__), name)
+    raise AttributeError(f"module 'codesign.report' has no attribute {name!r}")

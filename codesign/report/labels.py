@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..units import HOUR_S, YEAR_S
+from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
@@ -110,40 +110,6 @@ METRICS = {
     "usage.ddr": Metric("DDR", "%"),
 }
 
-_UNITS = (  # ending of a name -> unit, longest first
-    ("_usd_per_bytes_per_s", "$/(B/s)"),
-    ("_w_per_bytes_per_s", "W/(B/s)"),
-    ("usd_per_bytes_per_s", "$/(B/s)"),
-    ("flops_per_s", "FLOP/s"),
-    ("bytes_per_s", "B/s"),
-    ("bits_per_s", "b/s"),
-    ("j_per_bit", "J/b"),
-    ("j_per_byte", "J/B"),
-    ("j_per_flop", "J/FLOP"),
-    ("s_per_byte", "s/B"),
-    ("usd_per_byte", "$/B"),
-    ("w_per_byte", "W/B"),
-    ("usd_per_w", "$/W"),
-    ("usd_per_j", "$/J"),
-    ("_bytes", "B"),
-    ("_hz", "Hz"),
-    ("_mm2", "mm²"),
-    ("_usd", "$"),
-    ("_tokens", "tokens"),
-    ("_w", "W"),
-    ("_j", "J"),
-    ("_s", "s"),
-)
-
-
-def unit_of(path: str) -> str:
-    """The unit that the name of a leaf carries; the parent's for an entry of a mapping (`peak_flops_per_s.bf16`)."""
-    for key in reversed(path.split(".")[-2:]):
-        for ending, unit in _UNITS:
-            if key.endswith(ending):
-                return unit
-    return ""
-
 
 def is_number(value: Any) -> bool:
     """Whether there is a finite number to show."""
@@ -165,11 +131,15 @@ def number(value: Any, unit: str = "", digits: int = 3, *, zeros: bool = False) 
         return f"{100 * value:.{max(digits - 2, 0)}f}{THIN}%"
     if unit == "$":
         return money(value, digits, zeros=zeros)
+    if unit == "$/J":
+        return f"{money(value * KWH, digits)} per kWh"
     if unit.startswith("$/"):  # prices per byte or FLOP read best per giga-unit
         scale, prefix = (1e9, "G") if abs(value) < 1e-3 else (1.0, "")
         return f"{money(value * scale, digits)} per {prefix}{unit[2:]}"
     if unit == "s" and abs(value) >= 2 * HOUR_S:
         return _long_time(value, digits)
+    if unit in WHOLE_UNITS:
+        return f"{plain(value, digits)}{THIN}{unit}"
     if not unit or (unit == "count" and abs(value) < 1):
         return plain(value, digits)
     factor, prefixed = axis_prefix(abs(float(f"{value:.{digits}g}")), "" if unit == "count" else unit)

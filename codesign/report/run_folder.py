@@ -40,6 +40,7 @@ class RunFolder:
     summary: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
+    unusual: tuple[str, ...] = ()
 
     @property
     def best(self) -> dict[str, Any]:
@@ -75,8 +76,10 @@ class RunFolder:
         return metric(name, self.is_serving, self.item)
 
     def unit(self, name: str) -> str:
-        """The unit of a hardware variable: that of the leaf it moves."""
+        """The unit of a hardware variable: that of the leaf it moves; a ratio has none."""
         path = self.setting(f"space.hardware.{name}.path")
+        if self.setting(f"space.hardware.{name}.numerator"):
+            return ""
         return unit_of(str(path)) if path else unit_of(f"x_{name}")
 
     @property
@@ -150,6 +153,10 @@ def read_run(path: Path | str) -> RunFolder:
     if designs.empty or "time_s" not in designs:
         lack = "no design" if designs.empty else "no column time_s"
         raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
+    summary = _optional(path / "summary.json", _json)
+    for key in ("certificate", "limits", "floors", "counts"):
+        if not isinstance(summary.get(key) or {}, dict):
+            raise ConfigError(f"{str(path / 'summary.json')!r}: {key} should be a mapping of names to values")
     if "rank" in designs:
         designs = designs.sort_values("rank", kind="stable")
     return RunFolder(
@@ -160,9 +167,10 @@ def read_run(path: Path | str) -> RunFolder:
         ops=_optional_frame(path / "ops.parquet"),
         elasticities=_optional_frame(path / "elasticities.parquet"),
         links=_optional_frame(path / "links.parquet"),
-        summary=_optional(path / "summary.json", _json),
+        summary=summary,
         versions=_optional(path / "versions.json", _json),
         overrides=_overrides(path / "overrides.txt"),
+        unusual=_unusual(path / "unusual.json"),
     )
 
 
@@ -210,7 +218,21 @@ def _optional(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     return found
 
 
+def _unusual(path: Path) -> tuple[str, ...]:
+    """Lines about numbers of the study that no product or paper has."""
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(str(entry["text"]) for entry in json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be read as a list of texts") from error
+
+
 def _overrides(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error}") from error
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

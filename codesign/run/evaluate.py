@@ -3,13 +3,18 @@
 import json
 from typing import Any
 
-from ..config import check_memory, check_plan, scenario_from_config
+from ..config import check_memory, check_plan
+from ..config.checks import shortage
+from ..config.plausibility import unusual
+from ..config.study import documented_scenario
 from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
+from ..units import GB
 from .setup import prepare_jax
 from .terminal import console, job_text, show_evaluation
+from .unusual import warn
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
@@ -21,8 +26,9 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         ConfigError: bad configuration, a plan that breaks a rule, or memory that does not suffice.
     """
     prepare_jax()
-    scenario = scenario_from_config(*overrides)
+    scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
+    warn(unusual(scenario, provenance=provenance))
     numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
     if as_json:
         print(json.dumps(numbers, indent=2))
@@ -32,7 +38,12 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             "ddr": float(scenario.cluster.host.memory.usable_bytes()),
         }
         table = ops(scenario)
-        show_evaluation(console(), job_text(scenario), numbers, table, capacity, top)
+        missing = ", ".join(
+            f"{tier} lacks {lack / GB:.1f} GB of {(lack + capacity[tier]) / GB:.1f} GB per device"
+            for tier, lack in shortage(scenario).items()
+        )
+        title = f"{job_text(scenario)}{f'; does not fit: {missing}' if missing else ''}"
+        show_evaluation(console(), title, numbers, table, capacity, top)
         for group, text in busy_links(scenario, table)[1].items():
             console().print(f"which cable limits {group}: {text}", highlight=False)
         for remark in scenario.cluster.accelerator.hbm.remarks():

@@ -23,6 +23,7 @@ from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
+from .unusual import warn
 
 
 def inform(options: argparse.Namespace) -> int:
@@ -78,6 +79,7 @@ def job(config: DictConfig) -> None:
     try:
         study = study_from_resolved(config, overrides)
         check_study(study)
+        warn(study.unusual)
         done = run_study(study, folder, console(), quiet=True)
         write_text(folder / "job.txt", " ".join(overrides))
         if done.interrupted:

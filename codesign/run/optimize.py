@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import yaml
 from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, study_from_config
+from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
@@ -33,6 +35,7 @@ from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
 from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
+from .unusual import unusual_answer, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -53,6 +56,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     prepare_jax()
     study = study_from_config(*overrides)
     check_study(study)
+    warn(study.unusual)
     folder = new_folder(Path(root), study.name)
     try:
         done = run_study(study, folder, console())
@@ -153,6 +157,9 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
             raise KeyboardInterrupt
         results = collect(study.problem, trace, study.seed, study.provenance)
         write_results(study, results, trace, folder)
+        answer = unusual_answer(study, results)
+        warn(answer)
+        _write_unusual((*study.unusual, *answer), folder)
         page = build_report(folder)
     if not quiet:
         show(study, results, trace, out)
@@ -170,11 +177,16 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
 
 
 def write_inputs(study: Study, folder: Path) -> None:
-    """Resolved configuration, overrides and versions, before the search starts."""
+    """Resolved configuration, overrides, versions and what is unusual, before the search starts."""
     write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
     write_text(folder / "versions.json", json.dumps(versions(), indent=2))
+    _write_unusual(study.unusual, folder)
     write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
+
+
+def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
+    write_text(folder / "unusual.json", json.dumps([one.plain for one in numbers], indent=2))
 
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:

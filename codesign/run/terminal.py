@@ -284,6 +284,11 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
         out.print(f"at the edge of their range: {edges}")
 
 
+def gap_text(progress: SearchProgress) -> str:
+    """How far the best design may be from the bound; a bound that may not hold is not called proven."""
+    return f"proven within {progress.gap:.2%}" if progress.proven else f"gap to bound {progress.gap:.2%}, not proven"
+
+
 class Watch:
     """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
 
@@ -313,7 +318,7 @@ class Watch:
         notes += (
             [f"best {progress.goal} {self.text(progress.goal, progress.best)}"] if math.isfinite(progress.best) else []
         )
-        notes += [f"proven within {progress.gap:.2%}"] if math.isfinite(progress.gap) else []
+        notes += [gap_text(progress)] if math.isfinite(progress.gap) else []
         note = ", ".join(notes)
         self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
         if progress.done >= progress.total and not self.out.is_terminal:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,8 @@ class Progress:
     """Where a search stands: of `total` units in `stage`, `done` are finished.
 
     `best` is the goal's value so far and `gap` how far, relatively, it may be from the optimum (where that is known);
-    `goal` names what it is a value of where that is not the objective's.
+    `goal` names what it is a value of where that is not the objective's. `proven` says that the gap is one that the
+    result may call proven: the model has been found to keep what the bound rests on.
     """
 
     stage: str
@@ -50,6 +51,7 @@ class Progress:
     best: float
     gap: float = float("nan")
     goal: str = ""
+    proven: bool = False
 
 
 Report = Callable[[Progress], None]
@@ -57,6 +59,11 @@ Report = Callable[[Progress], None]
 
 def silent(progress: Progress) -> None:
     """Report to nobody."""
+
+
+def proving(report: Report, proven: bool) -> Report:
+    """The same report, told whether its gaps are proven."""
+    return lambda progress: report(replace(progress, proven=proven))
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ConfigError
-from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent
+from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from .closing import Closing
 from .conflict import Conflict
 from .convexity import Verdict, check, look_again
@@ -93,7 +93,8 @@ class Certified(AbstractSearch):
     def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
         """Judge the rows, search, prove and explain; the goal's row is what is wanted."""
         verdict = check(oracle, seed, self.pairs)
-        outcome = Closing(Programme(oracle), self.effort, seed, _translated(report, wanted), Recorder()).run()
+        told = proving(_translated(report, wanted), verdict.convex)
+        outcome = Closing(Programme(oracle), self.effort, seed, told, Recorder()).run()
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.ledger.feasible.items()}, seed)
         return self.traced(oracle, wanted, verdict, outcome, seed, report)
@@ -143,7 +144,7 @@ def _translated(report: Report, wanted: Wanted) -> Report:
 
     def told(progress: Progress) -> None:
         best = math.exp(wanted.sign * progress.best)
-        report(Progress(progress.stage, progress.done, progress.total, best, math.expm1(progress.gap), wanted.name))
+        report(replace(progress, best=best, gap=math.expm1(progress.gap), goal=wanted.name))
 
     return told
 

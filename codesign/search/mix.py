@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .base import AbstractSearch, Problem, Progress, Report, Trace, proving, silent
 from .certified import Wanted
 from .closing import Closing
 from .convexity import Verdict, check
@@ -150,6 +150,7 @@ class _Run:
         """All stages; an interrupt ends with what is known."""
         mix = self.mix
         verdict = self._warm()
+        self.report = proving(self.report, verdict.convex)
         self.began = time.perf_counter()
         self.total = sum(member.count for member in self.members)
         weights = np.array([mix.entries[name].weight for name in self.problems])

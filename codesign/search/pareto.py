@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError
 from ..metrics import Metrics
 from ..objective import POSITIVE
-from .base import AbstractSearch, Problem, Report, Trace, silent
+from .base import AbstractSearch, Problem, Report, Trace, proving, silent
 from .certified import Certified, Wanted
 from .closing import Effort, Outcome
 from .convexity import Verdict, check
@@ -108,7 +108,8 @@ class Pareto(AbstractSearch):
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
         sweep = Sweep(Remembering(oracle), limits, effort, seed)
-        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, report)
+        told = proving(report, verdict.convex)
+        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()
         if not walk.found:
             return self._nothing(oracle, verdict, sweep.steps[0].outcome if sweep.steps else None, seed)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, suggestion
-from .base import AbstractSearch, Problem, Report, Trace, silent
+from .base import AbstractSearch, Problem, Report, Trace, proving, silent
 from .certified import Certified, Wanted, _explained, _translated
 from .closing import Closing
 from .convexity import PROVEN, Verdict, check
@@ -236,7 +236,8 @@ class Whole(AbstractSearch):
         """The optimum over all variables that are not held."""
         free = Held(oracle, held) if held else oracle
         verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
-        return Real(held, verdict, Closing(Programme(free), self.proof.effort, seed, report).run())
+        told = proving(report, verdict.convex)
+        return Real(held, verdict, Closing(Programme(free), self.proof.effort, seed, told).run())
 
     def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""

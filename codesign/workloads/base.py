@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array
 
+from ..showing import as_text
 from .blocks import Precision
 from .ops import Op
 from .plan import Layout
@@ -17,6 +18,8 @@ class AbstractWorkload(eqx.Module):
 
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]
+
+    __repr__ = as_text
 
     @abc.abstractmethod
     def lower(self, layout: Layout) -> tuple[Op, ...]:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError, suggestion
 from ..fabrics import Group
 from ..fields import as_leaf, quantity, switch
+from ..showing import as_text
 from ..smooth import at_least, at_most
 
 RECOMPUTE = ("none", "selective", "full")
@@ -69,6 +70,8 @@ class Plan(eqx.Module):
     pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
     device_count: Float[Array, "*b"] | None = quantity(low=1.0, default=None, doc="in place of the cluster's")
+
+    __repr__ = as_text
 
 
 class Layout(eqx.Module):

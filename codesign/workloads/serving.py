@@ -27,8 +27,8 @@ class Serving(AbstractWorkload):
     """
 
     model: Transformer
-    input_tokens: Float[Array, "*b"] = quantity(low=1.0)
-    output_tokens: Float[Array, "*b"] = quantity(low=1.0)
+    input_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
+    output_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)

@@ -28,7 +28,9 @@ class Training(AbstractWorkload):
     """
 
     model: Transformer
-    sequence: Float[Array, "*b"] = quantity(low=1.0, doc="tokens per sequence")
+    sequence: Float[Array, "*b"] = quantity(
+        low=1.0, doc="tokens per sequence", usual=(1.0, 1e7, "the longest published context")
+    )
     global_batch: Float[Array, "*b"] = quantity(low=1.0, doc="sequences per step")
     precision: Precision = Precision()
     optimizer: Adam = Adam()

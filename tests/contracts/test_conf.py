@@ -18,6 +18,7 @@ import pytest
 from codesign.collectives import Fastest
 from codesign.config import available, compose, conf_dir, scenario_from_config, study_from_config
 from codesign.config.groups import PACKAGES
+from codesign.config.plausibility import unusual
 from codesign.config.study import SCENARIO, plain, study_from_resolved
 from codesign.fabrics import RoutedTopology
 from codesign.fields import get_path, walk
@@ -35,6 +36,8 @@ COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experime
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
+MEANT = {"calculon_a100_80e"}
+"""Accelerators whose provenance says that their numbers are unusual (tests/test_plausibility.py)."""
 STUDY = ("space", "objective", "search", "experiment")
 
 
@@ -111,7 +114,9 @@ def nameless(scenario):
 
 
 def assert_sound(scenario, path: str) -> None:
-    """Finite positive time and cost, finite derivatives by every number below `path`."""
+    """Finite positive time and cost, finite derivatives by every number below `path`; nothing that is unusual."""
+    if scenario.cluster.accelerator.name not in MEANT:
+        assert not [one.text for one in unusual(scenario)]
     value, slopes = value_and_slopes(path)(nameless(scenario))
     assert np.isfinite(float(value))
     found = {name: float(slope) for name, _, slope in walk(slopes, path)}
@@ -142,14 +147,16 @@ def test_every_workload_and_plan_is_priced_and_differentiated(choice):
 
 @pytest.mark.parametrize("choice", options(*STUDY))
 def test_every_study_can_start(choice):
-    """Paths, metric names and legal plans are there; nothing is searched."""
+    """Paths, metric names and legal plans are there, no range is unusual; nothing is searched."""
     overrides = [choice]
     if choice.startswith("space=serving"):
         overrides += ["workload=serving"]
     overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
     if choice == "space=fixed":
         overrides += ["objective.limits={}"]
-    check_study(study_from_config(*overrides))
+    study = study_from_config(*overrides)
+    assert not [one.text for one in study.unusual]
+    check_study(study)
 
 
 def test_a_resolved_configuration_builds_the_same_study():
