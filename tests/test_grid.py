@@ -15,7 +15,7 @@ from codesign.objective import Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
 from codesign.search.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
-from codesign.search.stream import Block, Kept
+from codesign.search.stream import Kept
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

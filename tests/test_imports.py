@@ -29,7 +29,7 @@ LAYERS = [
     {"collectives", "workloads", "simulation"},
     {"traffic"},
     {"scenario"},
-    {"metrics", "expressions"},
+    {"metrics", "expressions", "rules", "movers"},
     {"objective", "space"},
     {"search"},
     {"results"},

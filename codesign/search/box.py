@@ -143,6 +143,6 @@ class Evaluator:
             parts.append([np.asarray(part)[: count - first] for part in found])
         goals, violation = (np.concatenate(part) for part in zip(*parts, strict=True))
         goals = goals[:, : len(self.goals)]
-        known = np.isfinite(goals).all(axis=1) & ~np.isnan(violation).any(axis=1)
+        known = np.asarray(np.isfinite(goals).all(axis=1) & ~np.isnan(violation).any(axis=1))
         total, worst = np.where(known[:, None], violation, np.inf).T
         return Prices(np.where(known[:, None], goals, np.inf), total, worst)

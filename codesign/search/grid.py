@@ -31,9 +31,9 @@ from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
 FEW_POINTS = 4096  # NumPy has done them before a compiler is done
-MANY_POINTS = 5_000_000  # from here on single precision saves more than the compilation of a second program costs
+MANY_POINTS = 8_000_000  # from here on single precision saves more than compiling a second program costs
 LEAST_LEVELS = 16  # of each plan, of which one is a control, for single precision to save anything
-PAIRS = 1024  # points priced exactly in one call
+PAIRS = 512  # points priced exactly in one call
 
 
 def single_precision(tree: Scenario) -> Scenario:
