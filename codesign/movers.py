@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jax.core import Tracer
@@ -15,6 +15,7 @@ ROUNDING = 1e-12  # relative: low (high / low)^u ends a few roundings beside `hi
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@runtime_checkable
 class Mover(Protocol):
     """What is asked of a variable."""
 

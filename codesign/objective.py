@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from .errors import ConfigError, suggestion
 from .expressions import GROWS, NUMBER, SHRINKS, Expression
@@ -188,7 +188,7 @@ def feasible(excess: Any) -> Any:
     return excess <= TOLERANCE
 
 
-def feasible_logs(violation: Any) -> Bool[np.ndarray, "..."]:
+def feasible_logs(violation: Any) -> Any:
     """`feasible` of the largest log of a used share, which is what certified and black-box searches see."""
     return feasible(np.expm1(violation))
 

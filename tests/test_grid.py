@@ -1,6 +1,7 @@
 """The streaming grid against all points at once: nothing lost, nothing kept that grows, continued to the bit."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,12 @@ from builders import training
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
-from codesign.objective import Objective, feasible
+from codesign.objective import TOLERANCE, Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
-from codesign.search.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
-from codesign.search.stream import Kept
+from codesign.search.grid import CHECKPOINT, Saving, Sweep, _point_function, non_dominated, screen
+from codesign.search.precision import settle
+from codesign.search.stream import Block, Kept
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -57,6 +59,7 @@ def sweep(problem):
 def compiled(sweep, monkeypatch):
     """Searches of this problem share the compiled block function."""
     monkeypatch.setattr("codesign.search.grid._block_function", lambda *_: sweep.function)
+    monkeypatch.setattr("codesign.search.grid.MANY_POINTS", np.inf)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -83,6 +86,64 @@ def test_best_of_the_frame_is_the_exact_arg_min(problem, everything):
     goal, excess, _ = everything
     frame = designs(problem, Grid(BLOCK, keep=2).run(problem, 0), 0)
     assert frame.iloc[0]["objective"] == pytest.approx(np.where(feasible(excess), goal, np.inf).min(), rel=1e-12)
+
+
+@pytest.mark.parametrize("beyond", [5e-8, 3e-7])
+def test_optimum_on_a_limit_that_single_precision_cannot_tell(problem, everything, monkeypatch, beyond):
+    """The best point misses its limit by less than float32 resolves: what is best and feasible is as in float64."""
+    goal, excess, _ = everything
+    plan, level = np.unravel_index(np.where(feasible(excess), goal, np.inf).argmin(), goal.shape)
+    space = problem.space
+    plans, levels = space.plans(problem.scenario), space.grid()
+    best = {n: c[plan] for n, c in plans.items()} | {n: c[level] for n, c in levels.items()}
+    limit = float(evaluate(space.place(problem.scenario, best)).capex_usd) / (1 + beyond)
+    asked = dataclasses.replace(problem, objective=Objective(problem.objective.goal, limits={"capex_usd": limit}))
+    monkeypatch.setattr("codesign.search.grid._block_function", lambda p, _: _by_numbers(p, blocks=True))
+    monkeypatch.setattr("codesign.search.grid._pair_function", lambda p: _by_numbers(p, blocks=False))
+    double = screen(asked, 1280).kept
+    monkeypatch.setattr("codesign.search.grid.MANY_POINTS", 0)
+    single = screen(asked, 1280).kept
+    assert 0 < float(single.rounding) < 1e-6
+    assert int(single.feasible) == int(double.feasible)
+    assert single.best[0] == pytest.approx(double.best[0], rel=1e-12)
+    assert single.best_at[0].tolist() == double.best_at[0].tolist()
+    assert (double.best_at[0].tolist() == [plan, level]) == (beyond < TOLERANCE)
+
+
+def _by_numbers(problem, *, blocks):
+    """The functions of a sweep, run by NumPy."""
+    one = _point_function(problem)
+    one = jax.vmap(one, in_axes=(None, None, 0)) if blocks else one
+    return interpreted(jax.vmap(one, in_axes=(None, 0, None if blocks else 0)))
+
+
+def test_any_rounding_and_slip_is_settled():
+    """Goals near each other, violations near the limit, both in error; some plans take another branch altogether."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        goal, excess = 3e-6 * rng.normal(size=(12, 40)), TOLERANCE + 3e-6 * rng.normal(size=(12, 40))
+        slipped = 0.05 * (rng.uniform(size=(12, 1)) < 0.3)
+        seen = [a + slipped + 1e-6 * rng.uniform(-1, 1, a.shape) for a in (goal, excess)]
+        none = np.zeros(goal.shape)
+
+        def exact(pairs, truth=(goal, excess, none, none)):
+            return tuple(part[pairs[:, 0], pairs[:, 1]] for part in truth)
+
+        screened, truth = Kept.empty(4, 1), Kept.empty(4, 1)
+        for row, column in itertools.product(range(0, 12, 4), range(0, 40, 8)):
+            part = np.s_[row : row + 4, column : column + 8]
+            at = np.arange(row, row + 4), np.arange(column, column + 8)
+            block = Block(*at, seen[0][part].copy(), seen[1][part].copy(), (none[part].copy(), none[part].copy()))
+            settle(block, exact, screened)
+            pair = (screened, block), (truth, Block(*at, goal[part], excess[part], (none[part], none[part])))
+            for kept, found in pair:
+                kept.take(found, np.zeros((4, 1), int), np.zeros((8, 1), int))
+                if column == 32:
+                    kept.finish_plans(at[0], 1)
+        assert int(screened.feasible) == int(truth.feasible)
+        assert screened.best_at.tolist() == truth.best_at.tolist()
+        assert screened.best.tolist() == truth.best.tolist()
+        assert 1e-7 < screened.rounding < 2e-6
 
 
 def same(a: Kept, b: Kept) -> bool:

@@ -20,6 +20,7 @@ FOUNDATION = {
     "cost",
     "compiling",
     "interpreting",
+    "strict_json",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -28,6 +27,7 @@ from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
+from ..strict_json import dumps
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
@@ -168,8 +168,8 @@ def write_inputs(study: Study, folder: Path) -> None:
     """Resolved configuration, overrides and versions, before the search starts."""
     write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
-    write_text(folder / "versions.json", json.dumps(versions(), indent=2))
-    write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
+    write_text(folder / "versions.json", dumps(versions(), indent=2))
+    write_text(folder / "provenance.json", dumps(study.provenance, indent=2))
 
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
@@ -186,7 +186,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "limits": dict(objective.limits), "floors": dict(objective.floors), "certificate": trace.certificate,
         "cables": results.cables,
     }  # fmt: skip
-    write_text(folder / "summary.json", json.dumps(summary, indent=2, default=float))
+    write_text(folder / "summary.json", dumps(summary, indent=2))
 
 
 def write_text(path: Path, text: str) -> None:
