@@ -21,12 +21,15 @@ from .errors import ConfigError, suggestion
 
 def as_leaf(value: Any) -> Any:
     """Convert a number to a floating-point array of the default precision; leave tracers and placeholders alone."""
-    if isinstance(value, int | float):
-        try:
-            return jnp.asarray(float(value))
-        except OverflowError:  # a whole number beyond all floats; `check_value` refuses it
-            return jnp.asarray(math.inf)
-    return value
+    return jnp.asarray(_float(value)) if isinstance(value, int | float) else value
+
+
+def _float(value: float) -> float:
+    """A whole number beyond all floats is infinite; `check_value` refuses it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def as_leaves(value: dict[str, Any]) -> dict[str, Any]:
@@ -108,11 +111,11 @@ def check_value(path: str, metadata: Mapping[str, Any], value: Any, slack: float
     """
     if isinstance(value, Tracer | jax.ShapeDtypeStruct) or (value is None and metadata.get("optional")):
         return
-    value = as_leaf(value)
-    if not isinstance(value, np.ndarray | np.generic | jax.Array) or np.asarray(value).dtype.kind not in "biuf":
+    number = np.asarray(_float(value) if isinstance(value, int | float) else value)
+    if number.dtype.kind not in "biuf":
         raise ConfigError(f"{path} = {value!r} is not a number (plain numbers in SI units, as the name says)")
     low, high = metadata["low"], metadata["high"]
-    smallest, largest = float(np.min(value)), float(np.max(value))
+    smallest, largest = float(number.min()), float(number.max())
     if math.isinf(smallest) or math.isinf(largest):
         raise ConfigError(f"{path} = {largest:g} is not finite, as a number of [{low:g}, {high:g}] must be")
     room = slack * max(abs(smallest), abs(largest))
@@ -178,6 +181,8 @@ def check_replacement(tree: Any, path: str, value: Any, slack: float = 0.0) -> N
         ConfigError: no such path, a word, or a number that is not allowed there.
     """
     metadata = range_of(tree, path)
+    if isinstance(get_path(tree, path), Tracer) and not isinstance(value, str):  # inside the graph nothing raises
+        return
     if isinstance(value, dict) and metadata is not None:
         for key, entry in value.items():
             check_value(f"{path}.{key}", metadata, entry, slack)

@@ -62,8 +62,10 @@ def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None
         own = f"space.hardware.{name}"
         for path in moved_by(variable):
             if path in movers:
-                by = f"twice by {own}" if movers[path] == own else f"by {movers[path]} and by {own}"
-                raise ConfigError(f"{path} is moved {by}: a leaf has one variable at most")
+                if movers[path] == own:
+                    raise ConfigError(f"{path} is moved twice by {own}: take it out of its `along`")
+                out = f"leave one of them out, '~{movers[path]}' or '~{own}'"
+                raise ConfigError(f"{path} is moved by {movers[path]} and by {own}: {out}")
             movers[path] = own
     ordered(hardware)
 
@@ -93,19 +95,25 @@ def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
     Raises:
         ConfigError: the bound, what it makes of the leaf, and what the leaf may be.
     """
-    ends: dict[str, dict[str, Any]] = {"low": {}, "high": {}}
-    for name in ordered(hardware):
-        variable = hardware[name]
+    for name, variable in hardware.items():
         for path in [variable.path] * bool(variable.along) + [getattr(variable, "denominator", "")]:
             value = get_path(scenario, path) if path else 1.0
             if not isinstance(value, Tracer) and not np.all(value):
                 raise ConfigError(f"space.hardware.{name}: {path} is 0, so nothing can be kept in proportion to it")
-        for end, moved in ends.items():
-            bound = getattr(variable, end)
-            leaves = variable.leaves(scenario, bound, moved)
-            for path, became in leaves.items():
+    for end, became in ends_of(hardware, scenario).items():
+        for name, variable in hardware.items():
+            for path in moved_by(variable):
                 try:
-                    check_replacement(scenario, path, became, ROUNDING)
+                    check_replacement(scenario, path, became[path], ROUNDING)
                 except ConfigError as error:
-                    raise ConfigError(f"space.hardware.{name}.{end} = {bound:g}: {error}") from error
-            moved |= leaves
+                    bound = f"space.hardware.{name}.{end} = {getattr(variable, end):g}"
+                    raise ConfigError(f"{bound}: {error}") from error
+
+
+def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """`low` and `high` -> path -> what a leaf becomes where all variables are at that bound: its least and its most."""
+    ends: dict[str, dict[str, Any]] = {"low": {}, "high": {}}
+    for name in ordered(hardware):
+        for end, moved in ends.items():
+            moved |= hardware[name].leaves(scenario, getattr(hardware[name], end), moved)
+    return ends

@@ -59,7 +59,7 @@ class Objective:
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
                 if not isinstance(value, int | float) or not 0 < value < math.inf:
-                    raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive, finite number")
+                    raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive number below inf")
         for name, function in self.custom.items():
             if not callable(function) or not name.isidentifier():
                 raise ConfigError(f"objective.custom.{name} must be a function of the metrics under a plain name")

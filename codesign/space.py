@@ -117,15 +117,16 @@ class DesignSpace:
                 )
             if variable.grid < 1:
                 raise ConfigError(f"space.hardware.{name}.grid = {variable.grid} must be at least 1")
-        check_movers(self.plan, self.hardware)
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse variables that the scenario does not have or that take a leaf out of its legal range.
+        """Refuse variables that the scenario does not have, that move one leaf or take it out of its legal range.
 
         Raises:
-            ConfigError: unknown path, with a suggestion; or the bound, what the leaf becomes, and what it may be.
+            ConfigError: unknown path, with a suggestion; a leaf and both variables that move it; or the bound, what
+                the leaf becomes, and what it may be.
         """
         self.check_paths(scenario)
+        check_movers(self.plan, self.hardware)
         check_bounds(self.hardware, scenario)
 
     def check_paths(self, scenario: Scenario) -> None:

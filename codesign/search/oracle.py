@@ -21,6 +21,7 @@ from ..metrics import Metrics, evaluate
 from ..scenario import Scenario
 from ..smooth import Weighted, at_least, reading
 from .base import Problem
+from .reserves import reserve_rows, tight_tiers
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
 MOST_PLACED = 256  # scenarios kept on the device
@@ -204,8 +205,9 @@ class Oracle(AbstractOracle):
         self._table = np.stack(list(self.plans.values()), axis=-1)
         self.doubt = self.problem.objective.doubt()
         point = {name: jnp.asarray(0.5) for name in space.names}
+        self._tight = tight_tiers(self.problem)
         shapes = jax.eval_shape(lambda tree: self.rows(evaluate(space.place(tree, point)), point), scenario)
-        self.names = (GOAL, *sorted(set(shapes) - {GOAL}))
+        self.names = (GOAL, *sorted({*shapes, *reserve_rows(scenario, self._tight)} - {GOAL}))
         self._compiled = quick_jit(jax.vmap(self._one, in_axes=(None, 0, 0, 0)))
 
     @property
@@ -224,8 +226,9 @@ class Oracle(AbstractOracle):
 
         def priced(u: Array) -> tuple[Array, Array]:
             values = space.values({name: u[i] for i, name in enumerate(space.names)})
-            metrics = evaluate(space.place(scenario, dict(zip(self.plans, plan, strict=True)) | values))
-            rows = self.rows(metrics, values)
+            candidate = space.place(scenario, dict(zip(self.plans, plan, strict=True)) | values)
+            metrics = evaluate(candidate)
+            rows = self.rows(metrics, values) | reserve_rows(candidate, self._tight)
             broken = jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)])
             return jnp.stack([rows[name] for name in self.names]), jnp.max(broken)
 
