@@ -25,7 +25,7 @@ from ..metrics import evaluate
 from ..scenario import Scenario
 from .axes import Axes
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from .precision import settle
+from .precision import Slipped, settle
 from .stream import Block, Kept, fingerprint
 from .stream import non_dominated as non_dominated
 
@@ -109,10 +109,26 @@ class Sweep:
         self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
         self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
         self.level_offsets = self.offsets[len(plan_columns) : -1]
+        self.kept = self.fresh()
 
     def fresh(self) -> Kept:
         """Nothing seen yet."""
         return Kept.empty(self.tall, int(self.offsets[-1]))
+
+    def continue_from(self, kept: Kept) -> None:
+        """Go on from a state, in the precision that it was in."""
+        self.kept = kept
+        if self.single and not np.isfinite(kept.rounding):
+            self._distrust()
+
+    def start_in_double_precision(self) -> None:
+        """Begin again, single precision being of no use for this study."""
+        self.kept = self.fresh()
+        self.kept.rounding = np.asarray(np.inf)
+        self._distrust()
+
+    def _distrust(self) -> None:
+        self.single, self.pairs, self.scenario = False, None, self.problem.scenario
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
@@ -181,37 +197,45 @@ def screen(
     """
     start, saving = time.perf_counter(), saving or Saving()
     sweep = Sweep(problem, block, keep)
-    kept = Kept.load(_state(saving.resume), sweep.study) if saving.resume else sweep.fresh()
-    total, saved = sweep.axes.plan_count * sweep.axes.level_count, time.perf_counter()
-    points, stopped = 0, ""
+    if saving.resume:
+        sweep.continue_from(Kept.load(_state(saving.resume), sweep.study))
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    points, stopped = total, ""
     try:
-        for number, (plan, level) in enumerate(sweep.blocks()):
-            points += len(plan) * len(level)
-            if number < int(kept.done):
-                continue
-            after = copy.deepcopy(kept)  # an interrupt finds the state before a block or after it
-            sweep.take(after, plan, level)
-            kept = after
-            report(Progress("grid", points, total, _goal_value(problem, kept)))
-            if saving.path and time.perf_counter() - saved > saving.every_s:
-                kept.save(Path(saving.path), sweep.study)
-                saved = time.perf_counter()
+        try:
+            _pass(sweep, report, saving)
+        except Slipped:
+            sweep.start_in_double_precision()
+            _pass(sweep, report, saving)
     except KeyboardInterrupt:
-        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(kept.done)))
+        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.kept.done)))
         stopped = f"interrupted after {points:,} of {total:,} points"
     if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
-        kept.save(Path(saving.path), sweep.study)
+        sweep.kept.save(Path(saving.path), sweep.study)
     onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
-    return Screened(sweep.axes, kept, points, time.perf_counter() - start, stopped, onward)
+    return Screened(sweep.axes, sweep.kept, points, time.perf_counter() - start, stopped, onward)
+
+
+def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
+    """Take every block that was not taken yet."""
+    problem, saved, points = sweep.problem, time.perf_counter(), 0
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    for number, (plan, level) in enumerate(sweep.blocks()):
+        points += len(plan) * len(level)
+        if number < int(sweep.kept.done):
+            continue
+        after = copy.deepcopy(sweep.kept)  # an interrupt finds the state before a block or after it
+        sweep.take(after, plan, level)
+        sweep.kept = after
+        report(Progress("grid", points, total, problem.objective.goal_at(after.least)))
+        if saving.path and time.perf_counter() - saved > saving.every_s:
+            after.save(Path(saving.path), sweep.study)
+            saved = time.perf_counter()
 
 
 def _state(resume: str) -> Path:
     """A state file, or the one in a run folder."""
     return Path(resume) / CHECKPOINT if Path(resume).is_dir() else Path(resume)
-
-
-def _goal_value(problem: Problem, kept: Kept) -> float:
-    return problem.objective.goal_at(kept.least)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ Wherever it is finite, log(reserved / capacity) <= 0 holds as well. That row is 
 search that lands where nothing is usable learns from it which way out. Only tiers are asked that every plan fills.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -28,7 +30,7 @@ def tight_tiers(problem: Problem) -> tuple[str, ...]:
     return tuple(path for path in FILLED if _may_be_full(problem.scenario, path, ends))
 
 
-def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Array]]) -> bool:
+def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Any]]) -> bool:
     try:
         tier = get_path(scenario, path)
     except ConfigError:

@@ -45,7 +45,8 @@ class Kept:
     best, level: of the `keep` best plans so far, least first (log goal of the best feasible level); nearest likewise by
     violation, for spaces without a feasible point. row: best goal (and nearest) of the plans under way. by_value: best
     goal at each value of each variable, one after the other. edges, histogram: of the log goal of feasible points.
-    rounding: the most that single precision was seen to be wrong by, where points are screened in it.
+    rounding: the most that single precision was seen to be wrong by, where points are screened in it; infinite where it
+    was given up.
     """
 
     done: np.ndarray  # blocks
