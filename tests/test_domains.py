@@ -12,7 +12,7 @@ import pytest
 from builders import training
 
 from codesign.errors import ConfigError
-from codesign.fields import check_ranges, replace
+from codesign.fields import check_ranges, get_path, replace
 from codesign.hardware import CachedPool, Link, MemoryTier, TieredMemory
 from codesign.hardware.memory_hits import WorkingSet, ZipfLru
 from codesign.hardware.memory_tiers import Placement
@@ -21,6 +21,7 @@ from codesign.objective import TOLERANCE, Objective, feasible, feasible_logs, sh
 from codesign.results import designs
 from codesign.run.terminal import _marked
 from codesign.search import Grid, Problem
+from codesign.search.reserves import reserve_rows, tight_tiers
 from codesign.smooth import used_share
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.strict_json import dumps
@@ -72,6 +73,24 @@ class TestUsedShare:
         assert frame["binds"][nothing].str.contains("hbm no capacity").all()
         assert frame.loc[frame["feasible"], "capex_usd"].is_monotonic_increasing
         assert frame.loc[~frame["feasible"], "excess"].is_monotonic_increasing
+
+    def test_a_row_leads_back_from_where_nothing_is_usable(self):
+        """Only where the box reaches below the reserve; finite, at most 0 where anything is usable, falling with it."""
+        scenario, path = replace(training(), {RESERVE: 2e10}), "cluster.accelerator.hbm"
+        low, high = (
+            Problem(scenario, DesignSpace({}, {"hbm": Continuous(HBM, low, 8e10)}), Objective("time_s"))
+            for low in (1e9, 3e10)
+        )
+        assert tight_tiers(high) == ()
+        assert tight_tiers(low) == (path,)
+
+        def row(capacity):
+            return reserve_rows(low.space.place(scenario, {"hbm": capacity}), (path,))[f"reserve.{path}"]
+
+        for capacity in (1e9, 2e10, 8e10):
+            value, slope = jax.value_and_grad(row)(capacity)
+            assert float(value) == pytest.approx(np.log(2e10 / capacity))
+            assert float(slope) == pytest.approx(-1 / capacity)
 
 
 class TestMemoryWithoutCapacity:
@@ -200,10 +219,10 @@ class TestLegalRanges:
         space = DesignSpace({}, {"a": Ratio(HBM, DDR, 0.1, 0.5, along=(RATE,)), "b": Continuous(DDR, 1e11, 2e11)})
         space.check(training())
         for point in ({"a": 0.2, "b": 1.5e11}, {"b": 1.5e11, "a": 0.2}):
-            placed = space.place(training(), point).cluster
-            assert float(placed.host.memory.capacity_bytes) == 1.5e11
-            assert float(placed.accelerator.hbm.capacity_bytes) == pytest.approx(3e10, rel=1e-15)
-            assert float(placed.accelerator.hbm.bandwidth_bytes_per_s) == pytest.approx(3.35e12 * 3 / 8, rel=1e-15)
+            placed = space.place(training(), point)
+            assert float(get_path(placed, DDR)) == 1.5e11
+            assert float(get_path(placed, HBM)) == pytest.approx(3e10, rel=1e-15)
+            assert float(get_path(placed, RATE)) == pytest.approx(3.35e12 * 3 / 8, rel=1e-15)
         wide = {"a": Ratio(PUE, DDR, 1e-11, 1.9e-11), "b": Continuous(DDR, 1e11, 3e11)}
         with pytest.raises(ConfigError, match=r"space.hardware.a.high = 1.9e-11: .* = 5.7 is outside"):
             DesignSpace({}, wide).check(training())
@@ -225,7 +244,9 @@ class TestStrictJson:
         wrong = []
         for path in PACKAGE.rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if not isinstance(node, ast.Call):
+                    continue
+                name = ast.unparse(node.func)
                 own = path.name == "strict_json.py"
                 if (name in {"json.dump", "json.dumps"} and not own) or name.endswith("to_json"):
                     wrong.append(f"{path.name}:{node.lineno}")
