@@ -31,7 +31,7 @@ from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
 FEW_POINTS = 4096  # NumPy has done them before a compiler is done
-MANY_POINTS = 8_000_000  # from here on single precision saves more than compiling a second program costs
+MANY_POINTS = 8_000_000  # about where single precision saves what compiling a second program costs (12 CPU s)
 LEAST_LEVELS = 16  # of each plan, of which one is a control, for single precision to save anything
 PAIRS = 512  # points priced exactly in one call
 

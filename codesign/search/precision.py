@@ -12,8 +12,8 @@ and priced in double precision, before anything is learnt from the block, are po
 the margin of what is feasible, and points within twice the margin of the best. So the best point and the feasibility of
 every point are those of a search in double precision.
 
-Assumes: what no control of any plan shows does not happen. (Of the shipped studies one slips, at 3 % of its points; on
-the others the largest rounding of 10^6 points is 1.7 times that of the first 341.)
+Assumes: what no control of any plan shows does not happen. (Measured on 12 shipped studies, 112 to 670,000 points each:
+one, `serve_dlrm`, slips, at 3 % of its points. Rounding is at most 1.2e-6, and at most 2.5 times what 1 % exceed.)
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from ..objective import TOLERANCE
 from .stream import Block, Kept
 
 LEAST = 4 * float(np.finfo(np.float32).eps)  # rounding of a few operations, whatever the controls show
-SLIP = 1e-5  # an error beyond is another branch: rounding of whole models stays below 1e-6
+SLIP = 1e-5  # an error beyond is another branch: eight times the largest rounding that was measured
 FACTOR = 16.0
 
 Exact = Callable[[Int[np.ndarray, "points 2"]], tuple[np.ndarray, ...]]
