@@ -16,6 +16,7 @@ from jaxtyping import Float
 from ..errors import ConfigError
 from ..fields import get_path
 from ..space import DesignSpace
+from ..strict_json import dumps
 from .base import Problem
 
 FOLDER = Path(__file__).parent / "weights"
@@ -162,7 +163,7 @@ class Guesser:
             "limits": self.limits, "facts": self.facts,
         }  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = np.array(json.dumps(told))
+        text = np.array(dumps(told))
         np.savez_compressed(path, allow_pickle=False, told=text, centre=self.centre, whiten=self.whiten, **leaves)
 
     @classmethod

@@ -20,6 +20,10 @@ class Problem:
     space: DesignSpace
     objective: Objective
 
+    def __post_init__(self) -> None:
+        """Variables must lead to numbers of the scenario and keep them legal."""
+        self.space.check(self.scenario)
+
 
 @dataclass(frozen=True)
 class Evidence:

@@ -17,7 +17,7 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import row_program
+from ..staging import reserve_rows, row_program, tight_tiers
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
@@ -65,11 +65,6 @@ class Exact(NamedTuple):
     feasible: np.ndarray
 
 
-def key(place: int) -> str:
-    """Name of the row at a place, so that the alphabet keeps the order."""
-    return f"{place:03d}"
-
-
 class Model:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
@@ -81,20 +76,27 @@ class Model:
         self.fields, self.variables = tuple(asked.space.plan), asked.space.names
         somewhere = {name: values[0] for name, values in asked.space.lists.items()}
         somewhere |= {name: variable.low for name, variable in asked.space.hardware.items()}
-        self.constraints = tuple(sorted(asked.objective.usages(asked.metrics(somewhere))))
+        shares = asked.objective.usages(asked.metrics(somewhere))
+        reserves = reserve_rows(asked.scenario, tight_tiers(asked.scenario, asked.space))
+        self.constraints = tuple(sorted({*shares, *reserves}))
         self.names = (GOAL, *self.constraints, *asked.targets)
-        self.program = row_program(asked.scenario, asked.space, self.fields, self._rows, key(0))
+        self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
+        self.program = row_program(asked.scenario, asked.space, self.fields, self._rows, self.keys[0])
+        self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tree = jax.device_put(asked.scenario)
         self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)))
-        self._exact = quick_jit(jax.vmap(self.program.exact, in_axes=(None, 0, 0)))
+        self._exact = quick_jit(jax.vmap(self._priced, in_axes=(None, 0, 0)))
 
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
-        """Every row, keyed by its place."""
+        """Every row by its key, but for those that come with a program."""
         shares, asked = self.asked.objective.usages(metrics), self.asked
-        rows = [asked.sign * jnp.log(asked.value(metrics, hardware))]
-        rows += [jnp.log(at_least(shares[name], LEAST_SHARE)) for name in self.constraints]
-        rows += [jnp.log(metrics.get(name)) for name in asked.targets]
-        return {key(place): row for place, row in enumerate(rows)}
+        found = {self.keys[0]: asked.sign * jnp.log(asked.value(metrics, hardware))}
+        for key, name in zip(self.keys[1:], self.names[1:], strict=True):
+            if name in self.constraints and key.isdigit() and int(key) <= len(self.constraints):
+                found[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
+            elif key.isdigit():
+                found[key] = jnp.log(metrics.get(name))
+        return found
 
     def judged(
         self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]
@@ -106,17 +108,23 @@ class Model:
             free: field -> all its values, where each is legal with every combination.
         """
         found = judge(self.program, [self.asked.scenario], listed, free, ordered=tuple(free))
-        rows = {key(place): name for place, name in enumerate((GOAL, *self.constraints))}
+        last = 1 + len(self.constraints)
+        rows = dict(zip(self.keys[:last], self.names[:last], strict=True))
         unproven = {rows.get(at, at): why for at, why in found.unproven.items() if at in rows or not at.isdigit()}
         ways = {(name, field): found.direction(at, field) for at, name in rows.items() for field in free}
         return unproven, {pair: way for pair, way in ways.items() if way is not None}
 
+    def _priced(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Array, Array]:
+        """Rows and the largest broken rule of one design."""
+        rows, broken = self.program.exact(scenario, plan, u)
+        return rows[self._order], broken
+
     def _tangent(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
         """Value and slopes of every row of the reading that lies below it."""
         if not self.variables:
-            rows, _ = self.program.exact(scenario, plan, u)
-            return rows, jnp.zeros((len(self.names), 0))
-        return self.program.tangent(scenario, plan, u, sharpness)
+            return self._priced(scenario, plan, u)[0], jnp.zeros((len(self.names), 0))
+        value, slopes = self.program.tangent(scenario, plan, u, sharpness)
+        return value[self._order], slopes[self._order]
 
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None
