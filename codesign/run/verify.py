@@ -1,6 +1,5 @@
 """`codesign verify`: a run's proof checked by a program that shares nothing with the search, and attacked."""
 
-import json
 import math
 import time
 from pathlib import Path
@@ -13,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import Study, study_from_resolved
 from ..errors import ConfigError
+from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
 from ..search import Inverse
+from ..strict_json import dumps
 from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME
@@ -124,7 +125,7 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
     point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
     value, excess = asked.priced(point)
     said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
-    if not math.isclose(value, said, rel_tol=SAME) or not excess <= 1e-6 * (1 + SAME):
+    if not math.isclose(value, said, rel_tol=SAME) or not feasible(excess):
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
     if claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
@@ -137,7 +138,7 @@ def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_
     if as_json:
         found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
         found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
-        print(json.dumps(found, indent=2, allow_nan=False))
+        print(dumps(found, indent=2))
         return
     out = console()
     for text in answer.checks:

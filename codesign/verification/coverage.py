@@ -139,7 +139,7 @@ def _every_combination(certificate: Certificate, asked: Asked) -> Cover:
 def _check_open_fields(space: DesignSpace, asked: Asked, fixed: dict[str, float]) -> None:
     """Test that no open field decides what is legal: then combinations of the others stand for all plans."""
     rng = np.random.default_rng(0)
-    rules = Rules(space, asked.scenario)
+    rules = Rules(space.lists, asked.scenario)
     columns = space.decoded(rng.integers(0, space.combinations, SAMPLE))
     try:
         some = space.legal_sample(asked.scenario, SAMPLE)

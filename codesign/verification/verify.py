@@ -9,8 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..objective import TOLERANCE
-from ..space import Rules, shown
+from ..objective import feasible
+from ..rules import Rules
+from ..space import shown
 from .attack import Attack, sample
 from .certificate import Certificate, Claim, Refuted
 from .coverage import Cover, cover
@@ -147,11 +148,11 @@ def _check_design(claim: Claim, asked: Asked) -> str:
     for name, variable in space.hardware.items():
         if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
             raise Refuted(f"best design: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
-    legal, _ = Rules(space, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
+    legal, _ = Rules(space.lists, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
     if not legal.all():
         raise Refuted("best design: its plan is not legal")
     value, excess = asked.priced(point)
-    if not excess <= TOLERANCE:
+    if not feasible(excess):
         raise Refuted(f"best design: it breaks a constraint by {excess:.3g}")
     if claim.best is None or not abs(value / claim.best - 1) <= SAME:
         raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
@@ -198,7 +199,7 @@ def _attacker(
         low, high = certificate.low, certificate.high
     else:
         low = high = sample(asked.space.legal_sample(asked.scenario, LISTED), lists)
-    rules = Rules(asked.space, asked.scenario)
+    rules = Rules(asked.space.lists, asked.scenario)
 
     def legal(place: np.ndarray) -> np.ndarray:
         return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
