@@ -138,6 +138,21 @@ def ratio(numerator: Any, denominator: Any, otherwise: Any = 0.0) -> Float[Array
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
+def used_share(used: Any, usable: Any) -> Float[Array, "..."]:
+    """Share of what is usable that is used, feasible up to 1.
+
+        used / usable    where something is usable
+        inf              where something is used and nothing is usable (a reserve that is larger than its tier)
+        0                where nothing is used
+
+    What can be used up is never negative: less than nothing is nothing. Slopes are finite on every side, zero where
+    the share is infinite.
+    """
+    some = usable > TINY
+    share = used / jnp.where(some, usable, 1.0)
+    return jnp.where(some, share, jnp.where(used <= 0, 0.0, jnp.inf))
+
+
 def ceil(value: Any) -> Float[Array, "..."]:
     """Round up in the value, identity in the gradient (straight-through); 1e-6 forgives rounding noise."""
     return value + jax.lax.stop_gradient(jnp.ceil(value - 1e-6) - value)

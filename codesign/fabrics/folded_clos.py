@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
-from ..smooth import at_least, at_most, ceil
+from ..smooth import at_least, at_most, ceil, used_share
 from .base import AbstractFabric, Group
 
 
@@ -88,7 +88,7 @@ class FoldedClos(AbstractFabric):
 
     def limits(self) -> dict[str, Array]:
         """Used share of what one switch carries."""
-        return {"switch": self.radix * self.bandwidth_bytes_per_s / self.switch_bytes_per_s}
+        return {"switch": used_share(self.radix * self.bandwidth_bytes_per_s, self.switch_bytes_per_s)}
 
     def counts(self, devices: Array) -> dict[str, Array]:
         """Switches and cables of all instances, and the tiers of one."""
