@@ -17,7 +17,7 @@ class Link(eqx.Module):
     """
 
     alpha_s: Float[Array, "*b"] = quantity()
-    beta_s_per_byte: Float[Array, "*b"] = quantity()
+    beta_s_per_byte: Float[Array, "*b"] = quantity(low=1e-18, doc="1 / payload bytes per second")
     energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0)
     reconfiguration_s: Float[Array, "*b"] = quantity(default=0.0, doc="to point the channel at another partner")
     lanes: Float[Array, "*b"] = quantity(default=0.0, doc="equal parts of the channel, 0 for any share")

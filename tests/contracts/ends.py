@@ -1,0 +1,123 @@
+"""The ends of every legal range: which there are, a batch that visits each, and what is wrong with what comes out."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codesign.fields import get_path, replace, walk
+from codesign.interpreting import interpreted
+
+FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
+BLOCK = 128  # rows of one batch; always as many, so that one trace serves all
+
+
+class Row(NamedTuple):
+    """One leaf at one end of its range (or at zero, or at one)."""
+
+    leaf: str
+    value: float
+
+
+def ends_of(metadata: dict[str, Any]) -> tuple[float, ...]:
+    """Zero, one and both ends of a legal range, those that are legal."""
+    low, high = metadata["low"], min(metadata["high"], FAR)
+    return tuple(sorted({low, high, *(value for value in (0.0, 1.0) if low <= value <= high)}))
+
+
+def rows_of(tree: Any, path: str = "") -> list[Row]:
+    """Every end of every leaf below `path`."""
+    below = [
+        (leaf, metadata)
+        for leaf, metadata, _ in walk(tree)
+        if not path or leaf == path or leaf[: len(path) + 1] == f"{path}."
+    ]
+    return [Row(leaf, end) for leaf, metadata in below for end in ends_of(metadata)]
+
+
+def field_of(tree: Any, leaf: str) -> str:
+    """`Class.field` that a leaf belongs to."""
+    keys = leaf.split(".")
+    for cut in range(len(keys) - 1, -1, -1):
+        node = get_path(tree, ".".join(keys[:cut])) if cut else tree
+        if is_dataclass(node):
+            return f"{type(node).__name__}.{keys[cut]}"
+    raise AssertionError(leaf)
+
+
+def probe(ask: Callable[..., dict[str, Any]]) -> Callable[..., tuple[dict, dict]]:
+    """(tree, [rows] of each leaf) -> numbers by name, and slopes of all of them by each leaf.
+
+    The slopes are those of sum log(1 + number) over the numbers that are finite: one that is not a number anywhere
+    shows. Traced once a structure and run by NumPy.
+    """
+
+    def one(tree: Any, leaves: dict[str, Any]) -> tuple[dict, dict]:
+        def told(leaves: dict[str, Any]) -> tuple[Any, dict]:
+            numbers = {name: jnp.asarray(value) for name, value in ask(replace(tree, leaves)).items()}
+            logs = [jnp.log1p(jnp.abs(jnp.where(jnp.isfinite(x), x, 0.0))) for x in numbers.values()]
+            return sum(map(jnp.sum, logs), jnp.asarray(0.0)), numbers
+
+        (_, numbers), slopes = jax.value_and_grad(told, has_aux=True)(leaves)
+        return numbers, slopes
+
+    def together(tree: Any, leaves: dict[str, Any]) -> tuple[dict, dict]:
+        return jax.vmap(lambda leaves: one(tree, leaves))(leaves)
+
+    return interpreted(together)
+
+
+class Visit(NamedTuple):
+    """A row with what came out; '' stands for the tree as it is."""
+
+    tree: Any
+    row: Row
+    numbers: dict[str, Any]
+    slopes: dict[str, Any]
+
+
+def visits(probing: Callable[..., Any], trees: list[Any], path: str = "") -> Iterator[Visit]:
+    """Every end of every leaf of every tree; trees of one structure share batches."""
+    alike: dict[Any, list[Any]] = {}
+    for tree in trees:
+        alike.setdefault(jax.tree.structure(tree), []).append(tree)
+    for same in alike.values():
+        todo = [(tree, row) for tree in same for row in (Row("", 0.0), *rows_of(tree, path))]
+        starts = {id(tree): {leaf: float(value) for leaf, _, value in walk(tree)} for tree in same}
+        for begin in range(0, len(todo), BLOCK):
+            yield from _batch(probing, todo[begin : begin + BLOCK], starts)
+
+
+def _batch(probing: Callable[..., Any], todo: list[tuple[Any, Row]], starts: dict[int, dict]) -> Iterator[Visit]:
+    points = [starts[id(tree)] | ({row.leaf: row.value} if row.leaf else {}) for tree, row in todo]
+    points += [points[0]] * (BLOCK - len(points))
+    leaves = {leaf: jnp.asarray([point[leaf] for point in points]) for leaf in points[0]}
+    found = probing(todo[0][0], leaves)
+    numbers, slopes = (
+        {key: np.broadcast_to(value, (BLOCK, *np.shape(value)[1:])) for key, value in part.items()} for part in found
+    )
+    for index, (tree, row) in enumerate(todo):
+        yield Visit(tree, row, *({key: value[index] for key, value in part.items()} for part in (numbers, slopes)))
+
+
+def faults(probing: Callable[..., Any], trees: list[Any], path: str = "") -> list[str]:
+    """All that is wrong, a line each."""
+    found = [(visit.row, fault(visit)) for visit in visits(probing, trees, path)]
+    return [f"{row.leaf} = {row.value:g}: {wrong}" for row, wrong in found if wrong]
+
+
+def fault(visit: Visit) -> str:
+    """Numbers must be finite and not negative, used shares may be infinite, rules that are broken excuse the rest."""
+    numbers, wrong = visit.numbers, []
+    broken = any(value > 0 for name, value in numbers.items() if name.startswith("violations."))
+    for name, value in numbers.items():
+        share, rule = name.startswith("usage."), name.startswith("violations.")
+        if np.isnan(value).any() or not (share or np.isfinite(value).all()):
+            wrong.append(f"{name} {np.max(value):g}")
+        elif (value < 0).any() and not rule and not broken:
+            wrong.append(f"{name} {np.min(value):g}")
+    wrong += [f"slope by {leaf} {slope:g}" for leaf, slope in visit.slopes.items() if not np.isfinite(slope)]
+    return f"{len(wrong)} wrong: {', '.join(wrong[:4])}" if wrong else ""
