@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
@@ -72,13 +73,26 @@ class SharedRack(eqx.Module):
     weights: tuple[float, ...] = static(default=(), converter=tuple)
 
     def __check_init__(self) -> None:
-        """One volume and one weight for each size."""
+        """Whole accelerators, one volume and one positive weight for each size, room for a slice."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise ConfigError(f"sizes = {self.sizes} must be whole numbers of at least 1")
         for name in ("volumes", "weights"):
             given = getattr(self, name)
             if given and len(given) != len(self.sizes):
                 raise ConfigError(f"{name} = {given} must have one entry for each of the {len(self.sizes)} sizes")
         if any(volume < size for size, volume in zip(self.sizes, self.volumes, strict=False)):
             raise ConfigError(f"volumes = {self.volumes} must not be less than the sizes {self.sizes}")
+        if self.weights and min(self.weights) <= 0:
+            raise ConfigError(f"weights = {self.weights} must be positive numbers")
+        numbers = self.capacity, self.effective_ratio
+        if all(hasattr(number, "dtype") and not isinstance(number, Tracer) for number in numbers):
+            room, ratio = (float(jnp.max(number)) for number in numbers)
+            volumes = self.volumes or self.sizes
+            if room * ratio <= min(volumes) - 1:
+                raise ConfigError(
+                    f"capacity = {room:g} times effective_ratio = {ratio:g} holds no slice of volumes = {volumes};"
+                    " make the rack larger or the slices smaller"
+                )
 
     def refused(self) -> Array:
         """[sizes] probability that a request is refused."""

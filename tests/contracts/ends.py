@@ -1,6 +1,6 @@
 """The ends of every legal range: which there are, a batch that visits each, and what is wrong with what comes out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
@@ -71,49 +71,57 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Callable[..., tuple[dict, dict]
 
 
 class Visit(NamedTuple):
-    """A row with what came out; '' stands for the tree as it is."""
+    """A row of the tree of that name, with what came out; the row '' stands for the tree as it is."""
 
-    tree: Any
+    name: str
     row: Row
     numbers: dict[str, Any]
     slopes: dict[str, Any]
 
+    def __str__(self) -> str:
+        at = f" {self.row.leaf} = {self.row.value:g}" if self.row.leaf else ""
+        return f"{self.name}{at}"
 
-def visits(probing: Callable[..., Any], trees: list[Any], path: str = "") -> Iterator[Visit]:
+    def broken(self) -> set[str]:
+        """Rules of the plan that refuse it."""
+        start = "violations."
+        return {name.removeprefix(start) for name, x in self.numbers.items() if name.startswith(start) and x > 0}
+
+
+def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -> Iterator[Visit]:
     """Every end of every leaf of every tree; trees of one structure share batches."""
-    alike: dict[Any, list[Any]] = {}
-    for tree in trees:
-        alike.setdefault(jax.tree.structure(tree), []).append(tree)
-    for same in alike.values():
-        todo = [(tree, row) for tree in same for row in (Row("", 0.0), *rows_of(tree, path))]
-        starts = {id(tree): {leaf: float(value) for leaf, _, value in walk(tree)} for tree in same}
+    alike: dict[Any, list[str]] = {}
+    for name, tree in trees.items():
+        assert len(jax.tree.leaves(tree)) == len(list(walk(tree))), f"{name}: numbers without a legal range"
+        if jax.tree.leaves(tree):
+            alike.setdefault(jax.tree.structure(tree), []).append(name)
+    for names in alike.values():
+        starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
+        todo = [(name, row) for name in names for row in (Row("", 0.0), *rows_of(trees[name], path))]
         for begin in range(0, len(todo), BLOCK):
-            yield from _batch(probing, todo[begin : begin + BLOCK], starts)
+            yield from _batch(probing, trees[names[0]], todo[begin : begin + BLOCK], starts)
 
 
-def _batch(probing: Callable[..., Any], todo: list[tuple[Any, Row]], starts: dict[int, dict]) -> Iterator[Visit]:
-    points = [starts[id(tree)] | ({row.leaf: row.value} if row.leaf else {}) for tree, row in todo]
+def _batch(
+    probing: Callable[..., Any], tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]]
+) -> Iterator[Visit]:
+    points = [starts[name] | ({row.leaf: row.value} if row.leaf else {}) for name, row in todo]
     points += [points[0]] * (BLOCK - len(points))
-    leaves = {leaf: jnp.asarray([point[leaf] for point in points]) for leaf in points[0]}
-    found = probing(todo[0][0], leaves)
-    numbers, slopes = (
-        {key: np.broadcast_to(value, (BLOCK, *np.shape(value)[1:])) for key, value in part.items()} for part in found
-    )
-    for index, (tree, row) in enumerate(todo):
-        yield Visit(tree, row, *({key: value[index] for key, value in part.items()} for part in (numbers, slopes)))
+    found = probing(tree, {leaf: jnp.asarray([point[leaf] for point in points]) for leaf in points[0]})
+    numbers, slopes = ({key: np.asarray(value) for key, value in part.items()} for part in found)
+    for index, (name, row) in enumerate(todo):
+        yield Visit(name, row, *({key: value[index] for key, value in part.items()} for part in (numbers, slopes)))
 
 
-def faults(probing: Callable[..., Any], trees: list[Any], path: str = "") -> list[str]:
+def faults(visited: Iterable[Visit]) -> list[str]:
     """All that is wrong, a line each."""
-    found = [(visit.row, fault(visit)) for visit in visits(probing, trees, path)]
-    return [f"{row.leaf} = {row.value:g}: {wrong}" for row, wrong in found if wrong]
+    return [f"{visit}: {wrong}" for visit in visited if (wrong := fault(visit))]
 
 
 def fault(visit: Visit) -> str:
     """Numbers must be finite and not negative, used shares may be infinite, rules that are broken excuse the rest."""
-    numbers, wrong = visit.numbers, []
-    broken = any(value > 0 for name, value in numbers.items() if name.startswith("violations."))
-    for name, value in numbers.items():
+    broken, wrong = visit.broken(), []
+    for name, value in visit.numbers.items():
         share, rule = name.startswith("usage."), name.startswith("violations.")
         if np.isnan(value).any() or not (share or np.isfinite(value).all()):
             wrong.append(f"{name} {np.max(value):g}")

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import pytest
-from contracts.ends import faults, probe
+from contracts.ends import faults, probe, visits
 from contracts.menus import built, configs
 from contracts.test_collective_contract import FILES as ALGORITHMS
 from contracts.test_fabric_contract import FILES as FABRICS
@@ -23,7 +23,7 @@ from codesign.fabrics import Group
 from codesign.hardware import Link
 from codesign.hardware.compute import Work
 
-SIZES, BYTES = (2.0, 8.0, 48.0, 1024.0), (1.0, 1e9)
+SIZES, BYTES = (8.0, 48.0), (1.0, 1e9)
 LINK = Link(1e-6, 1e-11, 1e-11, 5e-6, lanes=16.0)
 PEAK, BANDWIDTH = 1e15, 3e12
 SHAPES = [
@@ -106,18 +106,20 @@ def of_memories():
 def test_of_algorithms_and_their_link(group, name):
     made = built(group, name)
     algorithms = getattr(made, "collectives", made)
-    assert faults(of_collectives(), [OnALink(getattr(algorithms, operation), LINK) for operation in OPERATIONS]) == []
+    pairs = {operation: OnALink(getattr(algorithms, operation), LINK) for operation in OPERATIONS}
+    assert faults(visits(of_collectives(), pairs)) == []
 
 
 @pytest.mark.parametrize(("group", "name"), FABRICS, ids=["/".join(f) for f in FABRICS])
 def test_of_fabrics(group, name):
-    assert faults(of_fabrics(), [fabric_of(group, name)]) == []
+    assert faults(visits(of_fabrics(), {name: fabric_of(group, name)})) == []
 
 
 @pytest.mark.parametrize("name", configs("accelerator"))
 def test_of_kernels(name):
-    kernels = [kernel for formats in built("accelerator", name).kernels.values() for kernel in formats.values()]
-    assert faults(of_kernels(), kernels) == []
+    kinds = built("accelerator", name).kernels
+    kernels = {f"{kind} {form}": kernel for kind, formats in kinds.items() for form, kernel in formats.items()}
+    assert faults(visits(of_kernels(), kernels)) == []
 
 
 MEMORIES = [("accelerator", name) for name in configs("accelerator")] + [("memory", name) for name in configs("memory")]
@@ -126,4 +128,4 @@ MEMORIES = [("accelerator", name) for name in configs("accelerator")] + [("memor
 @pytest.mark.parametrize(("group", "name"), MEMORIES, ids=["/".join(f) for f in MEMORIES])
 def test_of_memories(group, name):
     made = built(group, name)
-    assert faults(of_memories(), [getattr(made, "hbm", made)]) == []
+    assert faults(visits(of_memories(), {name: getattr(made, "hbm", made)})) == []
