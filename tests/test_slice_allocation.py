@@ -171,9 +171,9 @@ class TestBlocking:
     def test_large_racks_against_the_scheduler(self, capacity):
         """What was 1.136 and 50 once: slices of one size and of several; few at once, so that many generations pass."""
         for sizes in ((capacity // 32,), (5, 24, 64, 100)):
-            seen = simulate(CircuitRack(1, capacity), Mix(sizes), load=0.95, arrivals=8_000)
+            seen = simulate(CircuitRack(1, capacity), Mix(sizes), load=0.95, arrivals=3_000, look_every=10**6)
             rack = SharedRack(float(capacity), 0.95, sizes=sizes)
-            assert seen.acceptance == pytest.approx(float(rack.acceptance()), abs=0.02)
+            assert seen.acceptance == pytest.approx(float(rack.acceptance()), abs=0.03)
 
     def test_every_legal_rack_accepts_a_share_and_has_slopes(self):
         ends = itertools.product((1.0, 1.5, 255.7, 256.3, 1000.0, 4095.5, 4096.0), (1e-3, 1.0, 10.0), (0.1, 1.0))

@@ -89,17 +89,22 @@ class Visit(NamedTuple):
 
 
 def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -> Iterator[Visit]:
-    """Every end of every leaf of every tree; trees of one structure share batches."""
+    """Every end of every leaf of every tree; trees of one structure and equal tables share batches."""
     alike: dict[Any, list[str]] = {}
     for name, tree in trees.items():
-        assert len(jax.tree.leaves(tree)) == len(list(walk(tree))), f"{name}: numbers without a legal range"
         if jax.tree.leaves(tree):
-            alike.setdefault(jax.tree.structure(tree), []).append(name)
+            alike.setdefault((jax.tree.structure(tree), _tables(tree)), []).append(name)
     for names in alike.values():
         starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
         todo = [(name, row) for name in names for row in (Row("", 0.0), *rows_of(trees[name], path))]
         for begin in range(0, len(todo), BLOCK):
             yield from _batch(probing, trees[names[0]], todo[begin : begin + BLOCK], starts)
+
+
+def _tables(tree: Any) -> tuple[bytes, ...]:
+    """Numbers without a legal range of their own: measured tables."""
+    ranged = {id(value) for _, _, value in walk(tree)}
+    return tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree) if id(leaf) not in ranged)
 
 
 def _batch(
