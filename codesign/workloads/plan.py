@@ -43,7 +43,7 @@ class Plan(eqx.Module):
     """
 
     tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
-    pp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="pipeline stages")
+    pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
     cp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
     ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel")
     row_shards: Float[Array, "*b"] = quantity(
