@@ -168,11 +168,11 @@ class Guesser:
         Raises:
             ConfigError: a file that is damaged, of an earlier version, no weights, or of a network of another shape.
         """
-        told, *arrays = read(path)
+        told, centre, whiten, parameters = read(path)
         shape = Shape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
         inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
-        check_numbers(path, len(inputs) + len(limits), shape.outputs, (arrays[0], arrays[1], arrays[2]))
-        return cls(told["family"], shape, inputs, limits, *arrays, told["facts"])
+        check_numbers(path, len(inputs) + len(limits), shape.outputs, (centre, whiten, parameters))
+        return cls(told["family"], shape, inputs, limits, centre, whiten, parameters, told["facts"])
 
 
 def shipped() -> list[Guesser]:

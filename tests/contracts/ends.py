@@ -12,7 +12,7 @@ from codesign.fields import get_path, replace, walk
 from codesign.interpreting import interpreted
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
-BLOCK = 128  # rows of one batch; always as many, so that one trace serves all
+FEW, MANY = 128, 1024  # rows of one batch: one of two sizes, so that few traces serve all
 
 
 class Row(NamedTuple):
@@ -97,8 +97,9 @@ def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -
     for names in alike.values():
         starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
         todo = [(name, row) for name in names for row in (Row("", 0.0), *rows_of(trees[name], path))]
-        for begin in range(0, len(todo), BLOCK):
-            yield from _batch(probing, trees[names[0]], todo[begin : begin + BLOCK], starts)
+        size = FEW if len(todo) < MANY else MANY
+        for begin in range(0, len(todo), size):
+            yield from _batch(probing, trees[names[0]], todo[begin : begin + size], starts, size)
 
 
 def _tables(tree: Any) -> tuple[bytes, ...]:
@@ -108,10 +109,10 @@ def _tables(tree: Any) -> tuple[bytes, ...]:
 
 
 def _batch(
-    probing: Callable[..., Any], tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]]
+    probing: Callable[..., Any], tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]], size: int
 ) -> Iterator[Visit]:
     points = [starts[name] | ({row.leaf: row.value} if row.leaf else {}) for name, row in todo]
-    points += [points[0]] * (BLOCK - len(points))
+    points += [points[0]] * (size - len(points))
     found = probing(tree, {leaf: jnp.asarray([point[leaf] for point in points]) for leaf in points[0]})
     numbers, slopes = ({key: np.asarray(value) for key, value in part.items()} for part in found)
     for index, (name, row) in enumerate(todo):
