@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
 from ..hardware import Work
-from ..smooth import at_most, ratio
+from ..smooth import at_least, at_most, ratio
 from .attention import input_bytes, join_bytes
 from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
 
