@@ -92,7 +92,7 @@ def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -
     """Every end of every leaf of every tree; trees of one structure and equal tables share batches."""
     alike: dict[Any, list[str]] = {}
     for name, tree in trees.items():
-        if jax.tree.leaves(tree):
+        if next(walk(tree), None):
             alike.setdefault((jax.tree.structure(tree), _tables(tree)), []).append(name)
     for names in alike.values():
         starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
