@@ -145,6 +145,8 @@ def test_a_network_says_which_studies_it_does_not_fit():
         Amortised().run(given, 0)
     with pytest.raises(ConfigError, match="is no file"):
         Amortised("nowhere.npz").run(given, 0)
+    with pytest.raises(ConfigError, match="is no file"):
+        Amortised("nowhere.npz").refuse(given)
 
 
 def test_slope_of_the_training_loss_against_differences():
