@@ -41,7 +41,9 @@ class FoldedClos(AbstractFabric):
     endpoints: Float[Array, "*b"] = quantity(
         low=1.0, default=1.0, doc="room for; the outermost level joins at least all devices"
     )
-    rails: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="separate networks, devices dealt in turn")
+    rails: Float[Array, "*b"] = quantity(
+        low=1.0, high=1024.0, default=1.0, doc="separate networks, devices dealt in turn"
+    )
     switch_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, default=1e18, doc="what a switch carries, per direction, all ports"
     )
