@@ -189,7 +189,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("cluster.levels=[]", ["levels is empty"]),
         ("cluster.levels=[scale_up]", ["scale_up, reaches 8 of cluster.device_count = 1024 devices"]),
         ("search.proof.gap=0", ["search.proof.gap = 0 must be positive"]),
-        ("plan.micro_batch=0", ["plan.micro_batch = 0 is outside [1, inf]"]),
+        ("plan.micro_batch=0", ["plan.micro_batch = 0 is outside [1, 1e+09]"]),
         ("accelerator=null", ["accelerator = null", "name one of the options"]),
         ("hydra.run.dir=elsewhere", ["with -m only"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),

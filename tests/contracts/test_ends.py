@@ -64,9 +64,9 @@ MEANT = {"accelerator=calculon_a100_80e"}
 
 def test_no_option_is_unusual():
     for group in PLACES:
-        for choice in options(group):
+        for choice, scenario in scenarios(group).items():
             if choice not in MEANT:
-                assert [one.text for one in unusual(built(choice))] == [], choice
+                assert [one.text for one in unusual(scenario)] == [], choice
 
 
 def tried(tree, path: str):
@@ -119,7 +119,8 @@ def test_what_is_refused_is_refused_in_one_line_with_key_value_and_range():
             owner = get_path(scenario, part)
         with pytest.raises(ConfigError) as told:
             check_ranges(replace(owner, {leaf.removeprefix(f"{part}."): value}), part)
-        assert str(told.value).startswith(f"{leaf} = {value:g} is outside [")
+        assert leaf.endswith(str(told.value).partition(" = ")[0])
+        assert f" = {value:g} is outside [" in str(told.value)
         assert "\n" not in str(told.value)
 
 
