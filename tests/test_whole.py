@@ -16,9 +16,9 @@ from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
 from codesign.search.closing import Closing
 from codesign.search.effort import Effort
+from codesign.search.held import Held
 from codesign.search.ledger import Programme
 from codesign.search.oracle import AbstractOracle, Tangents
-from codesign.search.whole import Held
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
