@@ -4,6 +4,7 @@ A listed variable is one more field that no rule of the plan looks at.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax
@@ -102,10 +103,10 @@ def _every_value(certificate: Certificate) -> None:
     missing = np.setdiff1d(np.arange(sizes.prod()), _cell(certificate.low[:, first:], sizes))
     if len(missing):
         said = f"search.values: {len(missing):,} of {sizes.prod():,} combinations are in no node; the first: "
-        raise Refuted(said + _shown_values(certificate, np.unravel_index(int(missing[0]), tuple(sizes))))
+        raise Refuted(said + _shown_values(certificate, np.unravel_index(missing[0], sizes)))
 
 
-def _shown_values(certificate: Certificate, place: tuple[int, ...]) -> str:
+def _shown_values(certificate: Certificate, place: Iterable[int | np.integer]) -> str:
     """Listed values in words: `radix 64, wavelengths 8`."""
     pairs = zip(certificate.held, place, strict=True)
     return ", ".join(f"{name} {certificate.plan[name][at]:g}" for name, at in pairs)
