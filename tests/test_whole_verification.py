@@ -3,11 +3,14 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import training
 
 from codesign.objective import Objective
+from codesign.report.run_folder import RunFolder
 from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.verify import _check_frame
 from codesign.search import Certified, Problem, Trace, Whole
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.verification import Asked, Refuted, certificate_of, coverage, verify
@@ -88,6 +91,13 @@ def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     assert design["up"] in VALUES["up"]
 
 
+def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, stored, model):
+    claim = dataclasses.replace(certificate_of(*stored).claim, bound=None, gap=None)
+    answer = verify(ASKED, claim, None, 512, 0, model=model)
+    assert answer.line.startswith("nothing claimed to verify: the search proves nothing, what it found is as it says")
+    assert answer.numbers["best_of_attack"] >= trace.certificate["bound"]
+
+
 def test_a_combination_dropped_is_named(stored, model):
     header, tables = stored
     nodes = tables["nodes"]
@@ -134,7 +144,7 @@ def test_a_bound_raised_above_one_combination_is_refused_at_its_node(stored, mod
     assert "its bound is" in told
 
 
-def test_a_best_design_between_whole_numbers_or_listed_values_is_refused(stored, model):
+def test_a_best_design_between_whole_numbers_or_listed_values_is_refused(stored, model, tmp_path):
     header, tables = stored
     claim = header["claim"]
     for change, words in (
@@ -144,3 +154,7 @@ def test_a_best_design_between_whole_numbers_or_listed_values_is_refused(stored,
         told = answer_of(header | {"claim": claim | {"design": claim["design"] | change}}, tables, model)
         assert told.startswith("not verified: best design: ")
         assert told.endswith(words)
+        row = {f"var.{name}": value for name, value in (claim["design"] | change).items()} | {"feasible": True}
+        folder = RunFolder(tmp_path, {}, pd.DataFrame([row]))
+        with pytest.raises(Refuted, match=rf"^designs.parquet: the best design: .* {words}"):
+            _check_frame(ASKED, folder, certificate_of(header, tables).claim)

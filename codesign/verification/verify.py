@@ -269,7 +269,7 @@ def _line(claim: Claim, asked: Asked, certificate: Certificate | None, tried: At
     if certificate is None or (claim.bound is None and not claim.infeasible):
         better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME
         beside = f"; the attack found a better design, {_value(claim, tried.best):.9g}" if better else ""
-        held = "what it found is as it says" if claim.design else "it found no design"
+        held = "it found no design" if claim.best is None else "what it found is as it says"
         return f"nothing claimed to verify: the search proves nothing, {held}{beside}"
     if claim.infeasible:
         return f"verified: no design of {asked.space.combinations:,} combinations of plan values keeps all constraints"
