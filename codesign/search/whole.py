@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -79,6 +80,8 @@ class Whole(AbstractSearch):
                 if not variable.low * (1 - 1e-9) <= value <= variable.high * (1 + 1e-9):
                     low, high = variable.low, variable.high
                     raise ConfigError(f"search.values.{name}: {value:g} is outside its range [{low:g}, {high:g}]")
+            if _decides(problem, name, values):
+                raise ConfigError(f"search.values.{name} changes which plans are legal: list it in space.plan instead")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """For each combination of `values`, solve for real numbers, then with `units` held below or above.
@@ -302,6 +305,13 @@ def _go_on(outcome: Outcome) -> None:
     """After an interrupt that a closing answered, none of the others begins."""
     if outcome.stopped == INTERRUPTED:
         raise KeyboardInterrupt
+
+
+def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
+    """Whether a value of a variable changes workload or layout, of which plans are legal or not."""
+    there = [problem.scenario] + [problem.space.place(problem.scenario, {name: float(value)}) for value in values]
+    leaves = [jax.tree.leaves((scenario.workload, scenario.layout)) for scenario in there]
+    return any(not np.array_equal(a, b) for one in leaves[1:] for a, b in zip(leaves[0], one, strict=True))
 
 
 def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
