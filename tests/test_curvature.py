@@ -108,6 +108,9 @@ _liar.defjvp(lambda primals, tangents: (primals[0], 5.0 * tangents[0]))
 
 LIES = {
     "a bonus for a deadline": lambda a, b, x, y: (x + y) * jnp.where((x < 2.0) & (y < 9.0), 0.6, 1.0),
+    "a choice between the same numbers in another order": lambda a, b, x, y: jnp.where(
+        x > 2.0, jnp.stack([x, 0.6 * x])[::-1], jnp.stack([x, 0.6 * x])
+    )[0],
     "a difference": lambda a, b, x, y: x + 40.0 - y,
     "a minimum over algorithms": lambda a, b, x, y: jnp.minimum(x + 1 / y, y + 1 / x),
     "a maximum in a denominator": lambda a, b, x, y: x / maximum(x, y),

@@ -120,16 +120,16 @@ def either(a: Value, b: Value) -> Value:
 
 
 def select(which: Value, *cases: Value) -> Value:
-    """One of the cases: for each plan the same one, unless what chooses is varied."""
+    """One of the cases: for each plan the same one, unless what chooses is varied.
+
+    Cases of which the same is known are not the same: only a caller that sees one value in all places can tell.
+    """
     if which.low == which.high and which.low == int(which.low) < len(cases):
         return cases[int(which.low)]
     result = joined(cases)
-    if not which.constant and not all(case is cases[0] for case in cases):
+    if not which.constant:
         return unknown(result.low, result.high, which.why or "a choice that changes with the hardware")
-    if which.constant and not all(case is cases[0] for case in cases):
-        bits = which.up & which.down  # of plan fields that do not reach the choice, and of all hardware
-        return known_directions(result, bits)
-    return result
+    return known_directions(result, which.up & which.down)  # fields that do not reach the choice, and all hardware
 
 
 def known_directions(value: Value, bits: int) -> Value:

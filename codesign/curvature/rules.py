@@ -87,6 +87,8 @@ def _applied(equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple
     if name.startswith(OPERATION):
         rule = OPERATIONS.get(name.removeprefix(OPERATION))
         return rule(*inputs) if rule else _no_rule(inputs)
+    if name == "select_n" and len(set(equation.inputs[1:])) == 1:
+        return inputs[1]
     if name in ELEMENTWISE and not (name in LOGIC and not _are_truths(inputs)):
         return ELEMENTWISE[name](*inputs)
     if name == "integer_pow":
