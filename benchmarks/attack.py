@@ -35,12 +35,14 @@ from attack_goals import LOG_CONVEX, Asked, member
 from attack_studies import BASES, MEMBERS, Family, family, kind_of
 
 import codesign.search.oracle
+import codesign.search.whole
+import codesign.verification.polish
 from codesign import interpreting
 from codesign.errors import ConfigError
 from codesign.metrics import evaluate
 from codesign.run.setup import prepare_jax
 from codesign.search import Inverse, Problem, Trace, Whole
-from codesign.search.groups import oracle_for
+from codesign.search.groups import GroupOracle, oracle_for
 from codesign.search.inverse import wanted_rows
 from codesign.search.oracle import LEAST_SHARE, Oracle, rows_of
 from codesign.search.certified import Certified, Wanted
@@ -49,9 +51,10 @@ from codesign.verification.attack import ROUNDING, Attack
 from codesign.verification.study import Exact, Model
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
-DESIGNS, CLOUD, POLISHED = 8192, 256, 16  # tried at random and around the best; around each known place; polished
+DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
+POLISHED, POLISHING = 12, 15  # designs that SciPy improves, and in how many rounds
 WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the clouds around places where cliffs stand
-BLOCK, LANES = 2048, 32  # designs in one run; points whose slopes are asked for in one run
+BLOCK, STEP = 256, 1e-7  # designs in one run; of a coordinate, over which slopes are taken
 BAR = 0.95
 COLUMNS = (
     *("study", "kind", "truth", "form", "search", "variables", "plans", "verdict", "claim", "reason", "best", "bound"),
@@ -59,8 +62,19 @@ COLUMNS = (
 )
 
 
+MADE: list[Oracle] = []  # the rows that `search=whole` made for itself
+
+
+class Noted(Oracle):
+    """Rows that are asked again afterwards."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        MADE[:] = [self]
+
+
 class Rows(Model):
-    """What the attack asks of a study: the search's own rows run exactly, and their slopes; by NumPy."""
+    """What the attack asks of a study: the search's own rows run exactly, by NumPy, and slopes from their differences."""
 
     def __init__(self, problem: Problem, oracle: Oracle, listed: dict[str, list[float]]):
         self.fields, self.variables, self.names = tuple(oracle.plans), oracle.variables, oracle.names
@@ -71,7 +85,6 @@ class Rows(Model):
             for name, values in listed.items()
         }
         self._runs = interpreting.interpreted(jax.vmap(self.program.exact, in_axes=(None, 0, 0)))
-        self._slopes = interpreting.interpreted(jax.vmap(self.program.tangent, in_axes=(None, 0, 0, 0)))
 
     def snapped(self, u: np.ndarray) -> np.ndarray:
         """Coordinates with those of listed numbers moved to the nearest one on the list."""
@@ -93,21 +106,24 @@ class Rows(Model):
         return Exact(rows, holds)
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, *_: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Values and slopes of all rows."""
-        count = len(plan)
-        index = np.minimum(np.arange(max(count, LANES)), count - 1)
-        columns = (jnp.asarray(part[index]) for part in (plan, self.snapped(u), sharpness))
-        value, slope = self._slopes(self._tree, *columns)
-        slope = np.asarray(slope)[:count].copy()
-        slope[..., list(self._listed)] = 0.0
-        return np.asarray(value)[:count], slope
+        """Values of all rows, and their differences to a step inwards along each coordinate that is free."""
+        u, free = self.snapped(u), [i for i in range(u.shape[1]) if i not in self._listed]
+        points = np.repeat(u[:, None], 1 + len(free), axis=1)
+        step = np.where(u[:, free] > 0.5, -STEP, STEP)
+        points[:, 1 + np.arange(len(free)), free] += step
+        rows = self.exact(np.repeat(plan, 1 + len(free), axis=0), points.reshape(-1, u.shape[1])).rows
+        rows = rows.reshape(len(u), 1 + len(free), -1)
+        slope = np.zeros((len(u), rows.shape[-1], u.shape[1]))
+        slope[..., free] = np.swapaxes((rows[:, 1:] - rows[:, :1]) / step[..., None], 1, 2)
+        return rows[:, 0], slope
 
 
 def solved(problem: Problem, asked: Asked, seed: int) -> tuple[Trace, Oracle]:
     """The study's trace, and the rows that it was searched with."""
     search = asked.search
     if isinstance(search, Whole):
-        return search.run(problem, seed), Oracle(problem, rows_of(problem), 128)
+        trace = search.run(problem, seed)
+        return trace, MADE.pop()
     wanted = Wanted(problem.objective.goal, 1.0)
     rows, proof = rows_of(problem), search
     if isinstance(search, Inverse):
@@ -124,7 +140,7 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
     lists = [np.unique(values) for values in problem.space.lists.values()]
     fields = list(problem.space.lists)
     model, rules, rng = Rows(problem, oracle, asked.listed), Rules(problem.space, problem.scenario), np.random.default_rng(seed)
-    if type(oracle) is Oracle:
+    if not isinstance(oracle, GroupOracle):
         low = high = np.stack([np.searchsorted(v, oracle.plans[n]) for n, v in zip(fields, lists, strict=True)], axis=-1)
     else:
         low, high = np.zeros((1, len(lists)), dtype=int), np.array([[len(values) - 1 for values in lists]])
@@ -225,6 +241,8 @@ def prepared() -> None:
     prepare_jax()
     interpreting.PATIENCE, interpreting.MANY = PATIENCE, 1 << 20
     codesign.search.oracle.quick_jit = interpreting.interpreted
+    codesign.search.whole.Oracle = Noted
+    codesign.verification.polish.ROUNDS = POLISHING
 
 
 def results(seed: int, wanted: dict[int, list[int]], workers: int) -> Iterator[list[dict[str, Any]]]:
