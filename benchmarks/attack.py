@@ -1,7 +1,7 @@
 """Attack on certificates: random studies, each solved, then searched for a design that its certificate says cannot be.
 
     python benchmarks/attack.py --studies 300 --seed 1 --out /tmp/attack     all; one line a study, a table at the end
-    python benchmarks/attack.py --seed 1 --study 17                          one of them alone, with all that is known of it
+    python benchmarks/attack.py --seed 1 --study 17                          one of them alone
     python benchmarks/attack.py --out /tmp/attack --resume                   go on where a run was stopped
     python benchmarks/attack.py --only serving_moe                           those of one structure
 
@@ -12,15 +12,12 @@ log-convex by construction keep their proof. Nothing is compiled that NumPy runs
 
 import argparse
 import csv
-import json
 import math
 import multiprocessing
 import os
 import sys
-import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -29,231 +26,59 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from attack_goals import LOG_CONVEX, Asked, member
-from attack_studies import BASES, MEMBERS, Family, family, kind_of
+from attack_goals import LOG_CONVEX, UNKNOWN
+from attack_one import COLUMNS, prepared, study
+from attack_studies import BASES, MEMBERS, family, kind_of
 
-import codesign.search.oracle
-import codesign.search.whole
-import codesign.verification.polish
 from codesign import interpreting
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
-from codesign.run.setup import prepare_jax
-from codesign.search import Inverse, Problem, Trace, Whole
-from codesign.search.groups import GroupOracle, oracle_for
-from codesign.search.inverse import wanted_rows
-from codesign.search.oracle import LEAST_SHARE, Oracle, rows_of
-from codesign.search.certified import Certified, Wanted
-from codesign.space import Rules
-from codesign.verification.attack import ROUNDING, Attack
-from codesign.verification.study import Exact, Model
 
-PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
-DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
-POLISHED, POLISHING = 12, 15  # designs that SciPy improves, and in how many rounds
-WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the clouds around places where cliffs stand
-BLOCK, STEP = 256, 1e-7  # designs in one run; of a coordinate, over which slopes are taken
 BAR = 0.95
-COLUMNS = (
-    *("study", "kind", "truth", "form", "search", "variables", "plans", "verdict", "claim", "reason", "best", "bound"),
-    *("tried", "margin", "false", "found", "design", "cpu_s"),
-)
 
 
-MADE: list[Oracle] = []  # the rows that `search=whole` made for itself
-
-
-class Noted(Oracle):
-    """Rows that are asked again afterwards."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        MADE[:] = [self]
-
-
-class Rows(Model):
-    """What the attack asks of a study: the search's own rows run exactly, by NumPy, and slopes from their differences."""
-
-    def __init__(self, problem: Problem, oracle: Oracle, listed: dict[str, list[float]]):
-        self.fields, self.variables, self.names = tuple(oracle.plans), oracle.variables, oracle.names
-        self.constraints, self.evaluated, self.program = oracle.names[1:], 0, oracle.program
-        self._tree, space = problem.scenario, problem.space
-        self._listed = {
-            self.variables.index(name): np.asarray(space.coordinates({name: jnp.asarray(values)})[name])
-            for name, values in listed.items()
-        }
-        self._runs = interpreting.interpreted(jax.vmap(self.program.exact, in_axes=(None, 0, 0)))
-
-    def snapped(self, u: np.ndarray) -> np.ndarray:
-        """Coordinates with those of listed numbers moved to the nearest one on the list."""
-        u = u.copy()
-        for at, known in self._listed.items():
-            u[:, at] = known[np.abs(u[:, at, None] - known).argmin(axis=1)]
-        return u
-
-    def exact(self, plan: np.ndarray, u: np.ndarray) -> Exact:
-        """Designs by the hard model."""
-        u, count, parts = self.snapped(u), len(plan), []
-        self.evaluated += count
-        for first in range(0, count, BLOCK):
-            index = np.minimum(np.arange(first, first + BLOCK), count - 1)
-            rows, broken = self._runs(self._tree, jnp.asarray(plan[index]), jnp.asarray(u[index]))
-            parts.append((np.asarray(rows)[: count - first], np.asarray(broken)[: count - first]))
-        rows, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        holds = (rows[:, 1:] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
-        return Exact(rows, holds)
-
-    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, *_: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Values of all rows, and their differences to a step inwards along each coordinate that is free."""
-        u, free = self.snapped(u), [i for i in range(u.shape[1]) if i not in self._listed]
-        points = np.repeat(u[:, None], 1 + len(free), axis=1)
-        step = np.where(u[:, free] > 0.5, -STEP, STEP)
-        points[:, 1 + np.arange(len(free)), free] += step
-        rows = self.exact(np.repeat(plan, 1 + len(free), axis=0), points.reshape(-1, u.shape[1])).rows
-        rows = rows.reshape(len(u), 1 + len(free), -1)
-        slope = np.zeros((len(u), rows.shape[-1], u.shape[1]))
-        slope[..., free] = np.swapaxes((rows[:, 1:] - rows[:, :1]) / step[..., None], 1, 2)
-        return rows[:, 0], slope
-
-
-def solved(problem: Problem, asked: Asked, seed: int) -> tuple[Trace, Oracle]:
-    """The study's trace, and the rows that it was searched with."""
-    search = asked.search
-    if isinstance(search, Whole):
-        trace = search.run(problem, seed)
-        return trace, MADE.pop()
-    wanted = Wanted(problem.objective.goal, 1.0)
-    rows, proof = rows_of(problem), search
-    if isinstance(search, Inverse):
-        search.refuse(problem)
-        wanted, proof = Wanted(search.variable, -1.0 if search.most else 1.0), search.proof
-        rows = wanted_rows(problem, wanted)
-    assert isinstance(proof, Certified)
-    oracle = oracle_for(problem, rows, proof.block, seed)
-    return proof.search(oracle, wanted, seed), oracle
-
-
-def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit: float, seed: int) -> Attack:
-    """Random designs, more around the best, around the trace's and around known places, the best polished by SciPy."""
-    lists = [np.unique(values) for values in problem.space.lists.values()]
-    fields = list(problem.space.lists)
-    model, rules, rng = Rows(problem, oracle, asked.listed), Rules(problem.space, problem.scenario), np.random.default_rng(seed)
-    if not isinstance(oracle, GroupOracle):
-        low = high = np.stack([np.searchsorted(v, oracle.plans[n]) for n, v in zip(fields, lists, strict=True)], axis=-1)
-    else:
-        low, high = np.zeros((1, len(lists)), dtype=int), np.array([[len(values) - 1 for values in lists]])
-
-    def legal(place: np.ndarray) -> np.ndarray:
-        return rules({name: values[place[:, j]] for j, (name, values) in enumerate(zip(fields, lists, strict=True))})[0]
-
-    found = Attack(model, lists, low, high, limit, legal)
-    places = asked.places + _designs(problem, trace, fields)
-    plans = np.array([[np.searchsorted(v, p) for v, p in zip(lists, plan, strict=True)] for plan, _ in places], dtype=int)
-    for width in (0.0, *WIDTHS):
-        many = CLOUD // 8 if width == 0.0 else CLOUD
-        chosen = np.tile(np.arange(len(places)), -(-many // len(places)) * (1 if width == 0.0 else 2))
-        u = np.array([places[i][1] for i in chosen])
-        moved = u + width * rng.normal(size=u.shape) * (rng.uniform(size=u.shape) < 0.7)
-        found._take(plans[chosen], np.clip(moved, 0.0, 1.0))
-    found.run(DESIGNS + found.tried, rng, lambda done, total: None)
-    found.pools = [tuple(part[:POLISHED] for part in pool) for pool in found.pools]
-    found.polish()
-    return found
-
-
-def _designs(problem: Problem, trace: Trace, fields: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Plans and coordinates of the designs that a search kept."""
-    named = {name: jnp.asarray(trace.points[name]) for name in problem.space.names}
-    u = np.stack([np.asarray(problem.space.coordinates(named)[name]) for name in problem.space.names], axis=-1)
-    plans = np.stack([np.asarray(trace.points[name]) for name in fields], axis=-1)
-    return [(plans[i], np.clip(u[i], 0.0, 1.0)) for i in range(min(len(u), 4))]
-
-
-def confirmed(problem: Problem, asked: Asked, found: Attack, fields: list[str]) -> tuple[float, dict[str, float], bool]:
-    """(goal, design, whether it is feasible) of the best of an attack, by `evaluate` alone."""
-    assert found.design is not None
-    place, u = found.design
-    at = found.model.snapped(u[None])[0]  # type: ignore[attr-defined]
-    values = problem.space.values(dict(zip(problem.space.names, map(jnp.asarray, at), strict=True)))
-    point = {name: float(found.lists[j][place[j]]) for j, name in enumerate(fields)}
-    metrics = evaluate(problem.space.place(problem.scenario, point | values))
-    wanted = asked.search.variable if isinstance(asked.search, Inverse) else ""
-    goal = values[wanted] if wanted else problem.objective.value(metrics, problem.objective.goal)
-    holds = max((float(share) for share in problem.objective.usages(metrics).values()), default=0.0) <= 1 + LEAST_SHARE
-    holds &= all(float(broken) <= 0 for broken in metrics.violations.values())
-    return float(goal), point | {name: float(value) for name, value in values.items()}, bool(holds)
-
-
-def study(given: Family, seed: int, number: int) -> dict[str, Any]:
-    """Solve and attack one study: a row of the record."""
-    began, asked = time.process_time(), member(given, seed, number % MEMBERS)
-    problem = Problem(given.scenario, given.space, asked.objective)
-    row: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {
-        "study": number, "kind": given.kind, "truth": asked.truth, "form": asked.form, "false": 0, "tried": 0,
-        "search": type(asked.search).__name__.lower(), "variables": len(given.space.names), "verdict": "refused",
-    }  # fmt: skip
-    try:
-        trace, oracle = solved(problem, asked, seed)
-    except ConfigError as refusal:
-        return row | {"reason": str(refusal), "cpu_s": round(time.process_time() - began, 2)}
-    told = trace.certificate
-    infeasible, bound = told["convex"] and trace.claim.startswith("certified: no design"), told.get("bound")
-    proven = infeasible or bound is not None
-    tested = "tested on" in told["reason"]
-    row |= {
-        "plans": oracle.plan_count, "claim": trace.claim, "reason": told["reason"], "best": told["best"], "bound": bound,
-        "verdict": "proven" if proven and told["convex"] else "tested" if tested else "refused",
-    }  # fmt: skip
-    sign = -1.0 if told["sense"] == "maximise" else 1.0
-    limit = math.inf if infeasible else sign * math.log(bound) if bound else math.nan
-    if proven:
-        found = attacked(problem, asked, trace, oracle, limit, seed + number)
-        row |= {"tried": found.tried, "margin": "" if infeasible else found.best - limit}
-        if found.design is not None and found.best < limit - ROUNDING:
-            goal, design, holds = confirmed(problem, asked, found, list(problem.space.lists))
-            row |= {"found": goal, "design": json.dumps(design), "false": 1 if holds else 0}
-            row["claim"] += "" if holds else " [rows and evaluate differ]"
-    return row | {"cpu_s": round(time.process_time() - began, 2)}
-
-
-def several(seed: int, number: int, members: list[int]) -> list[dict[str, Any]]:
-    """The studies of a family."""
+def several(seed: int, wanted: dict[int, list[int]]) -> Iterator[dict[str, Any]]:
+    """The studies of some families, one after the other; what breaks is told and counts as a failure."""
     prepared()
-    rows = []
-    try:
-        given = family(seed, number)
+    for number, members in wanted.items():
+        given = None
         for one in members:
-            rows.append(study(given, seed, one))
-    except Exception as error:  # one study must not end the others; it is told, and counts as a failure
-        one = members[len(rows)]
-        broken = dict.fromkeys(COLUMNS, "") | {
-            "study": one, "kind": kind_of(seed, number), "verdict": "failed", "truth": "unknown", "false": 0, "tried": 0,
-            "reason": f"{type(error).__name__}: {error}; {traceback.extract_tb(error.__traceback__)[-1]}", "cpu_s": 0,
-        }  # fmt: skip
-        rows += [broken, *(several(seed, number, members[len(rows) + 1 :]) if members[len(rows) + 1 :] else [])]
-    return rows
+            try:
+                given = given or family(seed, number)
+                yield study(given, seed, one)
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                why = f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"
+                yield dict.fromkeys(COLUMNS, "") | {
+                    "study": one, "kind": kind_of(seed, number), "verdict": "failed", "truth": UNKNOWN, "false": 0,
+                    "tried": 0, "reason": why, "cpu_s": 0,
+                }  # fmt: skip
+        jax.clear_caches()
+        interpreting._program.cache_clear()
 
 
-def prepared() -> None:
-    """JAX in float64; programs run by NumPy until they have run often, the search's too."""
-    prepare_jax()
-    interpreting.PATIENCE, interpreting.MANY = PATIENCE, 1 << 20
-    codesign.search.oracle.quick_jit = interpreting.interpreted
-    codesign.search.whole.Oracle = Noted
-    codesign.verification.polish.ROUNDS = POLISHING
+def lane(queue: Any, seed: int, wanted: dict[int, list[int]]) -> None:
+    """What one worker does: rows into the queue, then nothing."""
+    for row in several(seed, wanted):
+        queue.put(row)
+    queue.put(None)
 
 
-def results(seed: int, wanted: dict[int, list[int]], workers: int) -> Iterator[list[dict[str, Any]]]:
-    """Rows of the families, as they come."""
+def results(seed: int, wanted: dict[int, list[int]], workers: int) -> Iterator[dict[str, Any]]:
+    """Rows as they come; every worker has families of its own."""
     if workers == 1:
-        yield from (several(seed, number, members) for number, members in wanted.items())
+        yield from several(seed, wanted)
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(several, seed, number, members) for number, members in wanted.items()]
-        for job in as_completed(jobs):
-            yield job.result()
+    context = multiprocessing.get_context("spawn")
+    queue, numbers = context.Queue(), list(wanted)
+    parts = [{number: wanted[number] for number in numbers[at::workers]} for at in range(workers)]
+    processes = [context.Process(target=lane, args=(queue, seed, part), daemon=True) for part in parts]
+    for process in processes:
+        process.start()
+    left = workers
+    while left:
+        row = queue.get()
+        left -= row is None
+        if row is not None:
+            yield row
 
 
 def line(row: dict[str, Any]) -> str:
@@ -275,22 +100,24 @@ def table(rows: list[dict[str, Any]], seed: int) -> int:
         if some:
             count = {v: sum(row["verdict"] == v for row in some) for v in ("proven", "tested", "refused", "failed")}
             margin = min((float(row["margin"]) for row in some if row["margin"] != ""), default=math.nan)
+            tried = sum(int(row["tried"]) for row in some)
             convex, false = sum(row["truth"] == LOG_CONVEX for row in some), sum(int(row["false"]) for row in some)
             print(
-                f"{kind:>16} {len(some):7d} {convex:10d} {count['proven']:6d} {count['tested']:6d} {count['refused']:7d}"
-                f" {count['failed']:6d} {sum(int(row['tried']) for row in some):9d} {margin:12.2e} {false:5d}"
+                f"{kind:>16} {len(some):7d} {convex:10d} {count['proven']:6d} {count['tested']:6d}"
+                f" {count['refused']:7d}"
+                f" {count['failed']:6d} {tried:9d} {margin:12.2e} {false:5d}"
             )
-    false = [row for row in rows if int(row["false"])]
     truly = [row for row in rows if row["truth"] == LOG_CONVEX]
-    kept = [row for row in truly if row["verdict"] == "proven"]
-    for row in truly:
-        if row["verdict"] != "proven":
-            print(f"lost: --seed {seed} --study {row['study']} ({row['kind']}, {row['form']}): {row['reason']}")
-    for row in false:
-        print(f"FALSE: --seed {seed} --study {row['study']} ({row['kind']}, {row['form']}): {row['found']}, bound {row['bound']}")
-    share = len(kept) / max(len(truly), 1)
-    print(f"{len(kept)} of {len(truly)} log-convex studies keep their proof ({share:.1%}); {len(false)} certificates are false")
-    return 1 if false or share < BAR or any(row["verdict"] == "failed" for row in rows) else 0
+    lost = [row for row in truly if row["verdict"] != "proven"]
+    wrong = [row for row in rows if int(row["false"])]
+    for what, some in (("lost", lost), ("FALSE", wrong), ("failed", [r for r in rows if r["verdict"] == "failed"])):
+        for row in some:
+            told = f"{row['found']} below the bound {row['bound']}" if what == "FALSE" else row["reason"]
+            print(f"{what}: --seed {seed} --study {row['study']} ({row['kind']}, {row['form']}): {told}")
+    share = 1 - len(lost) / max(len(truly), 1)
+    kept = f"{len(truly) - len(lost)} of {len(truly)} log-convex studies keep their proof ({share:.1%})"
+    print(f"{kept}; {len(wrong)} certificates are false")
+    return 1 if wrong or share < BAR or any(row["verdict"] == "failed" for row in rows) else 0
 
 
 def main() -> int:
@@ -317,13 +144,12 @@ def main() -> int:
     for number in numbers:
         if number not in known:
             wanted.setdefault(number // MEMBERS, []).append(number)
-    for found in results(given.seed, wanted, given.workers if len(wanted) > 1 else 1):
-        rows += found
-        for row in found:
-            print(line(row), flush=True)
+    for row in results(given.seed, wanted, given.workers if len(wanted) > 1 else 1):
+        rows.append(row)
+        print(line(row), flush=True)
         if record is not None:
             with record.open("a", newline="") as file:
-                csv.DictWriter(file, ("seed", *COLUMNS)).writerows({"seed": given.seed} | row for row in found)
+                csv.DictWriter(file, ("seed", *COLUMNS)).writerow({"seed": given.seed} | row)
     return table(rows, given.seed)
 
 

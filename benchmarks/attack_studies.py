@@ -1,4 +1,4 @@
-"""Studies that nobody chose, for `attack.py`: random hardware, boxes, plans, goals and limits over the parts of `conf/`.
+"""Studies that nobody chose, for `attack.py`: random hardware, boxes and plans over the structures of `conf/`.
 
 A family has one scenario and one space; its members ask different things of it. What is least anywhere is looked up
 first (`survey`), so that limits stand where they nearly cannot hold and cliffs beside an optimum. Every number comes
@@ -24,7 +24,12 @@ from codesign.space import Continuous, DesignSpace
 from codesign.staging import row_program
 
 A, NET = "cluster.accelerator", "cluster.network"
-SILICON = [*(f"{A}.peak_flops_per_s.{name}" for name in ("fp16", "vector")), f"{A}.tdp_w", f"{A}.price_usd", f"{A}.idle_w"]
+SILICON = [
+    *(f"{A}.peak_flops_per_s.{name}" for name in ("fp16", "vector")),
+    f"{A}.tdp_w",
+    f"{A}.price_usd",
+    f"{A}.idle_w",
+]
 USUAL = {
     "compute": (f"{A}.peak_flops_per_s.bf16", SILICON),
     "hbm_capacity": (f"{A}.hbm.capacity_bytes", []),
@@ -100,10 +105,14 @@ BASES = {
         lists=SERVING | {"ep": [1, 2, 4, 8]},
     ),
     "serving_tiers": Base(
-        ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "memory=hbm_cxl_ssd", "~space.hardware"), TIERED, SERVING
+        ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "memory=hbm_cxl_ssd", "~space.hardware"),
+        TIERED,
+        SERVING,
     ),
     "serving_pool": Base(
-        ("experiment=serve_llama31_405b_pool", "calibration=h100_sxm_roofline", "cluster.device_count=64"), POOLED, SERVING
+        ("experiment=serve_llama31_405b_pool", "calibration=h100_sxm_roofline", "cluster.device_count=64"),
+        POOLED,
+        SERVING,
     ),
     "chip": Base(("experiment=chip_175b",), CHIP),
     "photonic": Base(("experiment=photonic_rack",), OPTICS, TRAINING | {"tp": [8, 16, 32]}),
@@ -120,7 +129,16 @@ BASES = {
     ),
     "calculon": Base(("experiment=calculon",), PEER),
 }
-GROWING = ("time_s", "energy_j", "joules_per_token", "capex_usd", "provisioned_power_w", "usd_per_million_tokens", "ttft_s", "tpot_s")
+GROWING = (
+    "time_s",
+    "energy_j",
+    "joules_per_token",
+    "capex_usd",
+    "provisioned_power_w",
+    "usd_per_million_tokens",
+    "ttft_s",
+    "tpot_s",
+)
 """Metrics that a design wants small, sums and maxima of products by their formulas."""
 MEMBERS = 6  # studies of a family
 LOOKS, ROUNDS = 1024, 4  # designs of a survey, random and around the best, and how often the latter
@@ -158,7 +176,9 @@ def family(seed: int, number: int) -> Family:
         base = BASES[kind]
         scenario = study_from_config(*_sized(base, rng)).scenario
         strange = not base.convex or rng.uniform() < 0.4
-        space = DesignSpace(_plans(base, rng, grouped=rng.uniform() < 0.12), _hardware(base, scenario, rng, strange=strange))
+        space = DesignSpace(
+            _plans(base, rng, grouped=rng.uniform() < 0.12), _hardware(base, scenario, rng, strange=strange)
+        )
         scenario = _shaken(scenario, base, rng)
         try:
             found = survey(scenario, space, rng) if 4 <= _legal(space, scenario) <= 60_000 else None
@@ -193,7 +213,13 @@ def _plans(base: Base, rng: np.random.Generator, *, grouped: bool) -> dict[str, 
     if grouped and "offload_activations" in base.lists:
         shares = [round(share, 4) for share in np.linspace(0, 1, FINE).tolist()]
         chosen = {name: values[:2] for name, values in chosen.items()}
-        chosen |= {"offload_optimizer": shares, "offload_activations": shares, "micro_batch": [1, 2], "tp": [4, 8], "pp": [1, 2, 4]}
+        chosen |= {
+            "offload_optimizer": shares,
+            "offload_activations": shares,
+            "micro_batch": [1, 2],
+            "tp": [4, 8],
+            "pp": [1, 2, 4],
+        }
     return chosen
 
 
@@ -237,11 +263,13 @@ def _box(path: str, along: list[str], meta: dict[str, Any], scenario: Scenario, 
 def _shaken(scenario: Scenario, base: Base, rng: np.random.Generator) -> Scenario:
     """The scenario with some of its usual numbers changed by tens of per cent."""
     paths = [path for path, _ in base.usual.values() if rng.uniform() < 0.5]
-    return replace(scenario, {path: float(get_path(scenario, path)) * float(np.exp(0.2 * rng.normal())) for path in paths})
+    return replace(
+        scenario, {path: float(get_path(scenario, path)) * float(np.exp(0.2 * rng.normal())) for path in paths}
+    )
 
 
 def survey(scenario: Scenario, space: DesignSpace, rng: np.random.Generator) -> Survey | None:
-    """The least of every metric that varies, by random designs and others around the best; None without feasible ones."""
+    """The least of every metric that varies, by random designs and others around the best; None if none fits."""
     problem = Problem(scenario, space, Objective("time_s"))
     names = [name for name in GROWING if name in evaluate(scenario).flat()]
 
@@ -269,6 +297,7 @@ def survey(scenario: Scenario, space: DesignSpace, rng: np.random.Generator) -> 
         plan = np.where(rng.uniform(size=(LOOKS, 1)) < 0.3, table[rng.integers(0, len(table), LOOKS)], plans[chosen])
         u = np.clip(points[chosen] + width * rng.normal(size=(LOOKS, points.shape[1])), 0.0, 1.0)
     moves = [k for k in range(len(names)) if np.ptp(np.log(values[:, k])) > 1e-6]
-    least = {names[k]: (float(values[at, k]), plans[at], points[at]) for k in moves for at in [int(values[:, k].argmin())]}
+    least = {
+        names[k]: (float(values[at, k]), plans[at], points[at]) for k in moves for at in [int(values[:, k].argmin())]
+    }
     return Survey(least, {names[k]: values[:, k] for k in moves}) if least else None
-

@@ -71,7 +71,7 @@ def _alike(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [np.broadcast_to(part, (count, *part.shape[1:])) for part in parts]
 
 
-def _broadcast(x: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int], **_: Any) -> np.ndarray:
+def _broadcast(x: np.ndarray, shape: Sequence[Any], broadcast_dimensions: Sequence[Any], **_: Any) -> np.ndarray:
     spread = [len(x), *([1] * len(shape))]
     for axis, size in zip(broadcast_dimensions, x.shape[1:], strict=True):
         spread[axis + 1] = size
