@@ -18,7 +18,7 @@ from codesign.search.certified import Certified
 from codesign.smooth import largest, maximum
 
 LOG_CONVEX, NOT, UNKNOWN = "log-convex", "not", "unknown"
-PROOF = Certified(seconds=30.0, block=128, batch=256, keep=8, pairs=256, explain=False)
+PROOF = Certified(seconds=60.0, block=128, batch=256, keep=8, pairs=256, explain=False)
 Custom = Callable[[Metrics], Any]
 
 

@@ -188,16 +188,15 @@ def study(given: Family, seed: int, number: int) -> dict[str, Any]:
         return row | {"reason": str(refusal), "cpu_s": round(time.process_time() - began, 2)}
     told = trace.certificate
     infeasible, bound = told["convex"] and trace.claim.startswith("certified: no design"), told.get("bound")
-    proven = infeasible or bound is not None
     tested = "tested on" in told["reason"]
     row |= {
         "plans": oracle.plan_count, "claim": trace.claim, "reason": told["reason"],
         "best": told["best"], "bound": bound,
-        "verdict": "proven" if proven and told["convex"] else "tested" if tested else "refused",
+        "verdict": "proven" if told["convex"] else "tested" if tested else "refused",
     }  # fmt: skip
     sign = -1.0 if told["sense"] == "maximise" else 1.0
-    limit = math.inf if infeasible else sign * math.log(bound) if bound else math.nan
-    if proven:
+    limit = math.inf if infeasible else sign * math.log(bound) if bound else -math.inf
+    if limit > -math.inf:
         found = attacked(problem, asked, trace, oracle, limit, seed + number)
         row |= {"tried": found.tried, "margin": "" if infeasible else found.best - limit}
         if found.design is not None and found.best < limit - ROUNDING:

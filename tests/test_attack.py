@@ -27,7 +27,7 @@ def attack():
             patch.setattr(module, name, getattr(module, name))
         patch.setattr(whole, "Oracle", whole.Oracle)
         patch.setattr(polish, "ROUNDS", polish.ROUNDS)
-        for name, few in (("DESIGNS", 512), ("CLOUD", 16), ("POLISHED", 2)):
+        for name, few in (("DESIGNS", 512), ("CLOUD", 16), ("POLISHED", 2), ("BLOCK", 64)):
             patch.setattr(attack_one, name, few)
         patch.setattr(attack_studies, "LOOKS", 128)
         attack_one.prepared()
