@@ -63,6 +63,11 @@ class Draw:
     def three(self, m: Metrics) -> tuple[Any, Any, Any]:
         return self.of(m, self.a), self.of(m, self.b), self.of(m, self.c)
 
+    def had(self, name: str, rng: np.random.Generator) -> float:
+        """What a metric has in the optimum of the first one, or its own least."""
+        at = int(self.found.values[self.names[0]].argmin())
+        return float(self.found.values[name][at]) if rng.uniform() < 0.85 else self.least(name)
+
     def edge(self, name: str) -> float:
         """Where a cliff of a metric stands: beside its least, beside what another's optimum has, or anywhere."""
         least, seen = self.least(name), np.log(self.found.values[name])
@@ -235,7 +240,7 @@ def member(given: Family, seed: int, number: int) -> Asked:
     goal = forms[0] if number == 0 else forms[rng.integers(len(forms))]
     limits, floors, custom, truths = {}, {}, {}, [goal.truth]
     for name in d.names[: int(rng.integers(0, 4))]:
-        limits[name] = d.least(name) * _room(rng) if name != d.a else d.edge(name)
+        limits[name] = d.edge(name) if rng.uniform() < 0.15 else d.had(name, rng) * _room(rng)
     if rng.uniform() < 0.15 and "time_s" in d.names:
         floors["tokens_per_s"] = _tokens(given) / (d.least("time_s") * _room(rng)) if _tokens(given) else 1.0
     if rng.uniform() < 0.2:
