@@ -12,6 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from codesign.smooth import TINY
+
 LONGEST = 64  # terms of a product that is multiplied out
 REARRANGED = ("slice", "squeeze", "broadcast_in_dim", "reshape", "concatenate", "transpose", "copy", "stack")
 UNCHANGED = ("convert_element_type", "copy_p", "stop_gradient")
@@ -114,6 +116,7 @@ class Reader:
         self.rules = {
             "add": added, "add_any": added, "sub": lambda a, b: added(a, b, -1.0), "mul": self.product,
             "div": self.quotient, "max": self.largest, "gt": _above, "ne": _above, "pow": self.power,
+            "le": lambda a, b: not _above(a, b),
         }  # fmt: skip
 
     def variable(self, index: int) -> np.ndarray:
@@ -264,10 +267,13 @@ def _boxed(value: Any) -> np.ndarray:
 
 
 def _above(a: Any, b: Any) -> bool:
-    """a > b, a != b, for the only question that a positive expression answers: against nothing."""
+    """a > b, a != b, for the only question that a positive expression answers: against nothing, or next to nothing.
+
+    A difference under a quotient counts as positive: where it bounds a share, it has to be.
+    """
     if not isinstance(a, Posynomial) and not isinstance(b, Posynomial):
         return a > b
-    if not isinstance(b, Posynomial) and b <= 0:
+    if not isinstance(b, Posynomial) and b <= TINY:
         return True
     raise NotImplementedError("a comparison that depends on the hardware")
 

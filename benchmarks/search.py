@@ -181,7 +181,11 @@ def main() -> None:
         verdict = check(oracle, 0)
         for seed in range(arguments.seeds):
             row, closing = measure(name, oracle, seed, arguments.gap, arguments.seconds)
-            row |= {"compile_cpu_s": compiled, "convex": verdict.convex, "worst_convexity": max(verdict.worst.values(), default=0.0)}
+            row |= {
+                "compile_cpu_s": compiled,
+                "convex": verdict.convex,
+                "worst_convexity": max(verdict.worst.values(), default=0.0),
+            }
             if arguments.sound:
                 row |= soundness(closing, arguments.sound, seed)
             show(row, as_json=arguments.json)

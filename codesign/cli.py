@@ -1,7 +1,6 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -10,6 +9,7 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .errors import CodesignError, ConfigError, suggestion
+from .strict_json import dumps
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -269,7 +269,7 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 def _print_rows(rows: list[dict[str, Any]], columns: Sequence[str], shares: set[str], *, as_json: bool) -> None:
     """A table, or JSON; `shares` are fractions, shown in per cent."""
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print(dumps(rows, indent=2))
         return
     from rich.table import Table
 

@@ -7,11 +7,13 @@ value. `quantity()` therefore converts what it is given to an array and remember
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from .errors import ConfigError, suggestion
@@ -19,11 +21,15 @@ from .errors import ConfigError, suggestion
 
 def as_leaf(value: Any) -> Any:
     """Convert a number to a floating-point array of the default precision; leave tracers and placeholders alone."""
-    if isinstance(value, bool):
-        return jnp.asarray(float(value))
-    if isinstance(value, int | float):
-        return jnp.asarray(float(value))
-    return value
+    return jnp.asarray(_float(value)) if isinstance(value, int | float) else value
+
+
+def _float(value: float) -> float:
+    """A whole number beyond all floats is infinite; `check_value` refuses it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def as_leaves(value: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +52,7 @@ def quantity(
     """A traced number with a closed legal range, in the unit its name says.
 
     Args:
-        low, high: legal range, both ends included.
+        low, high: legal range, both ends included; without `high` any finite number.
         default: value when the constructor is not given one.
         doc: one line for `codesign list`.
         usual: what products and papers have; far outside of it a study is warned (`config.plausibility`).
@@ -100,15 +106,37 @@ def check_ranges(module: Any, prefix: str = "") -> None:
         ConfigError: naming the key, the value and the range.
     """
     for path, metadata, value in walk(module, prefix):
-        if isinstance(value, str) or not hasattr(value, "dtype"):
-            raise ConfigError(f"{path} = {value!r} is not a number (plain numbers in SI units, as the name says)")
-        if isinstance(value, Tracer):
-            continue
-        low, high = metadata["low"], metadata["high"]
-        smallest, largest = float(jnp.min(value)), float(jnp.max(value))
-        if not (smallest >= low and largest <= high):
-            wrong = smallest if not smallest >= low else largest
-            raise ConfigError(f"{path} = {wrong:g} is outside [{low:g}, {high:g}]")
+        check_value(path, metadata, value)
+
+
+def check_value(path: str, metadata: Mapping[str, Any], value: Any, slack: float = 0.0) -> None:
+    """Refuse what a leaf may not hold: no number, none that is finite, or one outside its range.
+
+    A traced value passes: inside the graph nothing raises.
+
+    Args:
+        path: of the leaf, for the message.
+        metadata: of its field.
+        value: what it is to hold, a number or an array of them.
+        slack: relative rounding by which it may miss its range.
+
+    Raises:
+        ConfigError: naming the key, the value and the range.
+    """
+    if isinstance(value, Tracer | jax.ShapeDtypeStruct) or (value is None and metadata.get("optional")):
+        return
+    number = np.asarray(_float(value) if isinstance(value, int | float) else value)
+    if number.dtype.kind not in "biuf":
+        raise ConfigError(f"{path} = {value!r} is not a number (plain numbers in SI units, as the name says)")
+    low, high = metadata["low"], metadata["high"]
+    smallest, largest = float(number.min()), float(number.max())
+    if math.isinf(smallest) or math.isinf(largest):
+        raise ConfigError(f"{path} = {largest:g} is not finite, as a number of [{low:g}, {high:g}] must be")
+    room = slack * max(abs(smallest), abs(largest))
+    if not smallest >= low - room:
+        raise ConfigError(f"{path} = {smallest:g} is outside [{low:g}, {high:g}]")
+    if not largest <= high + room:
+        raise ConfigError(f"{path} = {largest:g} is outside [{low:g}, {high:g}]")
 
 
 def _child(node: Any, key: str, path: str) -> Any:
@@ -144,15 +172,54 @@ def get_path(tree: Any, path: str) -> Any:
     return node
 
 
-def replace(tree: Any, values: dict[str, Any]) -> Any:
-    """A copy of the tree with the leaves at these dotted paths replaced.
+def range_of(tree: Any, path: str) -> dict[str, Any] | None:
+    """What the field of the number at a dotted path says of it (`low`, `high`, `doc`); None where no number may stand.
 
     Raises:
-        ConfigError: a path does not exist.
+        ConfigError: the path does not exist.
+    """
+    node, found = tree, None
+    for key in path.split("."):
+        below = _child(node, key, path)
+        if dataclasses.is_dataclass(node):
+            field = next(field for field in dataclasses.fields(node) if field.name == key)
+            found = dict(field.metadata) | {"optional": field.default is None} if "low" in field.metadata else None
+        node = below
+    return found
+
+
+def check_replacement(tree: Any, path: str, value: Any, slack: float = 0.0) -> None:
+    """Refuse what may not stand at a path of the tree.
+
+    Raises:
+        ConfigError: no such path, a word, or a number that is not allowed there.
+    """
+    metadata = range_of(tree, path)
+    if isinstance(get_path(tree, path), Tracer) and not isinstance(value, str):  # inside the graph nothing raises
+        return
+    if isinstance(value, dict) and metadata is not None:
+        for key, entry in value.items():
+            check_value(f"{path}.{key}", metadata, entry, slack)
+    elif metadata is not None:
+        check_value(path, metadata, value, slack)
+    elif isinstance(value, str | int | float):
+        raise ConfigError(f"{path} = {value!r}: no number stands there that could be replaced")
+
+
+def replace(tree: Any, values: dict[str, Any], slack: float = 0.0) -> Any:
+    """A copy of the tree with the leaves at these dotted paths replaced.
+
+    Args:
+        tree: what is copied.
+        values: dotted path -> number, array, traced value or subtree.
+        slack: relative rounding by which numbers may miss their legal range.
+
+    Raises:
+        ConfigError: a path does not exist, or its leaf may not hold the value.
     """
     paths = list(values)
     for path in paths:
-        get_path(tree, path)
+        check_replacement(tree, path, values[path], slack)
     if not paths:
         return tree
     leaves = tuple(as_leaf(values[path]) for path in paths)

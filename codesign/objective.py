@@ -3,16 +3,22 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .errors import ConfigError, suggestion
 from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
-from .smooth import at_least
+from .smooth import at_least, used_share
 
-TOLERANCE = 1e-6  # relative; what counts as holding in a hard float64 evaluation
+TOLERANCE = 1e-7
+"""Relative: what a limit may be exceeded by in a hard float64 evaluation.
+
+Searches end on their limits; where they stop and how compilers round is below 1e-8, and no budget is known to 1e-7.
+"""
 LEAST = 1e-30  # below this magnitude a goal ranks as zero; single precision still holds it
 POSITIVE = {
     *("time_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "provisioned_power_w", "capex_usd"),
@@ -52,8 +58,8 @@ class Objective:
             raise ConfigError(f"objective needs exactly one goal, not {given} (set the other to '')")
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
-                if not isinstance(value, int | float) or not value > 0:
-                    raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive number")
+                if not isinstance(value, int | float) or not 0 < value < math.inf:
+                    raise ConfigError(f"objective.{group}.{name} = {value!r} must be a positive number below inf")
         for name, function in self.custom.items():
             if not callable(function) or not name.isidentifier():
                 raise ConfigError(f"objective.custom.{name} must be a function of the metrics under a plain name")
@@ -123,18 +129,21 @@ class Objective:
         ]
 
     def usages(self, metrics: Metrics) -> dict[str, Array]:
-        """Constraint -> used share, at most 1 where it holds."""
+        """Constraint -> used share, at most 1 where it holds; infinite where there is nothing to use."""
         used = {f"usage.{tier}": share for tier, share in metrics.usage.items()}
         used |= {name: self.value(metrics, name) / bound for name, bound in self.limits.items()}
-        return used | {name: _missed(self.value(metrics, name), bound) for name, bound in self.floors.items()}
+        return used | {name: used_share(bound, self.value(metrics, name)) for name, bound in self.floors.items()}
 
     def excess(self, metrics: Metrics) -> Array:
-        """The largest relative violation of any constraint or rule; at most 0 where the design is feasible."""
-        worst = jnp.asarray(-1.0)
+        """The largest relative violation of any constraint or rule, for `feasible`; at most 0 where all are kept.
+
+        Infinite where a tier has no capacity or the goal is no number; not a number where a constraint is none.
+        """
+        worst = jnp.where(jnp.isfinite(self.value(metrics, self.goal)), -1.0, jnp.inf)
         for share in self.usages(metrics).values():
             worst = jnp.maximum(worst, share - 1)
         for broken in metrics.violations.values():
-            worst = jnp.maximum(worst, jnp.where(broken > 0, broken, -1.0))
+            worst = jnp.maximum(worst, jnp.where(broken <= 0, -1.0, broken))
         return worst
 
     def loss(self, metrics: Metrics, weight: Array | float, margin: Array | float = 0.0) -> Array:
@@ -170,9 +179,25 @@ def signed_log(value: Array) -> Array:
     return jnp.where(value > -LEAST, above, 2 * math.log(LEAST) - jnp.log(jnp.maximum(-value, LEAST)))
 
 
-def _missed(value: Array, floor: float) -> Array:
-    """Share of a floor's bound over what there is; what is zero or less misses it by any factor."""
-    return jnp.where(value > 0, floor / jnp.where(value > 0, value, 1.0), jnp.inf)
+def feasible(excess: Any) -> Any:
+    """Whether designs count as keeping everything: the one decision of every search, report and command.
+
+    Args:
+        excess: largest relative violation, used share less one (see `Objective.excess`); no number is infeasible.
+    """
+    return excess <= TOLERANCE
+
+
+def feasible_logs(violation: Any) -> Any:
+    """`feasible` of the largest log of a used share, which is what certified and black-box searches see."""
+    return feasible(np.expm1(violation))
+
+
+def share_text(share: float, digits: int = 0) -> str:
+    """A used share for a reader: `98%`; `no capacity` where something is used of nothing."""
+    if share == math.inf:
+        return "no capacity"
+    return f"{share:.{digits}%}" if share == share else "unknown"
 
 
 def _is_metric(quantity: str) -> bool:

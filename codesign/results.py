@@ -23,7 +23,7 @@ from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
 from .interpreting import interpreted
 from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
-from .objective import TOLERANCE
+from .objective import feasible, share_text
 from .scenario import Cluster, Scenario
 from .search import Problem, Trace
 from .search.grid import non_dominated
@@ -81,7 +81,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     count = len(trace.method)
     columns: dict[str, Any] = {"method": trace.method, "seed": seed}
     columns |= {
-        "feasible": np.asarray(excess) <= TOLERANCE,
+        "feasible": feasible(np.asarray(excess)),
         "objective": np.asarray(goal),
         "excess": np.asarray(excess),
     }
@@ -94,10 +94,9 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
 
 
 def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
-    """Sort (feasible first, then by goal), drop repeated designs, number them."""
-    key = frame["objective"] * (-1 if maximise else 1)
-    key = key.where(frame["feasible"], frame["excess"] + 1e30)
-    order = np.argsort(key.to_numpy(), kind="stable")
+    """Sort (feasible first by goal, then by what is exceeded), drop repeated designs, number them."""
+    key = (frame["objective"] * (-1 if maximise else 1)).where(frame["feasible"], frame["excess"])
+    order = np.lexsort((key.to_numpy(), ~frame["feasible"].to_numpy()))
     frame = frame.iloc[order]
     variables = [name for name in frame.columns if name.startswith("var.")]
     frame = frame[~frame[variables].round(9).duplicated()].reset_index(drop=True)
@@ -109,7 +108,7 @@ def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
 def binding(row: pd.Series) -> str:
     """What holds a design back: constraints used up, then the largest parts of its time."""
     full = [
-        f"{name.removeprefix('limit.').removeprefix('usage.')} {row[name]:.1%}"
+        f"{name.removeprefix('limit.').removeprefix('usage.')} {share_text(row[name], 1)}"
         for name in row.index
         if name.startswith("limit.") and row[name] >= BINDS_FROM
     ]

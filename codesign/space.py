@@ -6,22 +6,22 @@ and have a coordinate u in [0, 1], value = low (high / low)^u, so that searches 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .errors import ConfigError, suggestion
-from .fields import get_path, replace
+from .fields import get_path, range_of, replace
+from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
+from .rules import PART, Rules
 from .scenario import Scenario
 from .workloads import Plan
 from .workloads.plan import RECOMPUTE, recompute_level
 
-PART = 1 << 20  # combinations of plan values listed at once
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
@@ -44,17 +44,18 @@ class Continuous:
     grid: int = 4
     along: Sequence[str] = ()
 
-    def leaves(self, scenario: Scenario, value: Any) -> dict[str, Any]:
+    def leaves(self, scenario: Scenario, value: Any, moved: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
         """Dotted path -> new value."""
-        factor = value / get_path(scenario, self.path)
-        return {self.path: value} | {path: get_path(scenario, path) * factor for path in self.along}
+        del moved
+        return in_proportion(scenario, self.path, value, self.along)
 
 
 @dataclass(frozen=True)
 class Ratio:
     """The ratio of one leaf to another, which stays: the numerator (and what goes `along`) is scaled.
 
-    `numerator = value * denominator` is a monomial, so the model stays log-convex in it.
+    `numerator = value * denominator` is a monomial, so the model stays log-convex in it. A denominator that is itself a
+    variable is moved first.
     """
 
     numerator: str
@@ -69,11 +70,10 @@ class Ratio:
         """The leaf that moves."""
         return self.numerator
 
-    def leaves(self, scenario: Scenario, value: Any) -> dict[str, Any]:
-        """Dotted path -> new value."""
-        target = value * get_path(scenario, self.denominator)
-        factor = target / get_path(scenario, self.numerator)
-        return {self.numerator: target} | {path: get_path(scenario, path) * factor for path in self.along}
+    def leaves(self, scenario: Scenario, value: Any, moved: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+        """Dotted path -> new value; `moved` are leaves that other variables have moved."""
+        denominator = moved[self.denominator] if self.denominator in moved else get_path(scenario, self.denominator)
+        return in_proportion(scenario, self.numerator, value * denominator, self.along)
 
 
 Variable = Continuous | Ratio
@@ -106,22 +106,42 @@ class DesignSpace:
             if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
                 raise ConfigError(f"space.plan.{name} = {values!r} must be a non-empty list of values")
         for name, variable in self.hardware.items():
-            if not 0 < variable.low < variable.high:
+            if name in PLAN_FIELDS:
+                raise ConfigError(f"space.hardware.{name}: {name} is a field of a plan, give the variable another name")
+            for key, bound in (("low", variable.low), ("high", variable.high)):
+                if isinstance(bound, bool) or not isinstance(bound, int | float):
+                    raise ConfigError(f"space.hardware.{name}.{key} = {bound!r} is not a number")
+            if not 0 < variable.low < variable.high < math.inf:
                 raise ConfigError(
-                    f"space.hardware.{name}: bounds {variable.low:g} and {variable.high:g} must be 0 < low < high"
+                    f"space.hardware.{name}: bounds {variable.low:g} and {variable.high:g} must be 0 < low < high < inf"
                 )
             if variable.grid < 1:
                 raise ConfigError(f"space.hardware.{name}.grid = {variable.grid} must be at least 1")
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse paths that the scenario does not have.
+        """Refuse variables that the scenario does not have, that move one leaf or take it out of its legal range.
 
         Raises:
-            ConfigError: unknown path, with a suggestion.
+            ConfigError: unknown path, with a suggestion; a leaf and both variables that move it; or the bound, what
+                the leaf becomes, and what it may be.
+        """
+        self.check_paths(scenario)
+        check_movers(self.plan, self.hardware)
+        check_bounds(self.hardware, scenario)
+
+    def check_paths(self, scenario: Scenario) -> None:
+        """Refuse paths that lead to no number of the scenario.
+
+        Raises:
+            ConfigError: unknown path, with a suggestion, or one where no number stands.
         """
         for variable in self.hardware.values():
-            for path in (variable.path, getattr(variable, "denominator", variable.path), *variable.along):
-                get_path(scenario, path)
+            for path in (*moved_by(variable), getattr(variable, "denominator", variable.path)):
+                value = get_path(scenario, path)
+                if range_of(scenario, path) is None or isinstance(value, dict):
+                    raise ConfigError(f"{path} is no number that could be varied")
+                if value is None:
+                    raise ConfigError(f"{path} is not set: give it a value, from which it is varied")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,10 +165,10 @@ class DesignSpace:
     def place(self, scenario: Scenario, point: dict[str, Any]) -> Scenario:
         """The scenario with the plan fields and hardware variables of a point."""
         leaves = {f"plan.{name}": value for name, value in point.items() if name in PLAN_FIELDS}
-        for name, value in point.items():
-            if name in self.hardware:
-                leaves |= self.hardware[name].leaves(scenario, value)
-        return replace(scenario, leaves)
+        for name in ordered(self.hardware):
+            if name in point:
+                leaves |= self.hardware[name].leaves(scenario, point[name], leaves)
+        return replace(scenario, leaves, ROUNDING)
 
     def grid(self) -> dict[str, np.ndarray]:
         """All combinations of the hardware levels, one array per variable; a single point without variables."""
@@ -190,7 +210,7 @@ class DesignSpace:
         Raises:
             ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.
         """
-        rules, total, found, refused = Rules(self, scenario), self.combinations, [], {}
+        rules, total, found, refused = Rules(self.lists, scenario), self.combinations, [], {}
         self.check_listable()
         for first in range(0, total, PART):
             columns = self.decoded(np.arange(first, min(first + PART, total)))
@@ -217,7 +237,7 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-        rules, found, count = Rules(self, scenario), [], 0
+        rules, found, count = Rules(self.lists, scenario), [], 0
         for _ in range(MOST_LOOKS):
             columns = self.decoded(rng.integers(0, self.combinations, LOOKED_AT))
             legal, _ = rules(columns)
@@ -239,43 +259,6 @@ class DesignSpace:
             numbers, place = np.divmod(numbers, len(values))
             columns[name] = values[place]
         return {name: columns[name] for name in self.plan}
-
-
-class Rules:
-    """Which plans of a space are legal on a scenario; compiled once for blocks of any number of plans."""
-
-    def __init__(self, space: DesignSpace, scenario: Scenario):
-        self.space, self.scenario = space, scenario
-
-        def one(point: dict[str, Array]) -> tuple[dict[str, Array], Array]:
-            candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
-            layout = candidate.layout
-            return candidate.workload.violations(layout), layout.dp
-
-        self._one = jax.jit(jax.vmap(one))
-
-    def __call__(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, int]]:
-        """(legal and not pointless, plan by plan; rule -> plans that break it)."""
-        count = len(next(iter(columns.values()))) if columns else 1
-        columns = columns or {"tp": np.full(count, float(self.scenario.plan.tp))}
-        size = min(1 << max(count - 1, 0).bit_length(), PART)  # few sizes, few compilations
-        padded = {name: jnp.asarray(np.resize(column, size)) for name, column in columns.items()}
-        violations, dp = self._one(padded)
-        broken = {rule: np.asarray(value)[:count] > 0 for rule, value in violations.items()}
-        legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
-        legal &= ~self._pointless(columns, np.asarray(dp)[:count])
-        return legal, {rule: int(value.sum()) for rule, value in broken.items()}
-
-    def _pointless(self, columns: dict[str, np.ndarray], dp: np.ndarray) -> np.ndarray:
-        def column(name: str) -> np.ndarray:
-            return columns.get(name, np.full_like(dp, float(getattr(self.scenario.plan, name))))
-
-        listed, repeated = self.space.lists, np.zeros(len(dp), dtype=bool)
-        if 0.0 in listed.get("sequence_parallel", ()):
-            repeated |= (column("sequence_parallel") > 0) & (column("tp") <= 1)
-        if 0.0 in listed.get("zero", ()):
-            repeated |= (column("zero") > 0) & (dp * column("cp") <= 1)
-        return repeated
 
 
 def shown(name: str, value: float) -> str:

@@ -1,6 +1,7 @@
 """Instant answers: near the certified optimum even from an untrained guess; files, slopes, refusals."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +78,61 @@ def test_file_keeps_everything(tmp_path):
         assert other == pytest.approx(np.asarray(one), abs=2e-2)
 
 
+def kept(guesser: Guesser, path, **changes) -> None:
+    """The file of a network with some of its arrays exchanged; None leaves one out."""
+    guesser.save(path)
+    with np.load(path) as found:
+        arrays = {name: found[name] for name in found.files} | changes
+    np.savez_compressed(path, allow_pickle=False, **{name: x for name, x in arrays.items() if x is not None})
+
+
+WRONG = {
+    "leaf.params/Dense_2/kernel": np.zeros((7, 3)), "leaf.params/Dense_0/bias": None, "leaf.params/more": np.zeros(2),
+    "centre": np.zeros(5), "whiten": np.zeros(3), "leaf.params/Dense_1/bias": np.full(192, np.nan),
+    "told": np.array("[1]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_weights_of_another_shape_are_refused_in_one_line(tmp_path, name):
+    path = tmp_path / "made_up.npz"
+    kept(untrained(problem()), path, **{name: WRONG[name]})
+    with pytest.raises(ConfigError, match=r"search\.weights = '.*made_up\.npz' ") as told:
+        Guesser.load(path)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("key", ["facts", "inputs", "hardware", "limits", "family"])
+def test_weights_that_do_not_say_what_they_are_for_are_refused(tmp_path, key):
+    path, guesser = tmp_path / "made_up.npz", untrained(problem())
+    guesser.save(path)
+    with np.load(path) as found:
+        told = json.loads(str(found["told"]))
+    kept(guesser, path, told=np.array(json.dumps({name: x for name, x in told.items() if name != key})))
+    with pytest.raises(ConfigError, match=f"it says no {key}"):
+        Guesser.load(path)
+
+
+DAMAGE = {
+    "empty": lambda whole: b"",
+    "text": lambda whole: b"not a checkpoint\n",
+    "cut short": lambda whole: whole[: len(whole) // 2],
+    "one array": lambda whole: b"\x93NUMPY\x01\x00" + whole[:200],
+    "a zip of something else": lambda whole: whole.replace(b"told", b"tale"),
+    "bits that fell over": lambda whole: whole[:2000] + bytes(x ^ 255 for x in whole[2000:4000]) + whole[4000:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, damage):
+    path = tmp_path / "made_up.npz"
+    untrained(problem()).save(path)
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    with pytest.raises(ConfigError, match="is damaged or holds no weights: give a file") as told:
+        Guesser.load(path)
+    assert "\n" not in str(told.value)
+
+
 def test_a_network_says_which_studies_it_does_not_fit():
     given = problem()
     guesser = untrained(given)
@@ -89,6 +145,8 @@ def test_a_network_says_which_studies_it_does_not_fit():
         Amortised().run(given, 0)
     with pytest.raises(ConfigError, match="is no file"):
         Amortised("nowhere.npz").run(given, 0)
+    with pytest.raises(ConfigError, match="is no file"):
+        Amortised("nowhere.npz").refuse(given)
 
 
 def test_slope_of_the_training_loss_against_differences():

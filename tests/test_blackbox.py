@@ -56,7 +56,7 @@ def optimum(single: Evaluator) -> float:
     line = np.linspace(0.0, 1.0, 25)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     count = len(single.box.plans["tp"])
-    goals, violation = single(np.repeat(np.arange(count), len(grid)), np.tile(grid, (count, 1)))
+    goals, violation, _ = single(np.repeat(np.arange(count), len(grid)), np.tile(grid, (count, 1)))
     return float(goals[violation <= 0].min())
 
 
@@ -118,7 +118,7 @@ def test_front_holds_no_dominated_design_and_prices_are_those_of_the_frame(probl
 
     x = np.random.default_rng(1).uniform(size=(40, len(box.names)))
     plan, u = box.plan_numbers(x), box.hardware(x)
-    goals, violation = evaluator(plan, u)
+    goals, violation, _ = evaluator(plan, u)
     points = {name: np.concatenate([trace.points[name], column]) for name, column in box.designs(plan, u).items()}
     frame = designs(problem, dataclasses.replace(trace, points=points, method=trace.method + ["random"] * 40), 0)
     random = frame[frame["method"] == "random"].sort_values("objective")

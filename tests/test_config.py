@@ -77,11 +77,19 @@ def test_limits_may_name_any_metric():
 def test_a_variable_of_the_hardware_needs_no_class():
     path, ddr = "cluster.accelerator.hbm.capacity_bytes", "cluster.host.memory.capacity_bytes"
     study = study_from_config(
-        f"space.hardware.hbm={{path: {path}, low: 1e10, high: 1e11}}",
+        "~space.hardware.hbm_to_ddr",
+        f"space.hardware.far={{path: {ddr}, low: 1e10, high: 1e11}}",
         f"space.hardware.share={{numerator: {path}, denominator: {ddr}, low: 0.1, high: 1}}",
     )
-    assert study.space.hardware["hbm"] == Continuous(path, 1e10, 1e11)
+    assert study.space.hardware["far"] == Continuous(ddr, 1e10, 1e11)
     assert study.space.hardware["share"] == Ratio(path, ddr, 0.1, 1)
+
+
+def test_two_variables_on_one_leaf_are_refused_with_the_way_out():
+    path = "cluster.accelerator.hbm.capacity_bytes"
+    text = refused(f"space.hardware.hbm={{path: {path}, low: 1e10, high: 1e11}}")
+    assert text.startswith(f"{path} is moved by space.hardware.hbm")
+    assert "'~space.hardware.hbm_to_ddr'" in text
 
 
 def test_a_study_is_solved_with_a_goal_of_ones_own(monkeypatch):
@@ -181,7 +189,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("cluster.levels=[]", ["levels is empty"]),
         ("cluster.levels=[scale_up]", ["scale_up, reaches 8 of cluster.device_count = 1024 devices"]),
         ("search.proof.gap=0", ["search.proof.gap = 0 must be positive"]),
-        ("plan.micro_batch=0", ["plan.micro_batch = 0 is outside [1, inf]"]),
+        ("plan.micro_batch=0", ["plan.micro_batch = 0 is outside [1, 1e+09]"]),
         ("accelerator=null", ["accelerator = null", "name one of the options"]),
         ("hydra.run.dir=elsewhere", ["with -m only"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),

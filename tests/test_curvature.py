@@ -119,6 +119,7 @@ LIES = {
     "a p-norm below one": lambda a, b, x, y: (x**0.5 + y**0.5) ** 2 - 2 * (x * y) ** 0.5,
     "a loop": lambda a, b, x, y: jax.lax.fori_loop(0, 3, lambda i, z: z + y, x),
     "a place in a table": lambda a, b, x, y: jnp.asarray([1.0, 5.0, 2.0])[x.astype(int)] + y,
+    "steps of single precision": lambda a, b, x, y: (x + y).astype(jnp.float32).astype(float),
     "a remainder": lambda a, b, x, y: jnp.mod(x, 2.0) + y,
 }
 
@@ -134,6 +135,16 @@ def test_what_no_rule_covers_is_not_believed_and_the_place_is_named(name):
 def test_a_choice_that_the_box_decides_is_no_choice():
     assert kind_of(lambda a, b, x, y: jnp.where(x > 0.5, x + y, -x)).log & CONVEX
     assert not kind_of(lambda a, b, x, y: jnp.where(x > 1.5, x + y, -x)).log
+
+
+def test_what_a_plan_picks_has_no_direction():
+    """The entry of a table at a place that the plan says may lie anywhere, whatever the directions of the entries."""
+    (value,), walk = walked(lambda a, b, u, v: [jnp.asarray([5.0, 1.0, 3.0])[a.astype(int)] * 2.0**u])
+    assert value.log == AFFINE
+    assert not (value.up | value.down) & walk.direction_bit(0)
+    (value,), walk = walked(lambda a, b, u, v: [jnp.stack([5.0 * 2.0**u, 1.0 + 0 * u, 3.0**u])[a.astype(int)]])
+    assert value.log & CONVEX
+    assert not (value.up | value.down) & walk.direction_bit(0)
 
 
 def test_monomials_stay_monomials():

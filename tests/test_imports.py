@@ -21,6 +21,7 @@ FOUNDATION = {
     "cost",
     "compiling",
     "interpreting",
+    "strict_json",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
@@ -30,7 +31,7 @@ LAYERS = [
     {"collectives", "workloads", "simulation"},
     {"traffic"},
     {"scenario"},
-    {"metrics", "expressions"},
+    {"metrics", "expressions", "rules", "movers"},
     {"objective", "space"},
     {"staging"},
     {"curvature"},

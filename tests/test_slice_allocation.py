@@ -1,7 +1,7 @@
 """Slices of a shared rack: allocators, the simulation, and the blocking recursion against enumeration."""
 
 import itertools
-from math import comb, factorial
+from math import comb, factorial, fsum
 
 import jax
 import jax.numpy as jnp
@@ -126,7 +126,7 @@ class TestBlocking:
 
     def test_slopes_agree_with_finite_differences_and_large_racks_do_not_overflow(self):
         def acceptance(load, ratio):
-            return SharedRack(700.0, load, ratio, most=1024).acceptance()
+            return SharedRack(700.0, load, ratio).acceptance()
 
         slopes = jax.grad(acceptance, argnums=(0, 1))(0.9, 0.9507)
         step = 1e-6
@@ -143,9 +143,61 @@ class TestBlocking:
         assert float(rack.acceptance()) == pytest.approx(printed, abs=5e-4)
         assert float(rack.utilisation()) == pytest.approx(0.8 * printed, abs=5e-4)
 
+    @staticmethod
+    def by_hand(rack: SharedRack) -> float:
+        """Acceptance by the textbook's recursion over a list of states, scaled down whenever it grows large."""
+        capacity, weights = int(rack.capacity), rack.weights or (1.0,) * len(rack.sizes)
+        asked = [weight * size for weight, size in zip(weights, rack.sizes, strict=True)]
+        slices = float(rack.load) * capacity / sum(asked)
+        state = [1.0]
+        for taken in range(1, capacity + 1):
+            flows = zip(asked, rack.sizes, strict=True)
+            state.append(slices * sum(part * state[taken - size] for part, size in flows if size <= taken) / taken)
+            if state[-1] > 1e200:
+                state = [each / 1e200 for each in state]
+        granted = [1 - fsum(state[max(capacity + 1 - size, 0) :]) / fsum(state) for size in rack.sizes]
+        return sum(part * share for part, share in zip(asked, granted, strict=True)) / sum(asked)
+
+    @pytest.mark.parametrize("capacity", [64, 256, 257, 512, 1024, 4096])
+    @pytest.mark.parametrize("load", [0.1, 0.8, 1.2, 10.0])
+    @pytest.mark.parametrize("mix", MIXES)
+    def test_large_racks_against_the_recursion_by_hand(self, capacity, load, mix):
+        rack = SharedRack(float(capacity), load, sizes=MIXES[mix].sizes, weights=MIXES[mix].weights)
+        found = float(rack.acceptance())
+        assert 0 <= found <= 1
+        assert found == pytest.approx(self.by_hand(rack), rel=1e-10)
+
+    @pytest.mark.parametrize("capacity", [512, 1024])
+    def test_large_racks_against_the_scheduler(self, capacity):
+        """What was 1.136 and 50 once: slices of one size and of several; few at once, so that many generations pass."""
+        for sizes in ((capacity // 32,), (5, 24, 64, 100)):
+            seen = simulate(CircuitRack(1, capacity), Mix(sizes), load=0.95, arrivals=3_000, look_every=10**6)
+            rack = SharedRack(float(capacity), 0.95, sizes=sizes)
+            assert seen.acceptance == pytest.approx(float(rack.acceptance()), abs=0.03)
+
+    def test_every_legal_rack_accepts_a_share_and_has_slopes(self):
+        ends = itertools.product((1.0, 1.5, 255.7, 256.3, 1000.0, 4095.5, 4096.0), (1e-3, 1.0, 10.0), (0.1, 1.0))
+        capacity, load, ratio = jnp.array(list(ends)).T
+
+        def acceptance(*point):
+            return SharedRack(*point, sizes=(1, 5, 16)).acceptance()
+
+        value, slopes = jax.jit(jax.vmap(jax.value_and_grad(acceptance, argnums=(0, 1, 2))))(capacity, load, ratio)
+        assert ((value >= 0) & (value <= 1)).all()
+        assert all(bool(jnp.isfinite(slope).all()) for slope in slopes)
+
     @pytest.mark.parametrize("wrong", [dict(volumes=(1, 2)), dict(sizes=(2, 3), volumes=(2, 2))])
     def test_volumes_that_do_not_fit_the_sizes_are_refused(self, wrong):
         with pytest.raises(ConfigError, match="volumes"):
+            SharedRack(64.0, **wrong)
+
+    def test_a_rack_that_holds_no_slice_is_refused(self):
+        with pytest.raises(ConfigError, match=r"capacity = 4 times effective_ratio = 0.5 holds no slice of volumes"):
+            SharedRack(4.0, effective_ratio=0.5, sizes=(3, 8))
+
+    @pytest.mark.parametrize("wrong", [dict(sizes=()), dict(sizes=(0, 3)), dict(sizes=(1, 2), weights=(1.0, 0.0))])
+    def test_sizes_and_weights_of_nothing_are_refused(self, wrong):
+        with pytest.raises(ConfigError, match=r"(sizes|weights) = .* must be"):
             SharedRack(64.0, **wrong)
 
 

@@ -16,12 +16,13 @@ from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
 from codesign.search.closing import Closing
 from codesign.search.effort import Effort
+from codesign.search.held import Held
 from codesign.search.ledger import Programme
 from codesign.search.oracle import AbstractOracle, Tangents
-from codesign.search.whole import Held
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+DEVICES = "cluster.device_count"
 CENTRES = np.array([[0.2, 0.7, 0.4], [0.6, 0.3, 0.9]])
 
 
@@ -130,6 +131,12 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
                 Problem(serving(), DesignSpace({}, {"up": Continuous(UP, 1e11, 9e11)}), Objective("time_s")), 0
             ),
             "did you mean 'up'",
+        ),
+        (
+            lambda: Whole({}, values={"devices": [16.0, 32.0]}).run(
+                Problem(serving(), DesignSpace({}, {"devices": Continuous(DEVICES, 8, 64)}), Objective("time_s")), 0
+            ),
+            "changes which plans are legal: list it in space.plan instead",
         ),
     ],
 )

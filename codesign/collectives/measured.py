@@ -14,6 +14,7 @@ from ..smooth import at_least
 from .base import AbstractCollective
 
 MEMBERS = (2.0, 4.0, 8.0, 16.0, 64.0)  # where the curves over group size have their knots
+LEAST_S = 1e-9  # no library starts sooner; the curve is a line in logarithms, which end above zero
 
 
 class Measured(AbstractCollective):
@@ -32,11 +33,11 @@ class Measured(AbstractCollective):
 
     long: ClassVar[bool] = True
 
-    base_2_s: Float[Array, "*b"] = quantity(default=6e-6)
-    base_4_s: Float[Array, "*b"] = quantity(default=8e-6)
-    base_8_s: Float[Array, "*b"] = quantity(default=12e-6)
-    base_16_s: Float[Array, "*b"] = quantity(default=25e-6)
-    base_64_s: Float[Array, "*b"] = quantity(default=50e-6)
+    base_2_s: Float[Array, "*b"] = quantity(low=LEAST_S, default=6e-6)
+    base_4_s: Float[Array, "*b"] = quantity(low=LEAST_S, default=8e-6)
+    base_8_s: Float[Array, "*b"] = quantity(low=LEAST_S, default=12e-6)
+    base_16_s: Float[Array, "*b"] = quantity(low=LEAST_S, default=25e-6)
+    base_64_s: Float[Array, "*b"] = quantity(low=LEAST_S, default=50e-6)
     ratio_2: Float[Array, "*b"] = quantity(low=1e-4, high=4.0, default=0.6)
     ratio_4: Float[Array, "*b"] = quantity(low=1e-4, high=4.0, default=0.7)
     ratio_8: Float[Array, "*b"] = quantity(low=1e-4, high=4.0, default=0.8)

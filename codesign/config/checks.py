@@ -16,8 +16,9 @@ from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
-from ..objective import Objective
+from ..objective import Objective, feasible, share_text
 from ..scenario import Scenario
+from ..smooth import used_share
 from ..units import BYTES, GB
 from ..workloads import AbstractWorkload, Plan, Serving
 from ..workloads.plan import RECOMPUTE, recompute_level
@@ -188,15 +189,15 @@ def shortage(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes per device that are missing; empty where everything fits."""
     used = {tier: float(nbytes) for tier, nbytes in per_tier(memory_by_class(scenario)).items()}
     capacity = _capacity(scenario)
-    return {tier: used[tier] - capacity[tier] for tier in used if used[tier] > capacity[tier] * (1 + 1e-9)}
+    beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
+    return {tier: used[tier] - capacity[tier] for tier in beyond}
 
 
 def _capacity(scenario: Scenario) -> dict[str, float]:
+    """Tier -> bytes that a job may fill, none where its reserve is larger."""
     cluster = scenario.cluster
-    return {
-        "hbm": float(cluster.accelerator.hbm.usable_bytes()),
-        "ddr": float(cluster.host.memory.usable_bytes()),
-    }
+    usable = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+    return {tier: max(float(nbytes), 0.0) for tier, nbytes in usable.items()}
 
 
 def check_memory(scenario: Scenario) -> None:
@@ -214,8 +215,9 @@ def check_memory(scenario: Scenario) -> None:
         places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
     for place, limits in places.items():
         for limit, share in limits.items():
-            if float(share) > 1 + 1e-6:
-                raise ConfigError(f"the design cannot be built: {float(share):.0%} of {place}, {limit}, is used")
+            if not feasible(float(share) - 1):
+                used = share_text(float(share))
+                raise ConfigError(f"the design cannot be built: {used} of {place}, {limit}, is used")
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
@@ -279,7 +281,7 @@ def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, 
         for broken in candidate.workload.violations(candidate.layout).values():
             ok &= broken <= 0
         for tier, nbytes in per_tier(memory_by_class(candidate)).items():
-            ok &= nbytes <= capacity[tier]
+            ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
         return ok
 
     return np.asarray(jax.jit(jax.vmap(fits))(columns))

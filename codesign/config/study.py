@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
-from ..fields import get_path
+from ..fields import check_ranges, get_path
 from ..metrics import evaluate
 from ..objective import Objective
 from ..results import Results, check_float64, collect
@@ -60,6 +60,11 @@ class Study:
     provenance: dict[str, dict[str, Any]]
     resolved: dict[str, Any]
     overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Legal numbers, and variables that keep them so."""
+        check_ranges(self.scenario)
+        self.space.check(self.scenario)
 
     @property
     def unusual(self) -> tuple[Unusual, ...]:
@@ -251,7 +256,7 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
         if variable.grid > MOST_LEVELS:
             raise ConfigError(f"space.hardware.{name}.grid = {variable.grid:,} levels: at most {MOST_LEVELS:,}")
         try:
-            DesignSpace(hardware={name: variable}).check(scenario)
+            DesignSpace(hardware={name: variable}).check_paths(scenario)
         except ConfigError as error:
             wrong[name] = error
     if wrong:

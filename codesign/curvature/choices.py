@@ -128,11 +128,12 @@ def select(which: Value, *cases: Value) -> Value:
         return unknown(result.low, result.high, which.why or "a choice that changes with the hardware")
     if which.constant and not all(case is cases[0] for case in cases):
         bits = which.up & which.down  # of plan fields that do not reach the choice, and of all hardware
-        return _known_directions(result, bits)
+        return known_directions(result, bits)
     return result
 
 
-def _known_directions(value: Value, bits: int) -> Value:
+def known_directions(value: Value, bits: int) -> Value:
+    """The same with directions in these alone."""
     return Value(
         value.low, value.high, value.plain, value.log, value.partial,
         value.up & bits, value.down & bits, value.constant, value.why,

@@ -12,6 +12,8 @@ from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
 
+SURELY = 1e-20  # beside zero the weight of what is larger is exactly 1, at any sharpness of 2 or more
+
 
 def kink(a: Value, b: Value) -> Value:
     """`smooth.maximum` of two: only what grows with it may use it.
@@ -19,8 +21,9 @@ def kink(a: Value, b: Value) -> Value:
     Bounds read it as w a + (1 - w) b, which lies below it, so what falls where it rises would be bounded from the
     wrong side. Taken for convex and never for affine, it loses its curvature in such a place.
     """
-    if is_zero(a) or is_zero(b):  # the weights are then 1 and 0
-        return b if is_zero(a) else a
+    for one, other in ((a, b), (b, a)):
+        if is_zero(one) and other.low > SURELY:
+            return other
     low, high = max(a.low, b.low), max(a.high, b.high)
     plain, log = a.plain & b.plain & CONVEX, a.whole & b.whole & CONVEX
     return made(low, high, plain=plain, log=log, up=a.up & b.up, down=a.down & b.down)

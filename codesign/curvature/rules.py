@@ -1,6 +1,7 @@
 """Which rule belongs to which primitive. A primitive that does not stand here is unknown, whatever it does."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ ELEMENTWISE: dict[str, Callable[..., Value]] = {
     "select_n": choices.select,
 }
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "cumsum")
+LOGARITHMS = ("log", "log1p")  # whose results have no logarithm to speak of
 LOGIC = ("and", "or", "not")
 
 
@@ -113,8 +115,8 @@ def _are_truths(inputs: Sequence[Value]) -> bool:
 
 
 def _keeps(dtype: Any, value: Value) -> bool:
-    """Whether a conversion changes nothing: to a floating-point number, or of a yes or no."""
-    return np.issubdtype(dtype, np.floating) or (value.low == value.high and value.low in (0.0, 1.0))
+    """Whether a conversion changes nothing: to double precision (less rounds to steps), or of a yes or no."""
+    return dtype == np.float64 or (value.low == value.high and value.low in (0.0, 1.0))
 
 
 def _finite(value: Value) -> Value:
@@ -129,12 +131,13 @@ def _no_rule(inputs: Sequence[Value]) -> Value:
 
 
 def _explained(value: Value, equation: Equation, inputs: Sequence[Value]) -> Value:
-    """With the reason, if this is where the curvature was lost."""
-    if value.plain or value.log or value.constant:
+    """With the reason, if this is where the curvature was lost: of the value, or of its logarithm only."""
+    if value.constant or value.log:
         return value
     why = next((v.why for v in inputs if v.why), "")
-    if not why:
+    lost = not value.plain or (equation.name not in LOGARITHMS and all(v.log or v.constant for v in inputs))
+    if lost and not why:
         of = ", ".join(f"{v.kind} [{v.low:.3g}, {v.high:.3g}]" for v in inputs)
         what = equation.name.removeprefix(OPERATION)
         why = f"{what} of {of} at {equation.where}" + (f": {value.why}" if value.why else "")
-    return unknown(value.low, value.high, why, value.up, value.down)
+    return replace(value, why=why)

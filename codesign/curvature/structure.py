@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .arithmetic import multiply, summed
+from .choices import decided_number, known_directions
 from .values import CONCAVE, CONVEX, Value, joined, made, unknown
 
-MOVES = (
-    *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "copy_p"),
-    *("real", "reduce_precision", "optimization_barrier"),
-)
+MOVES = (*("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "copy_p"),)
 """What only moves the entries of its first argument."""
 JOINS = ("concatenate", "stack", "pad")
 """What puts the entries of its arguments beside each other."""
@@ -24,10 +22,13 @@ def split(a: Value, outputs: int) -> list[Value]:
 
 
 def pick(a: Value, *places: Value) -> Value:
-    """Entries at places; varied places choose."""
-    if all(place.constant for place in places):
-        return a
-    return unknown(a.low, a.high, a.why or "entries picked at places that change with the hardware")
+    """Entries at places; varied places choose, and a place beyond the end may stand for zero."""
+    if not all(place.constant for place in places):
+        return unknown(min(a.low, 0.0), max(a.high, 0.0), "entries picked at places that change with the hardware")
+    bits = -1
+    for place in places:
+        bits &= place.up & place.down  # what moves a place may move the value any way
+    return known_directions(joined([a, decided_number(0.0)]), bits)
 
 
 def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
-from ..smooth import at_least, at_most, ceil
+from ..smooth import at_least, at_most, ceil, used_share
 from .base import AbstractFabric, Group
 
 
@@ -41,7 +41,9 @@ class FoldedClos(AbstractFabric):
     endpoints: Float[Array, "*b"] = quantity(
         low=1.0, default=1.0, doc="room for; the outermost level joins at least all devices"
     )
-    rails: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="separate networks, devices dealt in turn")
+    rails: Float[Array, "*b"] = quantity(
+        low=1.0, high=1024.0, default=1.0, doc="separate networks, devices dealt in turn"
+    )
     switch_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, default=1e18, doc="what a switch carries, per direction, all ports"
     )
@@ -90,7 +92,7 @@ class FoldedClos(AbstractFabric):
 
     def limits(self) -> dict[str, Array]:
         """Used share of what one switch carries."""
-        return {"switch": self.radix * self.bandwidth_bytes_per_s / self.switch_bytes_per_s}
+        return {"switch": used_share(self.radix * self.bandwidth_bytes_per_s, self.switch_bytes_per_s)}
 
     def counts(self, devices: Array) -> dict[str, Array]:
         """Switches and cables of all instances, and the tiers of one."""

@@ -4,6 +4,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..smooth import used_share
 
 
 class Die(eqx.Module):
@@ -73,6 +74,6 @@ class Die(eqx.Module):
     def limits(self, package_w: Array) -> dict[str, Array]:
         """Used shares of what bounds the die and its package."""
         return {
-            "area": (self.engines_mm2 + self.other_mm2) / self.reticle_mm2,
-            "package_power": package_w / self.package_w,
+            "area": used_share(self.engines_mm2 + self.other_mm2, self.reticle_mm2),
+            "package_power": used_share(package_w, self.package_w),
         }

@@ -17,7 +17,7 @@ class Link(eqx.Module):
     """
 
     alpha_s: Float[Array, "*b"] = quantity(usual=(5e-7, 1e-5))
-    beta_s_per_byte: Float[Array, "*b"] = quantity(usual=(2e-13, 4e-11))
+    beta_s_per_byte: Float[Array, "*b"] = quantity(low=1e-18, usual=(2e-13, 4e-11), doc="1 / payload bytes per second")
     energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1e-11, 8.8e-11))
     reconfiguration_s: Float[Array, "*b"] = quantity(default=0.0, doc="to point the channel at another partner")
     lanes: Float[Array, "*b"] = quantity(default=0.0, doc="equal parts of the channel, 0 for any share")

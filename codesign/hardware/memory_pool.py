@@ -4,7 +4,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..fields import quantity, switch
-from ..smooth import maximum
+from ..smooth import at_least, maximum
 from .link import Link
 from .memory import AbstractMemory, MemoryTier
 from .memory_hits import AbstractHits
@@ -43,7 +43,7 @@ class CachedPool(AbstractMemory):
     def hit(self) -> Array:
         """The share of bytes that the cache answers."""
         if self.hits is not None:
-            return self.hits.ratio(self.cache.usable_bytes())
+            return self.hits.ratio(at_least(self.cache.usable_bytes(), 0.0))
         assert self.hit_ratio is not None
         return self.hit_ratio
 

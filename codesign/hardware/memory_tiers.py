@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
 from ..fields import quantities, quantity, static
-from ..smooth import maximum
+from ..smooth import at_least, maximum, used_share
 from .memory import AbstractMemory
 
 
@@ -65,8 +65,8 @@ class TieredMemory(AbstractMemory):
         return {self.near: jnp.asarray(1.0)}
 
     def usable_bytes(self) -> Array:
-        """All tiers together; `limits` says whether each one's part fits."""
-        return self._total(lambda tier: tier.usable_bytes())
+        """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
+        return self._total(lambda tier: at_least(tier.usable_bytes(), 0.0))
 
     def bandwidth(self, data: str = "") -> Array:
         """Bytes of this class per second."""
@@ -121,10 +121,10 @@ class TieredMemory(AbstractMemory):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Used share of every tier, and 1 / (sum of the shares) of every class that is placed."""
         held = self.stored(stored)
-        used = {name: held[name] / tier.usable_bytes() for name, tier in self.tiers.items()}
+        used = {name: used_share(held[name], tier.usable_bytes()) for name, tier in self.tiers.items()}
         for data, placed in self.placement.items():
             shares = list(placed.shares.values())
-            used[f"placed.{data}"] = 1 / sum(shares[1:], shares[0])
+            used[f"placed.{data}"] = used_share(1.0, sum(shares[1:], shares[0]))
         return used
 
     def _total(self, of: Callable[[AbstractMemory], Array]) -> Array:

@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..smooth import used_share
 from .photonic_modulator import AbstractModulator
 from .photonic_path import OpticalPath
 from .photonic_receiver import PhotonicReceiver, from_decibel
@@ -104,7 +105,7 @@ class PhotonicLink(eqx.Module):
     def limits(self) -> dict[str, Array]:
         """Used share of what bounds the design; feasible up to 1."""
         return {
-            "band": self.wavelengths * self.spacing_hz / self.modulator.band_hz(),
-            "edge": self.waveguides * self.pitch_m / self.edge_m,
-            "waveguide_power": self.wavelengths * self.laser_w() / self.waveguide_cap_w,
+            "band": used_share(self.wavelengths * self.spacing_hz, self.modulator.band_hz()),
+            "edge": used_share(self.waveguides * self.pitch_m, self.edge_m),
+            "waveguide_power": used_share(self.wavelengths * self.laser_w(), self.waveguide_cap_w),
         }

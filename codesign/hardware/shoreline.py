@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantities, quantity
+from ..smooth import used_share
 
 
 class Shoreline(eqx.Module):
@@ -30,4 +31,4 @@ class Shoreline(eqx.Module):
 
     def used_share(self, bytes_per_s: dict[str, Array]) -> Array:
         """Part of the edge that is taken; a design can be built up to one."""
-        return self.used_mm(bytes_per_s) / self.edge_mm
+        return used_share(self.used_mm(bytes_per_s), self.edge_mm)

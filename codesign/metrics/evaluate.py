@@ -12,7 +12,7 @@ from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..interpreting import interpreted
 from ..scenario import Scenario
-from ..smooth import ratio, reads_hard
+from ..smooth import reads_hard, used_share
 from ..workloads import Op
 from .footprint import memory_by_class, memory_limits, per_tier
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
@@ -22,8 +22,8 @@ class Metrics(eqx.Module):
     """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
-    (`scale_up.edge`), feasible up to 1; `violations` the broken rules of the plan
-    (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`).
+    (`scale_up.edge`), feasible up to 1, infinite where there is nothing to use; `violations` the broken rules of the
+    plan (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`).
     Powers include the facility's overhead.
     """
 
@@ -112,7 +112,7 @@ def _evaluate(scenario: Scenario) -> Metrics:
     memory = memory_by_class(scenario)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
-    usage = {tier: ratio(nbytes, capacity[tier], otherwise=0.0) for tier, nbytes in used.items()}
+    usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
     for name in cluster.levels:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}

@@ -2,6 +2,7 @@
 
 import base64
 import importlib.resources
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import jinja2
 from matplotlib.figure import Figure
 
+from ..objective import feasible
 from . import figures, front, mix, proof, series, tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
@@ -76,6 +78,8 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         best_is_feasible=bool(run.best.get("feasible", True)),
         sections=sections,
         budgets=budgets,
+        feasible=feasible,
+        infinite=math.inf,
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 

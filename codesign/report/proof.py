@@ -44,6 +44,8 @@ def text(run: RunFolder) -> str:
     found, known = certificate(run), goal(run)
     if not found.get("convex"):
         return f"Best found, no proof: {found.get('reason')}."
+    if found.get("best") is None and not found.get("certified"):
+        return f"No feasible design found, nothing proven: {found.get('reason') or 'it was stopped early'}."
     if found.get("best") is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
     if found.get("bound") is None or found.get("gap") is None:

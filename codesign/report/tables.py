@@ -1,10 +1,12 @@
 """Tables of a run as cells of text, ready for a page."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from ..objective import share_text
 from . import series
 from .labels import DASH, KINDS, TIERS, number, signed, unit_of, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
@@ -46,10 +48,16 @@ def best_designs(run: RunFolder) -> Table:
             cells += [value for _, value in hardware(run, row)]
         else:
             cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
-        cells += [run.metric(name).text(row[name]) for name in names]
+        cells += [_cell(run, name, row[name]) for name in names]
         cells.append(_binds(row))
         rows.append(tuple(cells))
     return Table((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
+
+
+def _cell(run: RunFolder, name: str, value: Any) -> str:
+    """A metric with its unit; a share of nothing in words."""
+    nothing = name.startswith("usage.") and value == math.inf
+    return share_text(value) if nothing else run.metric(name).text(value)
 
 
 SHORT = {
@@ -97,7 +105,7 @@ def cache_room(run: RunFolder) -> str:
     """How much of the near memory is left for the KV cache of the best design, and how many sequences that holds."""
     best = run.best
     cache, share = best.get("memory_bytes.hbm/kv_cache", 0.0), best.get("usage.hbm", 0.0)
-    if not (cache > 0 and share > 0):
+    if not (cache > 0 and 0 < share < math.inf):
         raise MissingPart("memory_bytes.hbm/kv_cache and usage.hbm are not recorded")
     used = sum(value for name, value in best.items() if name.startswith("memory_bytes.hbm/") and value == value)
     room = used / share - (used - cache)

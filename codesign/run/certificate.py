@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..errors import ConfigError
 from ..search import Evidence
+from ..strict_json import dumps
 
 FOLDER, HEADER = "certificate", "certificate.json"
 TABLES = ("nodes", "points", "cuts")
@@ -30,7 +31,7 @@ def write_certificate(evidence: Evidence, folder: Path) -> None:
         )
         os.replace(partial, target / f"{name}.parquet")
     partial = target / f"{HEADER}.partial"
-    partial.write_text(json.dumps(header, indent=1, allow_nan=False), encoding="utf-8")
+    partial.write_text(dumps(header, indent=1), encoding="utf-8")
     os.replace(partial, target / HEADER)
 
 

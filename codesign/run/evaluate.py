@@ -1,6 +1,5 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
-import json
 from typing import Any
 
 from ..config import check_memory, check_plan
@@ -11,6 +10,7 @@ from ..interpreting import interpreted
 from ..metrics import evaluate
 from ..results import busy_links, ops, row_of
 from ..scenario import Scenario
+from ..strict_json import dumps
 from ..units import GB
 from .setup import prepare_jax
 from .terminal import console, job_text, show_evaluation
@@ -31,7 +31,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     warn(unusual(scenario, provenance=provenance))
     numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
     if as_json:
-        print(json.dumps(numbers, indent=2))
+        print(dumps(numbers, indent=2))
     else:
         capacity = {
             "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),

@@ -5,7 +5,7 @@ from typing import Any
 from ..config import Study
 from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
-from ..objective import TOLERANCE
+from ..objective import feasible, share_text
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
 from ..results import Results, placed
@@ -24,7 +24,7 @@ def refuse_infeasible(study: Study, results: Results, certificate: dict[str, Any
     if certificate.get("infeasible"):
         raise ConfigError(_conflict(study, certificate["infeasible"]))
     used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
-    over = {name: share for name, share in used.items() if share > 1 + TOLERANCE}
+    over = {name: share for name, share in used.items() if not feasible(share - 1)}
     if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
@@ -78,4 +78,4 @@ def _broken(study: Study, name: str, share: float) -> str:
     if name in objective.floors:
         bound = objective.floors[name]
         return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
-    return f"{_place(name)} ({share:.0%} used)"
+    return f"{_place(name)} ({share_text(share)} used)"

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -30,6 +29,7 @@ from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
+from ..strict_json import dumps
 from .certificate import write_certificate
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
@@ -180,13 +180,13 @@ def write_inputs(study: Study, folder: Path) -> None:
     """Resolved configuration, overrides, versions and what is unusual, before the search starts."""
     write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
-    write_text(folder / "versions.json", json.dumps(versions(), indent=2))
+    write_text(folder / "versions.json", dumps(versions(), indent=2))
+    write_text(folder / "provenance.json", dumps(study.provenance, indent=2))
     _write_unusual(study.unusual, folder)
-    write_text(folder / "provenance.json", json.dumps(study.provenance, indent=2, default=str))
 
 
 def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
-    write_text(folder / "unusual.json", json.dumps([one.plain for one in numbers], indent=2))
+    write_text(folder / "unusual.json", dumps([one.plain for one in numbers], indent=2))
 
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
@@ -205,7 +205,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "limits": dict(objective.limits), "floors": dict(objective.floors), "certificate": trace.certificate,
         "cables": results.cables,
     }  # fmt: skip
-    write_text(folder / "summary.json", json.dumps(summary, indent=2, default=float))
+    write_text(folder / "summary.json", dumps(summary, indent=2))
 
 
 def write_text(path: Path, text: str) -> None:

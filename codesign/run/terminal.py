@@ -12,10 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import Study
+from ..objective import feasible, share_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
 from ..search import Progress as SearchProgress
+from ..smooth import used_share
 from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
 from ..units import GB, engineering
 from ..workloads import Serving
@@ -149,7 +151,7 @@ def designs_table(
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [goal_text(name, row[name], units, serving="tpot_s" in frame, digits=4) for name in asked]
-        cells += [f"{row[f'usage.{tier}']:.0%}" for tier in ("hbm", "ddr")]
+        cells += [share_text(row[f"usage.{tier}"]) for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
     return table
@@ -211,17 +213,24 @@ def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
     for tier, size in capacity.items():
         for name, nbytes in used.items():
             if name.startswith(f"{tier}/") and nbytes > 0:
-                rows.append((f"{tier}: {name.split('/')[1]}", f"{nbytes / GB:.2f} GB", f"{nbytes / max(size, 1):.1%}"))
+                rows.append((f"{tier}: {name.split('/')[1]}", f"{nbytes / GB:.2f} GB", _used(nbytes, size)))
         total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
-        colour = "[red]" if total > size else ""
-        rows.append(
-            (f"[bold]{tier}: all of {size / GB:.0f} GB", f"{total / GB:.2f} GB", f"{colour}{total / max(size, 1):.1%}")
-        )
+        rows.append((f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB", f"{total / GB:.2f} GB", _used(total, size)))
     for name, share in _group(numbers, "usage.").items():
         tier, _, part = name.partition(".")
         if tier in capacity and part and not part.startswith("placed."):
-            rows.append((f"{tier}, share used: {part}", "", f"{'[red]' if share > 1 + 1e-6 else ''}{share:.1%}"))
+            rows.append((f"{tier}, share used: {part}", "", _marked(share)))
     return _plain_table("What lies in memory, per device", rows, "class", "bytes", "share")
+
+
+def _used(nbytes: float, size: float) -> str:
+    """Share of a tier that is used."""
+    return _marked(float(used_share(nbytes, size)))
+
+
+def _marked(share: float) -> str:
+    """A used share, red where it is too much."""
+    return f"{'' if feasible(share - 1) else '[red]'}{share_text(share, 1)}"
 
 
 def _money(numbers: dict[str, float]) -> Table:

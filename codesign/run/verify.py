@@ -1,6 +1,6 @@
 """`codesign verify`: a run's proof checked by a program that shares nothing with the search, and attacked."""
 
-import json
+import dataclasses
 import math
 import time
 from pathlib import Path
@@ -13,16 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import Study, study_from_resolved
 from ..errors import ConfigError
+from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse
+from ..search import Inverse, Whole
+from ..strict_json import dumps
 from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify
 from ..verification.certificate import claim_of
-from ..verification.verify import SAME
+from ..verification.verify import SAME, check_listed
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
 
-KEEPERS = ("certified", "grid_then_proof", "inverse")  # searches that keep what their proof rests on
+KEEPERS = ("certified", "grid_then_proof", "inverse", "whole")  # searches that keep what their proof rests on
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
@@ -62,7 +64,10 @@ def asked_of(study: Study) -> Asked:
     objective, search = study.objective, study.search
     if isinstance(search, Inverse):
         return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.most else 1.0)
-    return Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
+    asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
+    if isinstance(search, Whole):
+        return dataclasses.replace(asked, values=search.values, units=search.units)
+    return asked
 
 
 def _keepers() -> str:
@@ -122,9 +127,11 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
     if claim.infeasible:
         raise Refuted("designs.parquet has a feasible design, claimed is that there is none")
     point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
+    if claim.best is not None:
+        check_listed(asked, point, "designs.parquet: the best design")
     value, excess = asked.priced(point)
     said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
-    if not math.isclose(value, said, rel_tol=SAME) or not excess <= 1e-6 * (1 + SAME):
+    if not math.isclose(value, said, rel_tol=SAME) or not feasible(excess):
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
     if claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
@@ -137,7 +144,7 @@ def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_
     if as_json:
         found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
         found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
-        print(json.dumps(found, indent=2, allow_nan=False))
+        print(dumps(found, indent=2))
         return
     out = console()
     for text in answer.checks:

@@ -38,6 +38,15 @@ class Amortised(AbstractSearch):
     weights: str = ""
     proof: Certified | None = None
 
+    def refuse(self, problem: Problem) -> None:
+        """Before anything is written: no network that can be read fits the study.
+
+        Raises:
+            ConfigError: what is wrong with the file, or why none fits.
+        """
+        super().refuse(problem)
+        self._fitting(problem)
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Answer, and prove where that is asked for.
 

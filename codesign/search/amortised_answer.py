@@ -21,14 +21,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ..compiling import quick_jit
-from ..metrics import evaluate
 from ..scenario import Scenario
 from ..space import DesignSpace
 from .amortised_guesser import Guesser, Shape
 from .amortised_settling import Settling
 from .base import Problem
 from .ledger import Programme
-from .oracle import Oracle, Rows, rows_of
+from .oracle import Oracle, rows_of
 
 SCREENED, SOLVED = 256, 16  # points in one call of the hard model, and of the one with tangents
 CHECKED = 4096  # best scores whose rules are checked
@@ -63,17 +62,13 @@ def leaves_of(scenario: Scenario) -> Float[np.ndarray, " numbers"]:
     return np.concatenate([np.ravel(np.asarray(leaf, dtype=float)) for leaf in jax.tree.leaves(scenario)])
 
 
-def hard_model(problem: Problem, rows: Rows, names: tuple[str, ...]) -> Callable[..., Any]:
+def hard_model(oracle: Oracle) -> Callable[..., Any]:
     """(leaves of the scenario, table of plans, coordinates of each) -> rows; inf where a rule is broken."""
-    fields, space = Shape.of(problem.space).fields, problem.space
-    _, tree = ravel_pytree(numbers(problem.scenario))
+    _, tree = ravel_pytree(numbers(oracle.problem.scenario))
 
     def one(leaves: Any, plan: Any, u: Any) -> Any:
-        values = space.values({name: u[i] for i, name in enumerate(space.names)})
-        metrics = evaluate(space.place(tree(leaves), dict(zip(fields, plan, strict=True)) | values))
-        found = rows(metrics, values)
-        broken = jnp.max(jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)]))
-        return jnp.where(broken > 0, jnp.inf, jnp.stack([found[name] for name in names]))
+        rows, broken = oracle.program.exact(tree(leaves), plan, u)
+        return jnp.where(broken > 0, jnp.inf, rows)
 
     return quick_jit(jax.vmap(one, in_axes=(None, 0, 0)))
 
@@ -113,7 +108,7 @@ class Instant:
     def __init__(self, problem: Problem, shape: Shape):
         self.shape, self.table = shape, shape.table
         self.oracle, self.legal = bare_oracle(problem), legality(problem)
-        self.hard = hard_model(problem, self.oracle.rows, self.oracle.names)
+        self.hard = hard_model(self.oracle)
 
     def near(self, plan: int, changes: int) -> Bool[np.ndarray, " plans"]:
         """Which plans differ from one in at most so many fields."""

@@ -2,8 +2,6 @@
 
 import functools
 import itertools
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from jaxtyping import Float
 from ..errors import ConfigError
 from ..fields import get_path
 from ..space import DesignSpace
+from .amortised_file import check_numbers, read, write
 from .base import Problem
 
 FOLDER = Path(__file__).parent / "weights"
@@ -156,49 +155,24 @@ class Guesser:
 
     def save(self, path: Path) -> None:
         """One compressed file."""
-        leaves = {f"leaf.{name}": leaf for name, leaf in flat(self.parameters)}
         told = {
             "family": self.family, "plan": self.shape.plan, "hardware": self.shape.hardware, "inputs": self.inputs,
             "limits": self.limits, "facts": self.facts,
         }  # fmt: skip
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = np.array(json.dumps(told))
-        np.savez_compressed(path, allow_pickle=False, told=text, centre=self.centre, whiten=self.whiten, **leaves)
+        write(path, told, self.centre, self.whiten, self.parameters)
 
     @classmethod
     def load(cls, path: Path) -> "Guesser":
         """Read what `save` wrote.
 
         Raises:
-            ConfigError: a file of an earlier version.
+            ConfigError: a file that is damaged, of an earlier version, no weights, or of a network of another shape.
         """
-        with np.load(path, allow_pickle=False) as found:
-            told = json.loads(str(found["told"]))
-            if "plan" not in told:
-                raise ConfigError(f"{path} is of an earlier version: train it again, codesign train-amortised")
-            tree: dict[str, Any] = {}
-            for name in found.files:
-                if name.startswith("leaf."):
-                    _put(tree, name.removeprefix("leaf.").split("/"), found[name].astype(np.float32))
-            shape = Shape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
-            inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
-            return cls(told["family"], shape, inputs, limits, found["centre"], found["whiten"], tree, told["facts"])
-
-
-def flat(tree: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Names and values of a tree of mappings."""
-    for key, value in tree.items():
-        here = f"{path}/{key}" if path else key
-        if hasattr(value, "items"):
-            yield from flat(value, here)
-        else:
-            yield here, np.asarray(value, dtype=np.float16)
-
-
-def _put(tree: dict[str, Any], keys: list[str], value: np.ndarray) -> None:
-    for key in keys[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[keys[-1]] = value
+        told, centre, whiten, parameters = read(path)
+        shape = Shape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
+        inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
+        check_numbers(path, len(inputs) + len(limits), shape.outputs, (centre, whiten, parameters))
+        return cls(told["family"], shape, inputs, limits, centre, whiten, parameters, told["facts"])
 
 
 def shipped() -> list[Guesser]:

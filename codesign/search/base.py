@@ -20,12 +20,17 @@ class Problem:
     space: DesignSpace
     objective: Objective
 
+    def __post_init__(self) -> None:
+        """Variables must lead to numbers of the scenario and keep them legal."""
+        self.space.check(self.scenario)
+
 
 @dataclass(frozen=True)
 class Evidence:
     """The derivation of a bound as numbers: what `codesign verify` needs, and nothing of the search (see `evidence`).
 
-    header: names of rows, plan fields with their values, variables; what is claimed. tables, columns of equal length:
+    header: names of rows, plan fields with their values, variables, and (held) those that have listed values, each one
+    more field of the nodes; what is claimed. tables, columns of equal length:
         nodes   low.FIELD, high.FIELD: range of places in the field's values that the node stands for; where it is a
                 group, best.V.FIELD: the place of the value at which the rows of view V (see the header) are least
         points  u.VARIABLE: coordinates in the unit cube; sharpness: of the weighted maxima

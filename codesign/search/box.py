@@ -98,10 +98,11 @@ class Box:
 
 
 class Prices(NamedTuple):
-    """Rows of a batch of points: logs of the goals, the sum of log-violations (inf where a rule is broken)."""
+    """Rows of a batch of points: logs of the goals, sum and largest of the log-violations (inf: a rule is broken)."""
 
     goals: Float[np.ndarray, "points goals"]
     violation: Float[np.ndarray, " points"]
+    worst: Float[np.ndarray, " points"]
 
 
 class Evaluator:
@@ -126,10 +127,11 @@ class Evaluator:
         metrics = evaluate(space.place(scenario, dict(zip(self._fields, plan, strict=True)) | values))
         rows = self.rows(metrics, values)
         over = [jnp.maximum(row, 0.0) for name, row in rows.items() if name not in self.goals and name != GOAL]
-        broken = [jnp.asarray(value) > 0 for value in metrics.violations.values()]
-        total = jnp.sum(jnp.stack([*over, jnp.asarray(0.0)]))
-        refused = jnp.any(jnp.stack([*broken, jnp.asarray(False)]))
-        return jnp.stack([rows[name] for name in self.goals]), jnp.where(refused, jnp.inf, total)
+        kept = [jnp.asarray(value) <= 0 for value in metrics.violations.values()]
+        over = jnp.stack([*over, jnp.asarray(0.0)])
+        legal = jnp.all(jnp.stack([*kept, jnp.asarray(True)]))
+        both = jnp.where(legal, jnp.stack([jnp.sum(over), jnp.max(over)]), jnp.inf)
+        return jnp.stack([rows[name] for name in self.goals]), both
 
     def __call__(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Prices:
         """Price plans by their numbers, at hardware coordinates."""
@@ -141,5 +143,6 @@ class Evaluator:
             parts.append([np.asarray(part)[: count - first] for part in found])
         goals, violation = (np.concatenate(part) for part in zip(*parts, strict=True))
         goals = goals[:, : len(self.goals)]
-        known = np.isfinite(goals).all(axis=1) & ~np.isnan(violation)
-        return Prices(np.where(known[:, None], goals, np.inf), np.where(known, violation, np.inf))
+        known = np.asarray(np.isfinite(goals).all(axis=1) & ~np.isnan(violation).any(axis=1))
+        total, worst = np.where(known[:, None], violation, np.inf).T
+        return Prices(np.where(known[:, None], goals, np.inf), total, worst)

@@ -68,9 +68,10 @@ def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     ends, far, middle = (oracle.tangents(plan, u, sharpness) for u in (a, b, 0.5 * (a + b)))
 
     predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
-    excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    excess = np.where(np.isposinf(ends.exact) | np.isposinf(far.exact), -np.inf, excess)  # above any chord
-    excess = np.where(np.isnan(excess), np.inf, excess)
+    nowhere = (ends.exact == np.inf) | (far.exact == np.inf)  # a row may be infinite: then so is the chord
+    with np.errstate(invalid="ignore"):
+        excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
+    excess = np.where(nowhere, -np.inf, np.where(np.isnan(excess), np.inf, excess))
     worst = {name: float(excess[:, row].max()) for row, name in enumerate(oracle.names)}
     broken = np.max([part.broken.max() for part in (ends, far, middle)])
     return Verdict(pairs, worst, unproven, _reason(oracle, excess, axis, kind, float(broken)))

@@ -9,6 +9,7 @@ groups rest on the note of their group until they have a better one.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def evidence_of(
     frontier: Bool[np.ndarray, " numbers"],
     lower: Float[np.ndarray, " numbers"],
     bound: float,
+    variables: tuple[str, ...] | None = None,
 ) -> Evidence | None:
     """What the bounds of the frontier rest on; None where a part of it has no bound.
 
@@ -130,7 +132,9 @@ def evidence_of(
         frontier: numbers that together stand for all plans.
         lower: their bounds, logs.
         bound: the claim, a log.
+        variables: of the points that were noted, where the others are held; by default all.
     """
+    variables = oracle.variables if variables is None else variables
     some = np.flatnonzero(frontier)
     if (recorder.source[some] < 0).any():
         return None
@@ -139,14 +143,42 @@ def evidence_of(
     room[known] = lower[some][known] - bound
     nodes, cuts, points, sharpness = recorder.kept(some, room)
     header, columns = _nodes(oracle, nodes)
-    header |= {"version": VERSION, "rows": list(rows), "variables": list(oracle.variables)}
+    header |= {"version": VERSION, "rows": list(rows), "variables": list(variables)}
     kinds = {"node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
     tables = {
         "nodes": columns,
-        "points": {f"u.{name}": points[:, i] for i, name in enumerate(oracle.variables)} | {"sharpness": sharpness},
+        "points": {f"u.{name}": points[:, i] for i, name in enumerate(variables)} | {"sharpness": sharpness},
         "cuts": {name: cuts[name].astype(kind) for name, kind in kinds.items()},
     }
     return Evidence(header, tables)
+
+
+def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -> Evidence:
+    """One of several that differ in what some variables are held at: these are fields of the nodes from now on.
+
+    Args:
+        parts: one a combination.
+        values: variable -> its value in each of them.
+    """
+    lists = {name: np.unique(np.asarray(values[name], dtype=float)) for name in sorted(values)}
+    held = {name: listed.tolist() for name, listed in lists.items()}
+    tables: dict[str, list[dict[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
+    nodes = points = 0
+    for k, part in enumerate(parts):
+        own, there, cuts = (part.tables[name] for name in tables)
+        count = len(own["number"])
+        place = {name: np.full(count, np.searchsorted(lists[name], values[name][k]), dtype=np.int32) for name in lists}
+        fields = {f"{end}.{name}": column for name, column in place.items() for end in ("low", "high")}
+        tables["nodes"].append(own | {"number": own["number"] + np.int32(nodes)} | fields)
+        tables["points"].append(there)
+        moved = {"node": cuts["node"] + np.int32(nodes), "point": cuts["point"] + np.int32(points)}
+        tables["cuts"].append(cuts | moved)
+        nodes, points = nodes + count, points + len(there["sharpness"])
+    joined = {
+        name: {column: np.concatenate([table[column] for table in each]) for column in each[0]}
+        for name, each in tables.items()
+    }
+    return Evidence(parts[0].header | ({"held": held} if held else {}), joined)
 
 
 def _nodes(oracle: Oracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -15,6 +15,7 @@ from ..compiling import quick_jit
 from ..errors import ConfigError
 from ..interpreting import interpreted
 from ..metrics import evaluate
+from ..objective import feasible
 from ..scenario import Scenario
 from ..smooth import reading_with_sharpness
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
@@ -169,7 +170,7 @@ def _best_on_segments(
 
     priced = interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
     goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
-    winner = np.argmin(np.where(excess <= 1e-7, goal, np.inf), axis=1)
+    winner = np.argmin(np.where(feasible(excess), goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]
     values = problem.space.values({name: jnp.asarray(best[:, i]) for i, name in enumerate(names)})
     return plans | {name: np.asarray(value) for name, value in values.items()}

@@ -5,13 +5,13 @@ each value of each variable, a histogram. Memory does not grow with the number o
 continues where it stopped.
 """
 
+import contextlib
 import copy
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,73 +23,22 @@ from ..errors import ConfigError
 from ..interpreting import PATIENCE, interpreted
 from ..metrics import evaluate
 from ..scenario import Scenario
-from ..space import levels
+from .axes import Axes
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .precision import Slipped, settle
 from .stream import Block, Kept, fingerprint
 from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
 FEW_POINTS = 4096  # NumPy has done them before a compiler is done
-FEW_RIVALS = 256  # points near the best that are all priced exactly in the frame
+MANY_POINTS = 8_000_000  # about where single precision saves what compiling a second program costs (12 CPU s)
+LEAST_LEVELS = 16  # of each plan, of which one is a control, for single precision to save anything
+PAIRS = 512  # points priced exactly in one call
 
 
 def single_precision(tree: Scenario) -> Scenario:
-    """The same tree in float32: screening needs no more, and runs about four times as fast."""
+    """The same tree in float32, which runs about 1.6 times as fast."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.float32), tree)
-
-
-@dataclass
-class Axes:
-    """The points of a search: plans as listed, levels numbered with the last hardware variable running fastest."""
-
-    plans: dict[str, np.ndarray]
-    names: tuple[str, ...]
-    levels: list[np.ndarray]
-    listed: bool  # whether any plan field varies
-
-    @classmethod
-    def of(cls, problem: Problem) -> "Axes":
-        """Of a problem.
-
-        Raises:
-            ConfigError: nothing varies, or no plan is legal.
-        """
-        space = problem.space
-        plans = space.plans(problem.scenario)
-        if not plans and not space.names:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
-        listed = bool(plans)
-        plans = plans or {"tp": np.full(1, float(problem.scenario.plan.tp))}
-        return cls(plans, space.names, [levels(space.hardware[name]) for name in space.names], listed)
-
-    @property
-    def plan_count(self) -> int:
-        """Legal plans."""
-        return len(next(iter(self.plans.values())))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Levels of each hardware variable."""
-        return tuple(len(level) for level in self.levels) or (1,)
-
-    @property
-    def level_count(self) -> int:
-        """Points of the hardware grid: one where nothing continuous varies."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def level_places(self, level: np.ndarray) -> np.ndarray:
-        """[levels, hardware variables] which level of each variable."""
-        return np.stack(np.unravel_index(level, self.shape), axis=-1)
-
-    def values_of(self, level: np.ndarray) -> dict[str, np.ndarray]:
-        """Values of the hardware variables at these levels."""
-        places = self.level_places(level)
-        return {name: self.levels[i][places[:, i]] for i, name in enumerate(self.names)}
-
-    def points(self, pairs: np.ndarray) -> dict[str, np.ndarray]:
-        """Values of [n, 2] (plan, level) pairs."""
-        chosen = {name: column[pairs[:, 0]] for name, column in self.plans.items()} if self.listed else {}
-        return chosen | self.values_of(pairs[:, 1])
 
 
 @dataclass
@@ -105,7 +54,7 @@ class Screened:
 
     def tables(self) -> dict[str, dict[str, np.ndarray]]:
         """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
-        every = _variables(self.axes)
+        every = self.axes.variables
         names, values = np.repeat([n for n, _ in every], [len(c) for _, c in every]), [c for _, c in every]
         by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.kept.by_value}
         edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
@@ -113,25 +62,32 @@ class Screened:
         return {"best_by_value": by_value, "histogram": counts}
 
 
-def _variables(axes: Axes) -> list[tuple[str, np.ndarray]]:
-    """Every variable with its distinct values: plan fields, then hardware."""
-    plan = [(name, np.unique(column)) for name, column in axes.plans.items()]
-    return plan + list(zip(axes.names, axes.levels, strict=True))
+Priced = Callable[[Scenario, dict[str, Array], dict[str, Array]], tuple[Array, ...]]
 
 
-def _block_function(problem: Problem, few: bool):
-    """(scenario, plans of a block, levels) -> log goal, excess, time and cost, each [plans, levels].
-
-    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels.
-    """
+def _point_function(problem: Problem) -> Priced:
+    """(scenario, plan, level) -> log goal, excess, time and cost."""
 
     def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
         metrics = evaluate(problem.space.place(scenario, level | plan))
         cost = metrics.usd_per_million_tokens
         return problem.objective.rank(metrics), problem.objective.excess(metrics), metrics.time_s, cost
 
-    over_levels = jax.vmap(one, in_axes=(None, None, 0))
+    return one
+
+
+def _block_function(problem: Problem, few: bool) -> Priced:
+    """The same for plans of a block and levels, each [plans, levels].
+
+    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels.
+    """
+    over_levels = jax.vmap(_point_function(problem), in_axes=(None, None, 0))
     return (interpreted if few else quick_jit)(jax.vmap(over_levels, in_axes=(None, 0, None)))
+
+
+def _pair_function(problem: Problem) -> Priced:
+    """The same for pairs of a plan and a level."""
+    return quick_jit(jax.vmap(_point_function(problem), in_axes=(None, 0, 0)))
 
 
 class Sweep:
@@ -143,18 +99,36 @@ class Sweep:
         self.wide = min(levels, block)  # levels of a block
         self.tall = max(1, min(block // self.wide, plans))  # plans of a block
         self.function = _block_function(problem, plans * levels <= min(FEW_POINTS, PATIENCE // 3 * block))
-        self.scenario = single_precision(problem.scenario)
+        self.single = plans * levels >= MANY_POINTS and levels >= LEAST_LEVELS
+        self.pairs = _pair_function(problem) if self.single else None
+        self.scenario = single_precision(problem.scenario) if self.single else problem.scenario
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
-        sizes = [len(column) for _, column in _variables(self.axes)]
+        sizes = [len(column) for _, column in self.axes.variables]
         self.offsets = np.cumsum([0, *sizes])
         plan_columns = list(self.axes.plans.values())
         self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
         self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
         self.level_offsets = self.offsets[len(plan_columns) : -1]
+        self.kept = self.fresh()
 
     def fresh(self) -> Kept:
         """Nothing seen yet."""
         return Kept.empty(self.tall, int(self.offsets[-1]))
+
+    def continue_from(self, kept: Kept) -> None:
+        """Go on from a state, in the precision that it was in."""
+        self.kept = kept
+        if self.single and not np.isfinite(kept.rounding):
+            self._distrust()
+
+    def start_in_double_precision(self) -> None:
+        """Begin again, single precision being of no use for this study."""
+        self.kept = self.fresh()
+        self.kept.rounding = np.asarray(np.inf)
+        self._distrust()
+
+    def _distrust(self) -> None:
+        self.single, self.pairs, self.scenario = False, None, self.problem.scenario
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
@@ -169,19 +143,35 @@ class Sweep:
         """One block through the compiled function; short ones are padded by their last row and column."""
         rows = np.minimum(np.arange(self.tall), len(plan) - 1)
         columns = np.minimum(np.arange(self.wide), len(level) - 1)
-        plans = {name: jnp.asarray(c[plan[rows]], jnp.float32) for name, c in self.axes.plans.items()}
+        precision = jnp.float32 if self.single else float
+        plans = {name: jnp.asarray(c[plan[rows]], precision) for name, c in self.axes.plans.items()}
         values = self.axes.values_of(level[columns]) or {"tp": self.axes.plans["tp"][:1]}
-        levels = {name: jnp.asarray(column, dtype=jnp.float32) for name, column in values.items()}
-        with jax.enable_x64(False):  # constants inside the model follow
+        levels = {name: jnp.asarray(column, precision) for name, column in values.items()}
+        with jax.enable_x64(False) if self.single else contextlib.nullcontext():  # constants inside the model follow
             answers = self.function(self.scenario, plans, levels)
-        whole = (np.asarray(part, dtype=float)[: len(plan), : len(level)] for part in answers)
+        whole = (np.array(part, dtype=float)[: len(plan), : len(level)] for part in answers)
         goal, excess, seconds, cost = whole
         return Block(plan, level, goal, excess, (seconds, cost))
+
+    def exact(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Goal, excess and front of (plan, level) pairs in double precision, in calls of one shape."""
+        assert self.pairs is not None
+        parts = []
+        for first in range(0, len(pairs), PAIRS):
+            some = pairs[np.minimum(np.arange(first, first + PAIRS), len(pairs) - 1)]
+            plans = {name: jnp.asarray(column[some[:, 0]]) for name, column in self.axes.plans.items()}
+            levels = {name: jnp.asarray(column) for name, column in self.axes.values_of(some[:, 1]).items()}
+            answers = self.pairs(self.problem.scenario, plans, levels)
+            parts.append([np.asarray(part)[: len(pairs) - first] for part in answers])
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
     def take(self, kept: Kept, plan: np.ndarray, level: np.ndarray) -> None:
         """Evaluate one block and learn from it."""
         places = self.axes.level_places(level)[:, : len(self.axes.names)] + self.level_offsets
-        kept.take(self.evaluated(plan, level), self.plan_places[plan], places)
+        block = self.evaluated(plan, level)
+        if self.single:
+            settle(block, self.exact, kept)
+        kept.take(block, self.plan_places[plan], places)
         if level[-1] == self.axes.level_count - 1:
             kept.finish_plans(plan, self.keep)
 
@@ -198,7 +188,7 @@ class Saving:
 def screen(
     problem: Problem, block: int = 16384, report: Report = silent, keep: int = 64, saving: Saving | None = None
 ) -> Screened:
-    """Evaluate every legal plan at every hardware level, in float32.
+    """Evaluate every legal plan at every hardware level: in double precision, or as if it were (see `precision`).
 
     An interrupt ends the search with what is known, its state saved.
 
@@ -207,28 +197,40 @@ def screen(
     """
     start, saving = time.perf_counter(), saving or Saving()
     sweep = Sweep(problem, block, keep)
-    kept = Kept.load(_state(saving.resume), sweep.study) if saving.resume else sweep.fresh()
-    total, saved = sweep.axes.plan_count * sweep.axes.level_count, time.perf_counter()
-    points, stopped = 0, ""
+    if saving.resume:
+        sweep.continue_from(Kept.load(_state(saving.resume), sweep.study))
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    points, stopped = total, ""
     try:
-        for number, (plan, level) in enumerate(sweep.blocks()):
-            points += len(plan) * len(level)
-            if number < int(kept.done):
-                continue
-            after = copy.deepcopy(kept)  # an interrupt finds the state before a block or after it
-            sweep.take(after, plan, level)
-            kept = after
-            report(Progress("grid", points, total, _goal_value(problem, kept)))
-            if saving.path and time.perf_counter() - saved > saving.every_s:
-                kept.save(Path(saving.path), sweep.study)
-                saved = time.perf_counter()
+        try:
+            _pass(sweep, report, saving)
+        except Slipped:
+            sweep.start_in_double_precision()
+            _pass(sweep, report, saving)
     except KeyboardInterrupt:
-        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(kept.done)))
+        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.kept.done)))
         stopped = f"interrupted after {points:,} of {total:,} points"
     if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
-        kept.save(Path(saving.path), sweep.study)
+        sweep.kept.save(Path(saving.path), sweep.study)
     onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
-    return Screened(sweep.axes, kept, points, time.perf_counter() - start, stopped, onward)
+    return Screened(sweep.axes, sweep.kept, points, time.perf_counter() - start, stopped, onward)
+
+
+def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
+    """Take every block that was not taken yet."""
+    problem, saved, points = sweep.problem, time.perf_counter(), 0
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    for number, (plan, level) in enumerate(sweep.blocks()):
+        points += len(plan) * len(level)
+        if number < int(sweep.kept.done):
+            continue
+        after = copy.deepcopy(sweep.kept)  # an interrupt finds the state before a block or after it
+        sweep.take(after, plan, level)
+        sweep.kept = after
+        report(Progress("grid", points, total, problem.objective.goal_at(after.least)))
+        if saving.path and time.perf_counter() - saved > saving.every_s:
+            after.save(Path(saving.path), sweep.study)
+            saved = time.perf_counter()
 
 
 def _state(resume: str) -> Path:
@@ -236,16 +238,12 @@ def _state(resume: str) -> Path:
     return Path(resume) / CHECKPOINT if Path(resume).is_dir() else Path(resume)
 
 
-def _goal_value(problem: Problem, kept: Kept) -> float:
-    return problem.objective.goal_at(min(kept.best.min(initial=np.inf), kept.row[:, 0].min()))
-
-
 @dataclass(frozen=True)
 class Grid(AbstractSearch):
     """Every legal plan at every hardware level.
 
-    Points are screened in float32; all that float32 cannot tell from the best are priced again in float64, so that the
-    best of the frame is the best of the grid.
+    Points are priced in float64. Where there are millions, they are screened in float32, and all that float32 cannot
+    decide is priced again in float64 (see `precision`): the best point and what is feasible are the same.
 
     Args:
         block: points in one vectorised call.
@@ -283,7 +281,7 @@ class Grid(AbstractSearch):
 
 
 def kept_of(problem: Problem, screened: Screened) -> Trace:
-    """The best plans at their best level, rivals of the best point, and the front of time against cost.
+    """The best plans at their best level, and the front of time against cost.
 
     Where nothing is feasible, the plans that violate least are kept: an infeasible design is worth seeing.
     """
@@ -291,30 +289,13 @@ def kept_of(problem: Problem, screened: Screened) -> Trace:
     if len(kept.best) == 0 and (kept.row[:, 0] < np.inf).any():  # interrupted before any plan was done
         kept.finish_plans(np.arange(len(kept.row)), 1)
     best = kept.best_at if len(kept.best) else kept.nearest_at
-    rivals = kept.rivals_at if len(kept.rivals_at) <= FEW_RIVALS else _exact_best(problem, screened)
-    pairs = np.concatenate([best, rivals, kept.front_at])
-    method = ["grid"] * (len(best) + len(rivals)) + ["pareto"] * len(kept.front_at)
+    pairs = np.concatenate([best, kept.front_at])
+    method = ["grid"] * len(best) + ["pareto"] * len(kept.front_at)
     axes = screened.axes
     counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
     claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
     if screened.stopped:
         claim = f"{screened.stopped}: best so far{screened.onward}"
-    elif int(kept.overflow):
-        claim += "; float32 could not tell its best from too many others (1e-4)"
     found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
     found.tables = screened.tables()
     return found
-
-
-def _exact_best(problem: Problem, screened: Screened) -> np.ndarray:
-    """Of many rivals, the best feasible one in float64."""
-    axes, pairs = screened.axes, screened.kept.rivals_at
-
-    def one(scenario: Scenario, point: dict[str, Array]) -> tuple[Array, Array]:
-        metrics = evaluate(problem.space.place(scenario, point))
-        return problem.objective.rank(metrics), problem.objective.excess(metrics)
-
-    points: dict[str, Any] = {name: jnp.asarray(column) for name, column in axes.points(pairs).items()}
-    goal, excess = quick_jit(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
-    score = np.where(np.asarray(excess) <= 1e-6, np.asarray(goal), np.inf)
-    return pairs[int(np.argmin(score))][None]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..objective import feasible_logs
 from . import interior
 from .bounds import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
 from .evidence import Recorder
 from .oracle import GOAL, AbstractOracle
 
-HOLDS = 1e-7  # largest log-violation of a design that counts as feasible; a tenth of what reports forgive
 MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
 INSIDE = 1e-5  # log by which a point keeps every constraint that others are pulled towards
 LENGTHS = (3, 8, 20)  # tangents of plans that are solved in one batch
@@ -194,7 +194,7 @@ class Ledger:
         """Exact and affine rows; designs that keep every constraint are taken note of."""
         exact, affine = self.programme.tangents(plan, u, sharpness)
         single = self.programme.oracle.single(plan)
-        holds = single & np.isfinite(exact).all(axis=1) & (exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS)
+        holds = single & np.isfinite(exact).all(axis=1) & feasible_logs(exact[:, 1:].max(axis=1, initial=-np.inf))
         values = np.where(holds, exact[:, 0], np.inf)
         for i in np.flatnonzero(values < self.upper + 0.1):
             if values[i] < self.feasible.get(int(plan[i]), (np.inf,))[0]:
@@ -334,7 +334,9 @@ class Ledger:
         for lane in np.flatnonzero(worst[:count] < -INSIDE):
             self.inside[int(plan[lane])] = (points[lane], exact[lane])
         edge, found = points[count:], exact[count:]
-        asked = np.flatnonzero((worst[count:] > HOLDS) & (found[:, 0] < self.upper) & np.isfinite(found).all(axis=1))
+        asked = np.flatnonzero(
+            ~feasible_logs(worst[count:]) & (found[:, 0] < self.upper) & np.isfinite(found).all(axis=1)
+        )
         asked = asked[[p in self.inside for p in plan[asked].tolist()]]
         if len(asked) == 0:
             return

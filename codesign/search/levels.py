@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from ..objective import feasible_logs
 from .base import Progress, Report, silent
 from .between import Between
 from .blending import blends
 from .effort import INTERRUPTED, Outcome
 from .front import non_dominated_rows
-from .ledger import HOLDS, REFERENCE_SHARPNESS
+from .ledger import REFERENCE_SHARPNESS
 from .oracle import GOAL
 from .pairs import Point
 from .sweep import Sweep
@@ -144,7 +145,7 @@ class Walk:
         oracle = self.sweep.oracle.inner
         found = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
         own, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
-        holds = found.exact[:, limits].max(axis=1, initial=-np.inf) <= HOLDS
+        holds = feasible_logs(found.exact[:, limits].max(axis=1, initial=-np.inf))
         return found.exact[:, own], holds & (found.broken <= 0) & np.isfinite(found.exact).all(axis=1)
 
     def _ends(self) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from .ledger import HOLDS, REFERENCE_SHARPNESS, Ledger, Programme
+from ..objective import feasible_logs
+from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .mix_goal import Blend
 from .oracle import GOAL, AbstractOracle, Tangents
 
@@ -24,7 +25,7 @@ class Seen:
     @property
     def holds(self) -> bool:
         """Every constraint is kept."""
-        return bool(np.isfinite(self.exact).all() and self.exact[1:].max(initial=-np.inf) <= HOLDS)
+        return bool(np.isfinite(self.exact).all() and feasible_logs(self.exact[1:].max(initial=-np.inf)))
 
 
 @dataclass

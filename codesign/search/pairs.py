@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..objective import feasible_logs
 from .closing import MOST_TRIES
-from .ledger import HOLDS, Ledger, Programme
+from .ledger import Ledger, Programme
 from .oracle import AbstractOracle, Tangents
 
 AMISS = 1e3  # price of a unit by which constraints cannot hold together
@@ -96,7 +97,7 @@ class Apart(Ledger):
         """As in any ledger, but a better design cuts only pairs of its own level."""
         exact, affine = super().evaluate(plan, u, sharpness)
         if self.upper < self.fixed:
-            holds = exact[:, 1:].max(axis=1, initial=-np.inf) <= HOLDS
+            holds = feasible_logs(exact[:, 1:].max(axis=1, initial=-np.inf))
             holds &= self.asked.single(plan)
             np.minimum.at(self.best, self.asked.level[plan], np.where(holds, exact[:, 0], np.inf))
             self.upper = self.fixed

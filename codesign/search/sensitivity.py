@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from ..objective import feasible_logs
 from . import interior
-from .ledger import HOLDS, Ledger
+from .ledger import Ledger
 
 SMALL = 1e-3  # log of the move that measures a slope
 MOVES = (0.003, 0.01, 0.03, 0.1)  # logs of the moves over which a slope is tested
@@ -74,7 +75,8 @@ def optima(
         sharpness = np.clip(3.0 / np.concatenate([spread, spread]), 30.0, 1e7)
         exact, found = ledger.programme.tangents(asked, points, sharpness)
         at = np.concatenate([active, active])
-        values = np.where((exact[:, 1:] - moves[at, 1:]).max(axis=1, initial=-np.inf) <= HOLDS, exact[:, 0], np.inf)
+        holds = feasible_logs((exact[:, 1:] - moves[at, 1:]).max(axis=1, initial=-np.inf))
+        values = np.where(holds, exact[:, 0], np.inf)
         np.minimum.at(upper, at, values)
         for p in pools:
             pools[p] = _trimmed(pools[p], found[asked == p], solved.weights, plans[active] == p)

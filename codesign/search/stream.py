@@ -9,11 +9,10 @@ import jax
 import numpy as np
 
 from ..errors import ConfigError
+from ..objective import feasible
 from .base import Problem
 
 BINS = 64
-MARGIN = 1e-4  # log of the goal and share of a limit by which single precision may be wrong
-MOST_RIVALS = 4096  # points within the margin of the best that are remembered
 
 
 def non_dominated(values: np.ndarray) -> np.ndarray:
@@ -44,15 +43,14 @@ class Kept:
     """The state of a streaming search; points are addressed by (plan, level), so no count overflows.
 
     best, level: of the `keep` best plans so far, least first (log goal of the best feasible level); nearest likewise by
-    violation, for spaces without a feasible point. row: best goal (and nearest) of the plans under way. rivals: points
-    that single precision cannot tell from the best. by_value: best goal at each value of each variable, one after the
-    other. edges, histogram: of the log goal of feasible points.
+    violation, for spaces without a feasible point. row: best goal (and nearest) of the plans under way. by_value: best
+    goal at each value of each variable, one after the other. edges, histogram: of the log goal of feasible points.
+    rounding: the most that single precision was seen to be wrong by, where points are screened in it; infinite where it
+    was given up.
     """
 
     done: np.ndarray  # blocks
     feasible: np.ndarray
-    overflow: np.ndarray  # rivals that found no room
-    sure: np.ndarray  # log goal of the best point that is feasible beyond doubt
     best: np.ndarray
     best_at: np.ndarray  # [k, 2] plan, level
     nearest: np.ndarray
@@ -60,21 +58,25 @@ class Kept:
     row: np.ndarray  # [plans of a block, 4] goal, level; excess, level
     front: np.ndarray
     front_at: np.ndarray
-    rivals: np.ndarray
-    rivals_at: np.ndarray
     by_value: np.ndarray
     edges: np.ndarray
     histogram: np.ndarray
+    rounding: np.ndarray
+
+    @property
+    def least(self) -> float:
+        """Log goal of the best point so far."""
+        return float(min(self.best.min(initial=np.inf), self.row[:, 0].min(initial=np.inf)))
 
     @classmethod
     def empty(cls, plans: int, values: int) -> "Kept":
         """Nothing seen; `plans` in a block, `values` of all variables together."""
         pairs, none = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
         return cls(
-            done=np.zeros((), np.int64), feasible=np.zeros((), np.int64), overflow=np.zeros((), np.int64),
-            sure=np.full((), np.inf), best=none, best_at=pairs, nearest=none, nearest_at=pairs,
-            row=_fresh_rows(plans), front=np.zeros((0, 2)), front_at=pairs, rivals=none, rivals_at=pairs,
-            by_value=np.full(values, np.inf), edges=none, histogram=np.zeros(BINS, np.int64),
+            done=np.zeros((), np.int64), feasible=np.zeros((), np.int64),
+            best=none, best_at=pairs, nearest=none, nearest_at=pairs,
+            row=_fresh_rows(plans), front=np.zeros((0, 2)), front_at=pairs,
+            by_value=np.full(values, np.inf), edges=none, histogram=np.zeros(BINS, np.int64), rounding=np.zeros(()),
         )  # fmt: skip
 
     def save(self, path: Path, study: str) -> None:
@@ -115,7 +117,7 @@ class Kept:
             plan_values: [plans, plan variables] places in `by_value`.
             level_values: [levels, hardware variables] likewise.
         """
-        ok = (block.excess <= 1e-6) & np.isfinite(block.goal)
+        ok = feasible(block.excess) & np.isfinite(block.goal)
         score = np.where(ok, block.goal, np.inf)
         self.feasible = self.feasible + int(ok.sum())
         self._rows(block, score)
@@ -124,7 +126,6 @@ class Kept:
         if len(at[0]):
             self._histogram(score[at])
             self._front(block, at)
-        self._rivals(block)
         self.done = self.done + 1
 
     def _rows(self, block: Block, score: np.ndarray) -> None:
@@ -168,23 +169,6 @@ class Kept:
         values, pairs = np.concatenate([self.front, values[own]]), np.concatenate([self.front_at, pairs[own]])
         keep = non_dominated(values)
         self.front, self.front_at = values[keep], pairs[keep]
-
-    def _rivals(self, block: Block) -> None:
-        """Points that may be the best in double precision."""
-        certain = block.goal[(block.excess <= -MARGIN) & np.isfinite(block.goal)]
-        self.sure = np.minimum(self.sure, certain.min(initial=np.inf))
-        cut = float(self.sure) + MARGIN
-        maybe = np.nonzero((block.excess <= MARGIN) & (block.goal <= cut))
-        if len(maybe[0]) == 0 and not (self.rivals > cut).any():
-            return
-        values = np.concatenate([self.rivals, block.goal[maybe]])
-        pairs = np.stack([block.plan[maybe[0]], block.level[maybe[1]]], axis=-1)
-        pairs = np.concatenate([self.rivals_at, pairs])
-        inside = values <= cut
-        values, pairs = values[inside], pairs[inside]
-        order = np.lexsort((pairs[:, 1], pairs[:, 0], values))
-        self.overflow = self.overflow + max(0, len(order) - MOST_RIVALS)
-        self.rivals, self.rivals_at = values[order[:MOST_RIVALS]], pairs[order[:MOST_RIVALS]]
 
 
 def _fresh_rows(count: int) -> np.ndarray:

@@ -5,10 +5,10 @@ import time
 import numpy as np
 from jaxtyping import Float
 
+from ..objective import feasible_logs
 from .base import Progress, Report, silent
 from .box import Evaluator
 from .front import non_dominated_rows
-from .ledger import HOLDS
 
 KEPT_WITHIN = 0.1  # of the best, in the log of the goal: designs with other plans worth showing
 
@@ -53,16 +53,16 @@ class Trial:
         return time.perf_counter() - self.began
 
     def prices(self, x: Float[np.ndarray, "points coordinates"]) -> tuple[np.ndarray, np.ndarray]:
-        """(goals [points, goals], violation [points]) as logs; inf where a point has no price.
+        """(goals [points, goals], summed violation [points]) as logs; inf where a point has no price.
 
         Raises:
             Exhausted: after the answer that used up the budget was noted.
         """
         box = self.evaluator.box
         plan, u = box.plan_numbers(x), box.hardware(x)
-        goals, violation = self.evaluator(plan, u)
+        goals, violation, worst = self.evaluator(plan, u)
         self.count += len(x)
-        self._note(goals, violation, plan, u)
+        self._note(goals, violation, worst, plan, u)
         if self.elapsed > self.seconds or self.count >= self.evaluations:
             raise Exhausted
         return goals, violation
@@ -73,8 +73,10 @@ class Trial:
         loss = goals[:, 0] + penalty * violation
         return np.where(np.isfinite(loss), loss, 1e3)
 
-    def _note(self, goals: np.ndarray, violation: np.ndarray, plan: np.ndarray, u: np.ndarray) -> None:
-        holds = violation <= HOLDS
+    def _note(
+        self, goals: np.ndarray, violation: np.ndarray, worst: np.ndarray, plan: np.ndarray, u: np.ndarray
+    ) -> None:
+        holds = feasible_logs(worst)
         values = np.where(holds, goals[:, 0], np.inf)
         if not np.isfinite(self.best):
             at = int(np.argmin(violation))

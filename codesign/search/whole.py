@@ -7,72 +7,28 @@ that were tried. Variables in which the model is not convex are held at every va
 import contextlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError, suggestion
-from .base import AbstractSearch, Problem, Report, Trace, proving, silent
+from .base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
 from .certified import Certified, Wanted, _explained, _translated
 from .closing import Closing
 from .convexity import PROVEN, Verdict, check
 from .effort import INTERRUPTED, Outcome
+from .evidence import Recorder, evidence_of, together
+from .held import Held
 from .ledger import Programme
-from .oracle import AbstractOracle, Oracle, Tangents, designs_of, rows_of
+from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .sensitivity import polish, resources
 
 MOST = 10  # variables: each doubles the number of solutions
 MOST_HELD = 1000  # combinations of values
-
-
-class Held(AbstractOracle):
-    """An oracle with some of its coordinates held: their slopes go into the intercepts."""
-
-    def __init__(self, inner: AbstractOracle, held: dict[int, float]):
-        self.inner, self.names, self.doubt = inner, inner.names, inner.doubt
-        self.free = np.array([i for i in range(len(inner.variables)) if i not in held], dtype=int)
-        self.fixed = np.array(sorted(held), dtype=int)
-        self.at = np.array([held[int(i)] for i in self.fixed])
-
-    @property
-    def evaluated(self) -> int:
-        """Of the oracle within."""
-        return self.inner.evaluated
-
-    @property
-    def count(self) -> int:
-        """Plans."""
-        return self.inner.count
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Those that are free."""
-        return tuple(self.inner.variables[i] for i in self.free)
-
-    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
-        """Of the rows over the free coordinates."""
-        own = {self.inner.variables[i]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)}
-        return self.inner.unproven(own | dict(held or {}))
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """As of the oracle within."""
-        return self.inner.near(plan, changes)
-
-    def whole(self, u: np.ndarray) -> np.ndarray:
-        """All coordinates from the free ones."""
-        full = np.zeros((len(u), len(self.inner.variables)))
-        full[:, self.free], full[:, self.fixed] = u, self.at
-        return full
-
-    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
-        """Rows at the whole point; tangents over the free coordinates."""
-        found = self.inner.tangents(plan, self.whole(u), sharpness)
-        intercept = found.affine[..., 0] + found.affine[..., 1 + self.fixed] @ self.at
-        affine = np.concatenate([intercept[..., None], found.affine[..., 1 + self.free]], axis=-1)
-        return Tangents(found.exact, affine, found.broken)
 
 
 @dataclass(frozen=True)
@@ -124,6 +80,8 @@ class Whole(AbstractSearch):
                 if not variable.low * (1 - 1e-9) <= value <= variable.high * (1 + 1e-9):
                     low, high = variable.low, variable.high
                     raise ConfigError(f"search.values.{name}: {value:g} is outside its range [{low:g}, {high:g}]")
+            if _decides(problem, name, values):
+                raise ConfigError(f"search.values.{name} changes which plans are legal: list it in space.plan instead")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """For each combination of `values`, solve for real numbers, then with `units` held below or above.
@@ -157,7 +115,7 @@ class Whole(AbstractSearch):
         if not any(one.outcome.ledger.plan >= 0 for one in real):
             if interrupted:
                 raise KeyboardInterrupt
-            return self.proof.run(problem, seed, report)  # says why nothing is feasible
+            return self._none(problem, seed, report)
         return self._traced(problem, oracle, Tried(real, tried, len(real) == len(listed), interrupted))
 
     def _traced(self, problem: Problem, oracle: Oracle, found: "Tried") -> Trace:
@@ -172,23 +130,50 @@ class Whole(AbstractSearch):
         certificate = {
             "certified": bounded and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
             "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
-            "bound": math.exp(sign * found.lower) if bounded else None, "best": None, "gap": None,
+            "bound": math.exp(sign * found.lower) if bounded and found.lower > -math.inf else None,
+            "best": None, "gap": None,
         }  # fmt: skip
         held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
         if not found.tried or best.ledger.plan < 0:
             points = designs_of(oracle, np.array([first.outcome.ledger.plan]), self._full(oracle, first.held, first.u))
             claim = "no whole numbers next to the real optimum keep all constraints"
             claim = f"{stopped or claim}; the real optimum is shown, no proof"
-            return Trace(points, ["real"], counts, seconds, claim, certificate | {"certified": False, "reason": claim})
-        gap = math.expm1(best.upper - found.lower)
-        certificate |= {"best": math.exp(sign * best.upper), "gap": gap if bounded else None}
+            certificate |= {"certified": False, "reason": claim}
+            kept = self._evidence(found, certificate, {})
+            return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
         if self.proof.explain and best.ledger.width:
             certificate |= self._explained(problem, oracle, held, best, sign)
+        gap = math.expm1(best.upper - found.lower)  # the best one may have come down while it was explained
+        certificate |= {"best": math.exp(sign * best.upper), "gap": None if certificate["bound"] is None else gap}
         designs = self._designs(problem, oracle, found)
         claim = f"certified: within {100 * max(gap, 1e-6):.2g} % of the bound on all designs, whole or not"
         if not certificate["certified"]:
             claim = f"best found, no proof: {certificate['reason']}"
-        return Trace(designs, ["whole"] * len(designs[next(iter(designs))]), counts, seconds, claim, certificate)
+        kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
+        method = ["whole"] * len(designs[next(iter(designs))])
+        return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
+
+    def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
+        """Why nothing listed is feasible; a design between the values or numbers that were asked for is no answer."""
+        trace = self.proof.run(problem, seed, report)
+        if trace.certificate["best"] is not None:
+            none = {"best": None, "gap": None}
+            trace.claim = "no listed values keep all constraints; a design between them is shown, no proof"
+            trace.certificate |= none | {"certified": False, "reason": trace.claim}
+            if trace.evidence is not None:
+                trace.evidence.header["claim"] |= none | {"design": {}}
+        return trace
+
+    def _evidence(self, found: "Tried", certificate: dict[str, Any], design: dict[str, float]) -> Evidence | None:
+        """What the bounds of all combinations rest on; None where one of them has none."""
+        parts = [one.evidence for one in found.real if one.evidence is not None]
+        if not found.complete or len(parts) < len(found.real):
+            return None
+        columns = zip(*itertools.product(*self.values.values()), strict=True)
+        kept = together(parts, dict(zip(self.values, map(list, columns), strict=True)))
+        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")}
+        kept.header["claim"] = claim | {"infeasible": False, "design": design}
+        return kept
 
     def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
@@ -237,7 +222,13 @@ class Whole(AbstractSearch):
         free = Held(oracle, held) if held else oracle
         verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
         told = proving(report, verdict.convex)
-        return Real(held, verdict, Closing(Programme(free), self.proof.effort, seed, told).run())
+        recorder = Recorder()
+        outcome = Closing(Programme(free), self.proof.effort, seed, told, recorder).run()
+        ledger, lower = outcome.ledger, outcome.lower
+        ledger.recorder = None  # what is learnt later adds nothing to what is claimed
+        rows, variables = ledger.programme.rows, free.variables
+        kept = evidence_of(oracle, recorder, rows, ledger.frontier, ledger.lower, lower, variables)
+        return Real(held, verdict, outcome, lower, kept)
 
     def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
@@ -265,11 +256,13 @@ class Whole(AbstractSearch):
 
 @dataclass(frozen=True)
 class Real:
-    """What is known with some coordinates held and no number whole."""
+    """What is known with some coordinates held and no number whole; `evidence` is what its bound `lower` rests on."""
 
     held: dict[int, float]
     verdict: Verdict
     outcome: Outcome
+    lower: float
+    evidence: Evidence | None
 
     @property
     def u(self) -> np.ndarray:
@@ -295,7 +288,7 @@ class Tried:
     @property
     def lower(self) -> float:
         """Bound on every design, whole or not, of the combinations that were searched."""
-        return min(one.outcome.lower for one in self.real)
+        return min(one.lower for one in self.real)
 
     @property
     def stopped(self) -> str:
@@ -312,6 +305,13 @@ def _go_on(outcome: Outcome) -> None:
     """After an interrupt that a closing answered, none of the others begins."""
     if outcome.stopped == INTERRUPTED:
         raise KeyboardInterrupt
+
+
+def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
+    """Whether a value of a variable changes workload or layout, of which plans are legal or not."""
+    there = [problem.scenario] + [problem.space.place(problem.scenario, {name: float(value)}) for value in values]
+    leaves = [jax.tree.leaves((scenario.workload, scenario.layout)) for scenario in there]
+    return any(not np.array_equal(a, b) for one in leaves[1:] for a, b in zip(leaves[0], one, strict=True))
 
 
 def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:

@@ -4,56 +4,52 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..fields import quantity, static
 
+MOST = 4096  # accelerators of the largest rack: length of the recursion, whatever the capacity
 
-def cumulative_states(offered: Array, volumes: tuple[int, ...], most: int) -> Array:
-    """[most + 1] unnormalised probability that at most c of a rack without bound are taken.
 
-    j q(j) = sum_i a_i v_i q(j - v_i): q(j) for j taken, the same for every capacity but for the norm. Rescaled on the
-    way, so that large racks do not overflow.
+def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: int = MOST) -> Array:
+    """[kinds] probability that a request of each kind is refused, in a rack of `capacity` up to `most`.
+
+    With C(j) = q(0) + ... + q(j), the unnormalised probability that at most j are taken of a rack without bound:
+
+        j q(j) = sum_i a_i v_i q(j - v_i)          B_i = (q(C - v_i + 1) + ... + q(C)) / C(C)
+
+    q is kept over C(j), so that large racks neither overflow nor lose digits: all are sums and quotients of positive
+    numbers. Capacity is real: linear between whole numbers, so that a search may move it.
 
     Args:
         offered: [kinds] a_i, mean number of slices of a kind if none were refused.
-        volumes: accelerators of a slice of that kind.
-        most: largest capacity of interest.
+        volumes: v_i, accelerators of a slice of that kind.
+        capacity: C, accelerators, at least 0.
+        most: largest capacity that may be asked for.
 
     Source: [kaufman1981], [roberts1981].
     """
-    widest = max(volumes)
-    inflow = jnp.zeros(widest).at[np.array(volumes) - 1].add(offered * np.array(volumes, dtype=float))
-    start = jnp.zeros(widest).at[0].set(1.0)  # q(j - 1), q(j - 2), ...
-
-    def step(carry: tuple[Array, Array], taken: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        window, log_scale = carry
-        state = inflow @ window / taken
-        window = jnp.concatenate([state[None], window[:-1]])
-        size = jax.lax.stop_gradient(jnp.max(window))
-        return (window / size, log_scale + jnp.log(size)), (state, log_scale)
-
-    _, (states, logs) = jax.lax.scan(step, (start, jnp.asarray(0.0)), jnp.arange(1.0, most + 1))
-    states, logs = jnp.concatenate([jnp.ones(1), states]), jnp.concatenate([jnp.zeros(1), logs])
-    return jnp.cumsum(states * jnp.exp(logs - jax.lax.stop_gradient(jnp.max(logs))))
-
-
-def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: int) -> Array:
-    """[kinds] probability that a request of each kind is refused: sum over j > C - v_i of q(j).
-
-    Capacity is real: linear between whole numbers, so that a search may move it.
-    """
-    states = cumulative_states(offered, volumes, most)
-    below = jnp.clip(jnp.floor(capacity), 0, most - 1)
+    widest, last = max(volumes), np.array(volumes) - 1
+    inflow = jnp.zeros(widest).at[last].add(offered * np.array(volumes, dtype=float))
+    below = jnp.minimum(jnp.floor(capacity), most - 1.0)
     part = capacity - below
 
-    def at(whole: Array) -> Array:
-        rest = whole.astype(int) - np.array(volumes)
-        fits = jnp.where(rest >= 0, states[jnp.maximum(rest, 0)], 0.0)
-        return 1 - fits / states[whole.astype(int)]
+    def share(taken: Array) -> Array:
+        """How much a rack of so many counts: those next to the capacity."""
+        return jnp.where(taken == below, 1 - part, jnp.where(taken == below + 1, part, 0.0))
 
-    return (1 - part) * at(below) + part * at(below + 1)
+    def step(carry: tuple[Array, Array], taken: Array) -> tuple[tuple[Array, Array], None]:
+        window, full = carry  # q(j - 1), q(j - 2), ... over C(j - 1)
+        state = inflow @ window / taken
+        window = jnp.concatenate([state[None], window[:-1]]) * (1 / (1 + state))
+        return (window, full + share(taken) * window), None
+
+    empty = jnp.zeros(widest).at[0].set(1.0)
+    start = (empty, share(jnp.asarray(0.0)) * empty)
+    (_, full), _ = jax.lax.scan(step, start, jnp.arange(1.0, most + 1))
+    return jnp.cumsum(full)[last]
 
 
 class SharedRack(eqx.Module):
@@ -69,28 +65,40 @@ class SharedRack(eqx.Module):
     Source: [kaufman1981]; effective capacities [lumorph_notes].
     """
 
-    capacity: Float[Array, "*b"] = quantity(low=1.0, high=4096.0, doc="accelerators")
+    capacity: Float[Array, "*b"] = quantity(low=1.0, high=float(MOST), doc="accelerators")
     load: Float[Array, "*b"] = quantity(low=1e-3, high=10.0, default=0.8, doc="offered accelerators over capacity")
     effective_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0)
     sizes: tuple[int, ...] = static(default=tuple(range(1, 17)), converter=tuple)
     volumes: tuple[int, ...] = static(default=(), converter=tuple)
     weights: tuple[float, ...] = static(default=(), converter=tuple)
-    most: int = static(default=256)
 
     def __check_init__(self) -> None:
-        """One volume and one weight for each size."""
+        """Whole accelerators, one volume and one positive weight for each size, room for a slice."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise ConfigError(f"sizes = {self.sizes} must be whole numbers of at least 1")
         for name in ("volumes", "weights"):
             given = getattr(self, name)
             if given and len(given) != len(self.sizes):
                 raise ConfigError(f"{name} = {given} must have one entry for each of the {len(self.sizes)} sizes")
         if any(volume < size for size, volume in zip(self.sizes, self.volumes, strict=False)):
             raise ConfigError(f"volumes = {self.volumes} must not be less than the sizes {self.sizes}")
+        if self.weights and min(self.weights) <= 0:
+            raise ConfigError(f"weights = {self.weights} must be positive numbers")
+        numbers = self.capacity, self.effective_ratio
+        if all(hasattr(number, "dtype") and not isinstance(number, Tracer) for number in numbers):
+            room, ratio = (float(jnp.max(number)) for number in numbers)
+            volumes = self.volumes or self.sizes
+            if room * ratio <= min(volumes) - 1:
+                raise ConfigError(
+                    f"capacity = {room:g} times effective_ratio = {ratio:g} holds no slice of volumes = {volumes};"
+                    " make the rack larger or the slices smaller"
+                )
 
     def refused(self) -> Array:
         """[sizes] probability that a request is refused."""
         sizes, shares = np.array(self.sizes, dtype=float), self._shares()
         slices = self.load * self.capacity / float(sizes @ shares)  # mean number held if none were refused
-        return blocking(slices * shares, self.volumes or self.sizes, self.effective_ratio * self.capacity, self.most)
+        return blocking(slices * shares, self.volumes or self.sizes, self.effective_ratio * self.capacity)
 
     def acceptance(self) -> Array:
         """Share of the accelerators asked for that are granted."""

@@ -4,6 +4,8 @@ from .distinct import PlanTable as PlanTable
 from .program import Equation as Equation
 from .program import Program as Program
 from .program import flatten as flatten
+from .reserves import reserve_rows as reserve_rows
+from .reserves import tight_tiers as tight_tiers
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program

@@ -19,6 +19,7 @@ from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
 from .program import Equation, Program, flatten
+from .reserves import reserve_rows, tight_tiers
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
 KINK, KINKS = OPERATION + "kink", OPERATION + "kinks"
@@ -74,15 +75,16 @@ class RowProgram(NamedTuple):
 
 
 def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], rows: Rows, goal: str) -> RowProgram:
-    """Trace the rows of a space: the goal first, then the others by name."""
+    """Trace the rows of a space: the goal first, then the others by name, those of `reserves` among them."""
     leaves, structure = jax.tree.flatten(scenario)
-    names: list[str] = []
+    tight, names = tight_tiers(scenario, space), []
 
     def priced(leaves: list[Any], plan: list[Any], u: list[Any]) -> list[Array]:
         values = space.values(dict(zip(space.names, u, strict=True)))
         tree = jax.tree.unflatten(structure, leaves)
-        metrics = evaluate(space.place(tree, dict(zip(fields, plan, strict=True)) | values))
-        found = rows(metrics, values)
+        candidate = space.place(tree, dict(zip(fields, plan, strict=True)) | values)
+        metrics = evaluate(candidate)
+        found = rows(metrics, values) | reserve_rows(candidate, tight)
         names[:] = [goal, *sorted(set(found) - {goal})]
         broken = jnp.asarray(0.0)
         for violation in metrics.violations.values():

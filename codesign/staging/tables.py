@@ -61,7 +61,7 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [slots[i] for i in program.outputs]
 
 
-def _axes(axes: Sequence[int]) -> tuple[int, ...]:
+def _axes(axes: Sequence[Any]) -> tuple[int, ...]:
     return tuple(axis + 1 for axis in axes)
 
 

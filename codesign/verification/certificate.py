@@ -47,15 +47,17 @@ class Claim:
 class Certificate:
     """What a bound rests on.
 
-    rows: names, the goal's first; plan: field -> its values; view: of each row, which of a group's plans it is taken
-    at. low, high: places in the fields' values that a node stands for; best: of each view. u, sharpness: points. node,
-    point, row, weight: the terms of the nodes' weighted sums of tangents.
+    rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
+    view: of each row, which of a group's plans it is taken at. low, high: places in the fields' values that a node
+    stands for; best: of each view. u, sharpness: points. node, point, row, weight: the terms of the nodes' weighted
+    sums of tangents.
     """
 
     claim: Claim
     rows: tuple[str, ...]
     variables: tuple[str, ...]
     plan: dict[str, np.ndarray]
+    held: tuple[str, ...]
     view: Int[np.ndarray, " rows"]
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
@@ -100,7 +102,9 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
     try:
         claim = claim_of(header["claim"])
         rows, variables = tuple(map(str, header["rows"])), tuple(map(str, header["variables"]))
-        plan = {str(name): np.asarray(values, dtype=float) for name, values in header["plan"].items()}
+        held = dict(header.get("held") or {})
+        listed = dict(header["plan"]) | held
+        plan = {str(name): np.asarray(values, dtype=float) for name, values in listed.items()}
         views, counts = header["views"], header["counts"]
         version = header["version"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -115,7 +119,8 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
     low, high = (_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
     found = Certificate(
-        claim, rows, variables, plan, _views(rows, views), low, high, _best(nodes, plan, low, views),
+        claim, rows, variables, plan, tuple(map(str, held)),
+        _views(rows, views), low, high, _best(nodes, plan, low, views),
         _table(points, [f"u.{name}" for name in variables], "points", float),
         _table(points, ["sharpness"], "points", float)[:, 0],
         _table(cuts, ["node"], "cuts", int)[:, 0],
@@ -207,6 +212,9 @@ def _check(found: Certificate) -> None:
     wrong = np.flatnonzero(((found.u < 0) | (found.u > 1)).any(axis=1) | (found.sharpness <= 0))
     if len(wrong):
         raise Refuted(f"point {wrong[0]} lies outside the box, or its sharpness is not positive")
+    own = len(found.plan) - len(found.held)
+    if (found.low[:, own:] != found.high[:, own:]).any():
+        raise Refuted("nodes.parquet: a node leaves a listed variable open: each must be of one value")
     inside = (found.low >= 0) & (found.low <= found.high) & (found.high < found.sizes)
     inside &= ((found.best >= found.low) & (found.best <= found.high)).all(axis=0)
     wrong = np.flatnonzero(~inside.all(axis=1))

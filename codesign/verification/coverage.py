@@ -1,17 +1,25 @@
-"""Whether the nodes of a certificate stand for every legal plan of the space."""
+"""Whether the nodes of a certificate stand for every legal plan of the space, with every combination of listed values.
 
+A listed variable is one more field that no rule of the plan looks at.
+"""
+
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
 from ..errors import ConfigError
 from ..fields import replace
+from ..scenario import Scenario
 from ..space import MOST_LISTED, DesignSpace, Rules
 from .certificate import Certificate, Refuted
 from .study import Asked
 
 PART = 1 << 20  # plans written out at once
+EDGE = 1e-9  # relative: how far outside its range a listed value may lie, for rounding
 SAMPLE = 4096  # random plans on which it is tested that open fields do not decide what is legal
 
 
@@ -19,8 +27,9 @@ SAMPLE = 4096  # random plans on which it is tested that open fields do not deci
 class Cover:
     """The plans of a space and the nodes over them.
 
-    plans: legal plans. owner: combination of plan values -> a node over it, -1 where there is none; None where there
-    are too many to list. exact: every plan was looked up; else combinations of the fields that no node leaves open.
+    plans: legal plans, each with every combination of listed values. owner: combination of values -> a node over it, -1
+    where there is none; None where there are too many to list. exact: every plan was looked up; else combinations of
+    the fields that no node leaves open.
     """
 
     plans: int
@@ -45,21 +54,62 @@ def cover(certificate: Certificate, asked: Asked) -> Cover:
         if len(certificate.low) == 0:
             raise Refuted("the only plan is in no node")
         return Cover(1, np.zeros(1, dtype=np.int64), True)
-    if asked.space.combinations <= MOST_LISTED:
+    _every_value(certificate)
+    _same_rules(asked)
+    if asked.combinations <= MOST_LISTED:
         return _every_plan(certificate, asked)
+    if certificate.held:
+        return _value_by_value(certificate, asked)
     return _every_combination(certificate, asked)
 
 
 def _same_space(certificate: Certificate, asked: Asked) -> None:
     """Fields, values and variables must be those of the study."""
-    lists = {name: np.unique(values) for name, values in asked.space.lists.items()}
-    if list(lists) != list(certificate.plan):
-        raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(lists)}")
-    for name, values in lists.items():
+    if list(asked.lists) != list(certificate.plan):
+        raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(asked.lists)}")
+    for name, values in asked.lists.items():
         if not np.array_equal(values, certificate.plan[name]):
-            raise Refuted(f"plan field {name}: the certificate has other values than the study")
-    if certificate.variables != asked.space.names:
-        raise Refuted(f"the certificate is of variables {certificate.variables}, the study of {asked.space.names}")
+            what = f"search.values.{name}" if name in asked.values else f"plan field {name}"
+            raise Refuted(f"{what}: the certificate has other values than the study")
+    for name in certificate.held:
+        low, high = asked.space.hardware[name].low, asked.space.hardware[name].high
+        for value in certificate.plan[name]:
+            if not low * (1 - EDGE) <= value <= high * (1 + EDGE):
+                raise Refuted(f"search.values.{name}: {value:g} is outside {low:g} to {high:g}")
+    if certificate.variables != asked.variables:
+        raise Refuted(f"the certificate is of variables {certificate.variables}, the study of {asked.variables}")
+
+
+def _same_rules(asked: Asked) -> None:
+    """Which plans are legal follows from workload and layout, and no listed value may change either."""
+    known = _decisive(asked.scenario)
+    for name, values in asked.values.items():
+        for value in values:
+            there = _decisive(asked.space.place(asked.scenario, {name: float(value)}))
+            if not all(map(np.array_equal, known, there)):
+                raise Refuted(f"search.values.{name} decides which plans are legal: that nodes cover them is not known")
+
+
+def _decisive(scenario: Scenario) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((scenario.workload, scenario.layout))]
+
+
+def _every_value(certificate: Certificate) -> None:
+    """Every combination of listed values has a node."""
+    if not certificate.held:
+        return
+    first = len(certificate.plan) - len(certificate.held)
+    sizes = certificate.sizes[first:]
+    missing = np.setdiff1d(np.arange(sizes.prod()), _cell(certificate.low[:, first:], sizes))
+    if len(missing):
+        said = f"search.values: {len(missing):,} of {sizes.prod():,} combinations are in no node; the first: "
+        raise Refuted(said + _shown_values(certificate, np.unravel_index(missing[0], sizes)))
+
+
+def _shown_values(certificate: Certificate, place: Iterable[int | np.integer]) -> str:
+    """Listed values in words: `radix 64, wavelengths 8`."""
+    pairs = zip(certificate.held, place, strict=True)
+    return ", ".join(f"{name} {certificate.plan[name][at]:g}" for name, at in pairs)
 
 
 def _cell(place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -94,13 +144,47 @@ def _every_plan(certificate: Certificate, asked: Asked) -> Cover:
     for nodes in _parts(certificate.weights):
         place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
         owner[_cell(place, sizes)] = nodes[line]
-    plans = asked.space.plans(asked.scenario)
+    plans = _legal(asked)
     place = np.stack([np.searchsorted(certificate.plan[name], column) for name, column in plans.items()], axis=-1)
     missing = np.flatnonzero(owner[_cell(place, sizes)] < 0)
     if len(missing):
         first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in plans.items())
         raise Refuted(f"{len(missing):,} of {len(place):,} legal plans are in no node; the first: {first}")
     return Cover(len(place), owner, True)
+
+
+def _legal(asked: Asked) -> dict[str, np.ndarray]:
+    """Every legal plan with every combination of listed values, one array a field."""
+    plans = asked.space.plans(asked.scenario) if asked.space.plan else {}
+    count = len(next(iter(plans.values()))) if plans else 1
+    listed = np.meshgrid(*(asked.lists[name] for name in sorted(asked.values)), indexing="ij")
+    held = {name: np.tile(column.ravel(), count) for name, column in zip(sorted(asked.values), listed, strict=True)}
+    times = listed[0].size if listed else 1
+    return {name: np.repeat(column, times) for name, column in plans.items()} | held
+
+
+def _value_by_value(certificate: Certificate, asked: Asked) -> Cover:
+    """Where plans with all their listed values are too many to write out: one combination of values after the other."""
+    first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
+    own = dict(list(certificate.plan.items())[:first])
+    alone = dataclasses.replace(asked, space=_without_held(certificate, asked), values={})
+    for place in np.ndindex(*certificate.sizes[first:]):
+        mine = (certificate.low[:, first:] == place).all(axis=1)
+        part = dataclasses.replace(
+            certificate, plan=own, held=(), low=certificate.low[mine, :first], high=certificate.high[mine, :first],
+            best=certificate.best[:, mine, :first],
+        )  # fmt: skip
+        try:
+            found = cover(part, alone)
+        except Refuted as why:
+            raise Refuted(f"{_shown_values(certificate, place)}: {why}") from why
+        plans, exact = plans + found.plans, exact and found.exact
+    return Cover(plans, None, exact)
+
+
+def _without_held(certificate: Certificate, asked: Asked) -> DesignSpace:
+    free = {name: variable for name, variable in asked.space.hardware.items() if name not in certificate.held}
+    return DesignSpace(asked.space.plan, free)
 
 
 def _every_combination(certificate: Certificate, asked: Asked) -> Cover:
@@ -139,7 +223,7 @@ def _every_combination(certificate: Certificate, asked: Asked) -> Cover:
 def _check_open_fields(space: DesignSpace, asked: Asked, fixed: dict[str, float]) -> None:
     """Test that no open field decides what is legal: then combinations of the others stand for all plans."""
     rng = np.random.default_rng(0)
-    rules = Rules(space, asked.scenario)
+    rules = Rules(space.lists, asked.scenario)
     columns = space.decoded(rng.integers(0, space.combinations, SAMPLE))
     try:
         some = space.legal_sample(asked.scenario, SAMPLE)

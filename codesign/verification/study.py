@@ -1,8 +1,10 @@
 """What a verification asks of the model: rows, tangents and designs, by a program of its own."""
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -11,13 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..compiling import quick_jit
-from ..curvature import judge
+from ..curvature import Judgement, judge
 from ..metrics import Metrics, evaluate
 from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import row_program
+from ..staging import reserve_rows, row_program, tight_tiers
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
@@ -31,7 +33,9 @@ class Asked:
     """A study as its configuration says it.
 
     goal: name of what is optimised: the objective's, or a variable of the space (`search=inverse`); sign: 1 where less
-    is better. targets: metrics whose extremes an attack visits too: a goal may have its cliff there.
+    is better. targets: metrics whose extremes an attack visits too: a goal may have its cliff there. values: hardware
+    variable -> the only values it may have; each is chosen as a plan field is. units: hardware variable -> what a
+    design must have a whole number of; bounds hold for all numbers.
     """
 
     scenario: Scenario
@@ -40,6 +44,24 @@ class Asked:
     goal: str
     sign: float = 1.0
     targets: tuple[str, ...] = TARGETS
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def lists(self) -> dict[str, np.ndarray]:
+        """Plan field, then listed variable -> its values, rising."""
+        listed = {name: np.array(self.values[name], dtype=float) for name in sorted(self.values)}
+        return {name: np.unique(values) for name, values in (dict(self.space.lists) | listed).items()}
+
+    @property
+    def combinations(self) -> int:
+        """Combinations of plan fields and listed variables, legal or not."""
+        return self.space.combinations * math.prod(len(np.unique(values)) for values in self.values.values())
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables that may have any value of their range."""
+        return tuple(name for name in self.space.names if name not in self.values)
 
     def metrics(self, point: dict[str, float]) -> Metrics:
         """The hard model in float64 at plan fields and hardware values, run by NumPy, not compiled."""
@@ -65,36 +87,53 @@ class Exact(NamedTuple):
     feasible: np.ndarray
 
 
-def key(place: int) -> str:
-    """Name of the row at a place, so that the alphabet keeps the order."""
-    return f"{place:03d}"
+@dataclass(frozen=True)
+class _Listing(DesignSpace):
+    """A space in which some variables are given by their values, exactly, and not by their coordinates."""
+
+    given: tuple[str, ...] = ()
+
+    def values(self, coordinates: dict[str, Array]) -> dict[str, Array]:
+        """Coordinates, or values where these are given -> values."""
+        free = {name: u for name, u in coordinates.items() if name not in self.given}
+        return super().values(free) | {name: coordinates[name] for name in self.given}
 
 
 class Model:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
-    names: of the rows: the goal's log, the log of each constraint's used share, and the logs of the targets.
+    Listed variables are fields of a plan, behind its own. names: of the rows: the goal's log, the log of each
+    constraint's used share, and the logs of the targets.
     """
 
     def __init__(self, asked: Asked):
         self.asked, self.evaluated = asked, 0
-        self.fields, self.variables = tuple(asked.space.plan), asked.space.names
+        self.fields, self.variables = tuple(asked.lists), asked.variables
+        self._free = np.array([asked.space.names.index(name) for name in self.variables], dtype=int)
         somewhere = {name: values[0] for name, values in asked.space.lists.items()}
         somewhere |= {name: variable.low for name, variable in asked.space.hardware.items()}
-        self.constraints = tuple(sorted(asked.objective.usages(asked.metrics(somewhere))))
+        shares = asked.objective.usages(asked.metrics(somewhere))
+        reserves = reserve_rows(asked.scenario, tight_tiers(asked.scenario, asked.space))
+        self.constraints = tuple(sorted({*shares, *reserves}))
         self.names = (GOAL, *self.constraints, *asked.targets)
-        self.program = row_program(asked.scenario, asked.space, self.fields, self._rows, key(0))
+        self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
+        space = _Listing(asked.space.plan, asked.space.hardware, tuple(sorted(asked.values)))
+        self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
+        self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tree = jax.device_put(asked.scenario)
         self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)))
-        self._exact = quick_jit(jax.vmap(self.program.exact, in_axes=(None, 0, 0)))
+        self._exact = quick_jit(jax.vmap(self._priced, in_axes=(None, 0, 0)))
 
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
-        """Every row, keyed by its place."""
+        """Every row by its key, but for those that come with a program."""
         shares, asked = self.asked.objective.usages(metrics), self.asked
-        rows = [asked.sign * jnp.log(asked.value(metrics, hardware))]
-        rows += [jnp.log(at_least(shares[name], LEAST_SHARE)) for name in self.constraints]
-        rows += [jnp.log(metrics.get(name)) for name in asked.targets]
-        return {key(place): row for place, row in enumerate(rows)}
+        found = {self.keys[0]: asked.sign * jnp.log(asked.value(metrics, hardware))}
+        for key, name in zip(self.keys[1:], self.names[1:], strict=True):
+            if name in self.constraints and key.isdigit() and int(key) <= len(self.constraints):
+                found[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
+            elif key.isdigit():
+                found[key] = jnp.log(metrics.get(name))
+        return found
 
     def judged(
         self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]
@@ -102,21 +141,52 @@ class Model:
         """What the rules of curvature say of the rows: row -> why it is not convex; (row, field) -> which way it goes.
 
         Args:
-            listed: plan field -> its value in each legal combination.
+            listed: field -> its value in each legal combination.
             free: field -> all its values, where each is legal with every combination.
         """
-        found = judge(self.program, [self.asked.scenario], listed, free, ordered=tuple(free))
-        rows = {key(place): name for place, name in enumerate((GOAL, *self.constraints))}
-        unproven = {rows.get(at, at): why for at, why in found.unproven.items() if at in rows or not at.isdigit()}
-        ways = {(name, field): found.direction(at, field) for at, name in rows.items() for field in free}
-        return unproven, {pair: way for pair, way in ways.items() if way is not None}
+        last = 1 + len(self.constraints)
+        rows = dict(zip(self.keys[:last], self.names[:last], strict=True))
+        unproven: dict[str, str] = {}
+        said: list[dict[tuple[str, str], int | None]] = []
+        for found in self._judgements(listed, free):
+            unproven |= {rows.get(at, at): why for at, why in found.unproven.items() if at in rows or not at.isdigit()}
+            said.append({(name, field): found.direction(at, field) for at, name in rows.items() for field in free})
+        agreed = {pair: way for pair, way in said[0].items() if all(other[pair] == way for other in said)}
+        return unproven, {pair: way for pair, way in agreed.items() if way is not None}
+
+    def _judgements(self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]) -> list[Judgement]:
+        """Of all values of the listed variables at once; where that does not prove all rows, of each combination."""
+        held = {name: np.unique(listed[name]) for name in self.asked.values}
+        own = [name for name in listed if name not in held]
+        table = np.unique(np.stack([listed[name] for name in own], axis=-1), axis=0) if own else np.zeros((1, 0))
+        plans = dict(zip(own, table.T, strict=True))
+
+        def judged(held: Mapping[str, Sequence[float]]) -> Judgement:
+            return judge(self.program, [self.asked.scenario], plans, free, held, ordered=tuple(free))
+
+        together = judged({name: values.tolist() for name, values in held.items()})
+        if not held or not together.unproven:
+            return [together]
+        return [judged({name: [value] for name, value in zip(held, one, strict=True)})
+                for one in itertools.product(*(values.tolist() for values in held.values()))]  # fmt: skip
+
+    def _coordinates(self, plan: Array, u: Array) -> Array:
+        """What the program takes of the variables: coordinates, or values of those that are listed."""
+        given = dict(zip(self.fields, plan, strict=True)) | dict(zip(self.variables, u, strict=True))
+        names = self.program.variables
+        return jnp.stack([given[name] for name in names]) if names else jnp.zeros(0)
+
+    def _priced(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Array, Array]:
+        """Rows and the largest broken rule of one design."""
+        rows, broken = self.program.exact(scenario, plan, self._coordinates(plan, u))
+        return rows[self._order], broken
 
     def _tangent(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
         """Value and slopes of every row of the reading that lies below it."""
         if not self.variables:
-            rows, _ = self.program.exact(scenario, plan, u)
-            return rows, jnp.zeros((len(self.names), 0))
-        return self.program.tangent(scenario, plan, u, sharpness)
+            return self._priced(scenario, plan, u)[0], jnp.zeros((len(self.names), 0))
+        value, slopes = self.program.tangent(scenario, plan, self._coordinates(plan, u), sharpness)
+        return value[self._order], slopes[self._order][:, self._free]
 
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None

@@ -1,16 +1,18 @@
 """The whole check: what is stored, that it covers the space, what it proves, the best design, and an attack."""
 
+import dataclasses
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..objective import TOLERANCE
-from ..space import Rules, shown
+from ..objective import feasible
+from ..rules import Rules
+from ..space import shown
 from .attack import Attack, sample
 from .certificate import Certificate, Claim, Refuted
 from .coverage import Cover, cover
@@ -82,6 +84,8 @@ def _verify(
     _check_claim(claim, asked)
     if claim.bound is None and not claim.infeasible:  # nothing rests on what was noted
         certificate = None
+    if certificate is not None and not certificate.held:  # a proof for all values, those that are listed among them
+        asked = dataclasses.replace(asked, values={})
     bounds, covered = None, None
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
@@ -92,7 +96,8 @@ def _verify(
         told("covering the space", 0, 1)
         covered = cover(certificate, asked)
         what = "legal plans" if covered.exact else "plans, by combinations of their closed fields,"
-        answer.checks.append(f"{len(certificate.low):,} nodes stand for all {covered.plans:,} {what}")
+        told_of = f", with {_listed(asked)}" if certificate.held else ""
+        answer.checks.append(f"{len(certificate.low):,} nodes stand for all {covered.plans:,} {what}{told_of}")
         told("curvature", 0, 1)
         proven, text = check_structure(certificate, model)
         answer.checks.append(text)
@@ -147,15 +152,36 @@ def _check_design(claim: Claim, asked: Asked) -> str:
     for name, variable in space.hardware.items():
         if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
             raise Refuted(f"best design: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
-    legal, _ = Rules(space, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
+    check_listed(asked, point, "best design")
+    legal, _ = Rules(space.lists, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
     if not legal.all():
         raise Refuted("best design: its plan is not legal")
     value, excess = asked.priced(point)
-    if not excess <= TOLERANCE:
+    if not feasible(excess):
         raise Refuted(f"best design: it breaks a constraint by {excess:.3g}")
     if claim.best is None or not abs(value / claim.best - 1) <= SAME:
         raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
     return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
+
+
+def _listed(asked: Asked) -> str:
+    """`every value of radix (4), wavelengths (3)`."""
+    return "every value of " + ", ".join(f"{name} ({len(asked.lists[name])})" for name in sorted(asked.values))
+
+
+def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
+    """A design takes listed values where values are listed, and a whole number of units where these are named.
+
+    Raises:
+        Refuted: naming the first variable that does not.
+    """
+    for name, values in asked.values.items():
+        if point[name] not in values:
+            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is not listed in search.values.{name}")
+    for name, unit in asked.units.items():
+        number = point[name] / unit
+        if not abs(number - round(number)) <= SAME * max(number, 1.0):
+            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.units.{name}, not whole")
 
 
 def _check_bound(certificate: Certificate, bounds: Bounds, asked: Asked) -> str:
@@ -187,18 +213,21 @@ def _attacker(
     bounds: Bounds | None,
     covered: Cover | None,
 ) -> Attack:
-    lists = [np.unique(values) for values in asked.space.lists.values()]
+    lists = list(asked.lists.values())
     start = None
     if claim.design:
-        place = sample(np.array([[claim.design[name] for name in asked.space.plan]]), lists)[0]
-        values = {name: jnp.asarray(claim.design[name]) for name in asked.space.names}
+        place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)[0]
+        values = {name: jnp.asarray(claim.design[name]) for name in asked.variables}
         found = asked.space.coordinates(values)
-        start = place, np.clip(np.array([float(found[name]) for name in asked.space.names]), 0.0, 1.0)
+        start = place, np.clip(np.array([float(found[name]) for name in asked.variables]), 0.0, 1.0)
     if certificate is not None:
         low, high = certificate.low, certificate.high
     else:
-        low = high = sample(asked.space.legal_sample(asked.scenario, LISTED), lists)
-    rules = Rules(asked.space, asked.scenario)
+        plans = sample(asked.space.legal_sample(asked.scenario, LISTED), lists[: len(asked.space.plan)])
+        listed = np.array([len(asked.lists[name]) for name in sorted(asked.values)], dtype=int)
+        low = np.pad(plans, ((0, 0), (0, len(listed))))
+        high = low + np.pad(listed - 1, (plans.shape[1], 0))
+    rules = Rules(asked.space.lists, asked.scenario)
 
     def legal(place: np.ndarray) -> np.ndarray:
         return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
@@ -208,9 +237,10 @@ def _attacker(
 
 def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) -> str:
     """A design with its goal and what `codesign evaluate` needs to price it again."""
-    plan = {name: float(attack.lists[j][place[j]]) for j, name in enumerate(asked.space.plan)}
-    found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.space.names)})
-    hardware = {name: float(value) for name, value in found.items()}
+    chosen = {name: float(attack.lists[j][place[j]]) for j, name in enumerate(asked.lists)}
+    plan = {name: chosen[name] for name in asked.space.plan}
+    found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.variables)})
+    hardware = {name: float(found[name]) if name in found else chosen[name] for name in asked.space.names}
     value, excess = asked.priced(plan | hardware)
     words = [f"plan.{name}={shown(name, number)}" for name, number in plan.items()]
     for name, number in hardware.items():
@@ -239,7 +269,7 @@ def _line(claim: Claim, asked: Asked, certificate: Certificate | None, tried: At
     if certificate is None or (claim.bound is None and not claim.infeasible):
         better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME
         beside = f"; the attack found a better design, {_value(claim, tried.best):.9g}" if better else ""
-        held = "what it found is as it says" if claim.design else "it found no design"
+        held = "it found no design" if claim.best is None else "what it found is as it says"
         return f"nothing claimed to verify: the search proves nothing, {held}{beside}"
     if claim.infeasible:
         return f"verified: no design of {asked.space.combinations:,} combinations of plan values keeps all constraints"

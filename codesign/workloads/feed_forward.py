@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
 from ..hardware import Work
-from ..smooth import at_least, ratio
+from ..smooth import at_least, at_most, ratio
 from .attention import input_bytes, join_bytes
 from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
 
@@ -123,7 +123,8 @@ class MixtureOfExperts(AbstractFeedForward):
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
 
     def _dense_share(self, layers: Array) -> Array:
-        return ratio(self.dense_layers, layers)
+        """Of all layers; no more are dense than there are."""
+        return at_most(ratio(self.dense_layers, layers), 1.0)
 
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
         matrices = hidden * (2 + self.gated)

@@ -17,6 +17,7 @@ from ..smooth import at_least, at_most
 
 RECOMPUTE = ("none", "selective", "full")
 AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "world")
+MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 
 
 def recompute_level(value: Any) -> Any:
@@ -42,14 +43,20 @@ class Plan(eqx.Module):
     whole tables.
     """
 
-    tp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="tensor parallel")
-    pp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pipeline stages")
-    cp: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="context parallel (ring attention)")
-    ep: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="expert parallel")
-    row_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by rows")
-    column_shards: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="pieces of an embedding table, by columns")
-    virtual_stages: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="model chunks per stage (interleaving)")
-    micro_batch: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="sequences")
+    tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
+    pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
+    cp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
+    ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel")
+    row_shards: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"
+    )
+    column_shards: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by columns"
+    )
+    virtual_stages: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
+    )
+    micro_batch: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="sequences")
     recompute: Float[Array, "*b"] = eqx.field(
         converter=recompute_level, default=0.0, metadata={"low": 0.0, "high": 2.0, "doc": "none, selective or full"}
     )
@@ -69,7 +76,9 @@ class Plan(eqx.Module):
     dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
     pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
-    device_count: Float[Array, "*b"] | None = quantity(low=1.0, default=None, doc="in place of the cluster's")
+    device_count: Float[Array, "*b"] | None = quantity(
+        low=1.0, high=MOST, default=None, doc="in place of the cluster's"
+    )
 
     __repr__ = as_text
 

@@ -18,7 +18,7 @@ class Transformer(eqx.Module):
 
     name: str = static()
     hidden: Float[Array, "*b"] = quantity(low=1.0)
-    layers: Float[Array, "*b"] = quantity(low=0.0)
+    layers: Float[Array, "*b"] = quantity(low=1.0)
     attention: AbstractAttention
     feed_forward: AbstractFeedForward
     vocab: Float[Array, "*b"] = quantity(default=0.0)

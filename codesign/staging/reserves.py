@@ -1,0 +1,49 @@
+"""Tiers that a box lets be smaller than their reserve: their used share is infinite there and has no slope.
+
+Wherever it is finite, log(reserved / capacity) <= 0 holds as well. That row is finite and has slopes everywhere, so a
+search that lands where nothing is usable learns from it which way out. Only tiers are asked that every plan fills.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+
+from ..errors import ConfigError
+from ..fields import get_path
+from ..hardware import MemoryTier
+from ..movers import ends_of
+from ..scenario import Scenario
+from ..smooth import at_least, used_share
+from ..space import DesignSpace
+
+FILLED = ("cluster.accelerator.hbm", "cluster.accelerator.hbm.tier", "cluster.accelerator.hbm.pool")
+"""The near memory itself, or what of it holds the data where it is a shared or a cached pool."""
+LEAST = 1e-9  # stands in for a reserve of nothing, which has no logarithm
+
+
+def tight_tiers(scenario: Scenario, space: DesignSpace) -> tuple[str, ...]:
+    """Paths of the tiers whose reserve may be all of them somewhere in the box."""
+    ends = ends_of(space.hardware, scenario)
+    return tuple(path for path in FILLED if _may_be_full(scenario, path, ends))
+
+
+def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Any]]) -> bool:
+    try:
+        tier = get_path(scenario, path)
+    except ConfigError:
+        return False
+    if not isinstance(tier, MemoryTier):
+        return False
+    least = ends["low"].get(f"{path}.capacity_bytes", tier.capacity_bytes)
+    most = ends["high"].get(f"{path}.reserved_bytes", tier.reserved_bytes)
+    return not isinstance(least, Tracer) and not isinstance(most, Tracer) and bool(np.min(least) <= np.max(most))
+
+
+def reserve_rows(scenario: Scenario, paths: tuple[str, ...]) -> dict[str, Array]:
+    """Row -> log of the reserved share of these tiers; at most 0 wherever anything of them is usable."""
+    tiers = {path: get_path(scenario, path) for path in paths}
+    shares = {path: used_share(tier.reserved_bytes, tier.capacity_bytes) for path, tier in tiers.items()}
+    return {f"reserve.{path}": jnp.log(at_least(share, LEAST)) for path, share in shares.items()}

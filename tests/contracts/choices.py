@@ -1,0 +1,95 @@
+"""Options of conf/ as scenarios: the default with one other part, alike where their structure is.
+
+Kernels by roofline keep the programs small wherever kernels are not what is tested.
+"""
+
+import re
+from dataclasses import fields
+from dataclasses import replace as change
+from functools import cache
+
+import jax
+
+from codesign.collectives import Fastest
+from codesign.config import available, compose, conf_dir, scenario_from_config
+from codesign.config.groups import PACKAGES
+from codesign.config.study import plain, study_from_resolved
+from codesign.fabrics import RoutedTopology
+from codesign.topology import Crossbar
+
+PLACES = PACKAGES | {"workload": "workload", "plan": "plan"}
+"""Config group -> path of what it describes."""
+
+SMALL = "calibration=h100_sxm_roofline"
+FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests/test_hub.py, tests/test_topology.py
+COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
+COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
+COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
+COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
+COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
+"""Start of a choice -> the other part that its family needs."""
+
+
+def options(*groups: str) -> list[str]:
+    choices = [f"{group}={option}" for group in groups for option in available(group)]
+    native = {f"calibration={name}" for name in native_calibrations()}
+    return [choice for choice in choices if choice not in FIXED | native]
+
+
+@cache
+def native_calibrations() -> set[str]:
+    """Those that an accelerator brings along, tested with it."""
+    files = (conf_dir() / "accelerator").glob("*.yaml")
+    return {name for file in files for name in re.findall(r"/calibration: (\w+)", file.read_text(encoding="utf-8"))}
+
+
+def built(choice: str):
+    """The default scenario with one other part, in a number format that its accelerator has."""
+    overrides = [choice] if choice.startswith(("accelerator", "calibration", "experiment")) else [SMALL, choice]
+    overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
+    if not choice.startswith("accelerator"):
+        return scenario_from_config(*overrides)
+    config = compose(overrides)
+    if "bf16" in plain(config)["cluster"]["accelerator"]["peak_flops_per_s"]:
+        return study_from_resolved(config).scenario
+    return scenario_from_config(*overrides, "workload.precision.compute=fp16", "workload.precision.attention=fp16")
+
+
+def unlabelled(fabric):
+    """A routed topology without its shape, which is there for reports: the program sees the tables alone."""
+    if not isinstance(fabric, RoutedTopology):
+        return fabric
+    other = object.__new__(RoutedTopology)
+    for field in fields(fabric):
+        object.__setattr__(other, field.name, getattr(fabric, field.name))
+    object.__setattr__(other, "shape", Crossbar(2))
+    return other
+
+
+def as_used(accelerator, precision):
+    """Without its name and what no operation uses; each kernel under the format that asks for it."""
+    used = sorted({precision.compute, precision.attention, "vector"})
+
+    def some(by_format):
+        return {name: numbers for name, numbers in by_format.items() if name in used}
+
+    return change(
+        accelerator,
+        name="any",
+        peak_flops_per_s=some(accelerator.peak_flops_per_s),
+        energy_j_per_flop=some(accelerator.energy_j_per_flop),
+        kernels={kind: {name: accelerator.kernel(kind, name) for name in used} for kind in accelerator.kernels},
+    )
+
+
+def nameless(scenario):
+    """Without the names and formats that keep scenarios of one structure from sharing a compiled program."""
+    cluster, workload = scenario.cluster, scenario.workload
+    network = {name: change(level, fabric=unlabelled(level.fabric)) for name, level in cluster.network.items()}
+    cluster = change(cluster, accelerator=as_used(cluster.accelerator, workload.precision), network=network)
+    return change(scenario, cluster=cluster, workload=change(workload, model=change(workload.model, name="any")))
+
+
+def chooses(part) -> bool:
+    """Whether it holds a choice among algorithms, whose winner may have no numbers of its own."""
+    return any(isinstance(leaf, Fastest) for leaf in jax.tree.leaves(part, is_leaf=lambda n: isinstance(n, Fastest)))
