@@ -32,6 +32,7 @@ DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud
 POLISHED, POLISHING = 12, 15  # designs that SciPy improves, and in how many rounds
 WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the clouds around places where cliffs stand
 BLOCK, STEP = 256, 1e-7  # designs in one run; of a coordinate, over which slopes are taken
+OWN = "reserve."  # begins the names of rows that a search adds for its own sake: no design has to keep them
 COLUMNS = (
     *("study", "kind", "truth", "form", "search", "variables", "plans", "verdict", "claim", "reason", "best", "bound"),
     *("tried", "margin", "false", "found", "design", "cpu_s"),
@@ -87,7 +88,8 @@ class Rows(Model):
             rows, broken = self._runs(self._tree, jnp.asarray(plan[index]), jnp.asarray(u[index]))
             parts.append((np.asarray(rows)[: count - first], np.asarray(broken)[: count - first]))
         rows, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        holds = (rows[:, 1:] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
+        asked = [k for k, name in enumerate(self.names) if k > 0 and not name.startswith(OWN)]
+        holds = (rows[:, asked] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
         return Exact(rows, holds)
 
     def tangents(
