@@ -94,14 +94,11 @@ class Walk:
             self.values[slot] = value
             if value.low == value.high and np.isfinite(value.low) and not self._is_read(equation):
                 self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
-            for given, known in zip(equation.inputs, inputs, strict=True):
-                if (
-                    value is known
-                    and given in self.tables
-                    and equation.name not in MOVES
-                    and not self._is_read(equation)
-                ):
-                    self.tables[slot] = self.tables[given]
+            if equation.name not in MOVES and not self._is_read(equation):
+                shape = self.program.shapes[slot]
+                for given, known in zip(equation.inputs, inputs, strict=True):
+                    if value is known and given in self.tables and self.program.shapes[given] == shape:
+                        self.tables[slot] = self.tables[given]
 
     def _value(self, slot: int) -> Value:
         if slot not in self.values:
