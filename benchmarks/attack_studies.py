@@ -53,7 +53,7 @@ OPTICS = {
 TIERED = {
     "hbm_bandwidth": (f"{A}.hbm.tiers.hbm.bandwidth_bytes_per_s", []),
     "cxl_bandwidth": (f"{A}.hbm.tiers.cxl.bandwidth_bytes_per_s", []),
-    "cxl_capacity": (f"{A}.hbm.tiers.cxl.capacity_bytes", []),
+    "cxl_price": (f"{A}.hbm.tiers.cxl.usd_per_byte", []),  # not its capacity: that of all tiers is a sum below a line
     "scale_up": USUAL["scale_up"],
 }
 POOLED = {
