@@ -128,7 +128,7 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
     """Random designs, more around the best, around the trace's and around known places, the best polished by SciPy."""
     lists = [np.unique(values) for values in problem.space.lists.values()]
     fields = list(problem.space.lists)
-    model, rules = Rows(problem, oracle, asked.listed), Rules(problem.space, problem.scenario)
+    model, rules = Rows(problem, oracle, asked.listed), Rules(problem.space.lists, problem.scenario)
     rng = np.random.default_rng(seed)
     if not isinstance(oracle, GroupOracle):
         low = high = sample(np.stack([oracle.plans[name] for name in fields], axis=-1), lists)
