@@ -83,7 +83,7 @@ def results(seed: int, wanted: dict[int, list[int]], workers: int) -> Iterator[d
 
 def line(row: dict[str, Any]) -> str:
     """One study."""
-    margin = f", nothing below the bound ({float(row['margin']):.1e})" if row["margin"] not in ("", None) else ""
+    margin = f", attacked down to {float(row['margin']):+.1e} of the bound" if row["margin"] != "" else ""
     wrong = f" FALSE: {row['found']} at {row['design']}" if int(row["false"]) else ""
     said = row["reason"] if row["verdict"] != "proven" else row["claim"]
     return (
