@@ -272,7 +272,8 @@ def _shaken(scenario: Scenario, base: Base, rng: np.random.Generator) -> Scenari
 def survey(scenario: Scenario, space: DesignSpace, rng: np.random.Generator) -> Survey | None:
     """The least of every metric that varies, by random designs and others around the best; None if none fits."""
     problem = Problem(scenario, space, Objective("time_s"))
-    names = [name for name in GROWING if name in evaluate(scenario).flat()]
+    known = evaluate(scenario).flat()
+    names = [name for name in GROWING if name in known and float(known[name]) > 0]
 
     def rows(metrics: Metrics, values: dict[str, Any]) -> dict[str, Any]:
         return rows_of(problem)(metrics, values) | {f"~{name}": jnp.log(metrics.get(name)) for name in names}
