@@ -56,9 +56,12 @@ def several(seed: int, wanted: dict[int, list[int]]) -> Iterator[dict[str, Any]]
 
 
 def lane(queue: Any, seed: int, wanted: dict[int, list[int]]) -> None:
-    """What one worker does: rows into the queue, then nothing."""
+    """What one worker does: rows into the queue, then nothing; it ends with the process that asked for it."""
+    asked_by = os.getppid()
     for row in several(seed, wanted):
         queue.put(row)
+        if os.getppid() != asked_by:
+            return
     queue.put(None)
 
 
