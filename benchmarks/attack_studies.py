@@ -53,7 +53,6 @@ OPTICS = {
 TIERED = {
     "hbm_bandwidth": (f"{A}.hbm.tiers.hbm.bandwidth_bytes_per_s", []),
     "cxl_bandwidth": (f"{A}.hbm.tiers.cxl.bandwidth_bytes_per_s", []),
-    "cxl_capacity": (f"{A}.hbm.tiers.cxl.capacity_bytes", []),
     "scale_up": USUAL["scale_up"],
 }
 POOLED = {
