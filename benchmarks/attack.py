@@ -56,9 +56,12 @@ def several(seed: int, wanted: dict[int, list[int]]) -> Iterator[dict[str, Any]]
 
 
 def lane(queue: Any, seed: int, wanted: dict[int, list[int]]) -> None:
-    """What one worker does: rows into the queue, then nothing."""
+    """What one worker does: rows into the queue, then nothing; it ends with the process that asked for it."""
+    asked_by = os.getppid()
     for row in several(seed, wanted):
         queue.put(row)
+        if os.getppid() != asked_by:
+            return
     queue.put(None)
 
 
@@ -83,7 +86,7 @@ def results(seed: int, wanted: dict[int, list[int]], workers: int) -> Iterator[d
 
 def line(row: dict[str, Any]) -> str:
     """One study."""
-    margin = f", nothing below the bound ({float(row['margin']):.1e})" if row["margin"] not in ("", None) else ""
+    margin = f", attacked down to {float(row['margin']):+.1e} of the bound" if row["margin"] != "" else ""
     wrong = f" FALSE: {row['found']} at {row['design']}" if int(row["false"]) else ""
     said = row["reason"] if row["verdict"] != "proven" else row["claim"]
     return (

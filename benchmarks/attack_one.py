@@ -17,13 +17,13 @@ import codesign.verification.polish
 from codesign import interpreting
 from codesign.errors import ConfigError
 from codesign.metrics import evaluate
+from codesign.rules import Rules
 from codesign.run.setup import prepare_jax
 from codesign.search import Inverse, Problem, Trace, Whole
 from codesign.search.certified import Certified, Wanted
 from codesign.search.groups import GroupOracle, oracle_for
 from codesign.search.inverse import wanted_rows
 from codesign.search.oracle import Oracle, rows_of
-from codesign.space import Rules
 from codesign.verification.attack import ROUNDING, Attack, sample
 from codesign.verification.study import Exact, Model
 

@@ -71,6 +71,7 @@ TRAINING = {
     "recompute": ["none", "selective", "full"], "zero": [0, 1, 3], "sequence_parallel": [0, 1],
     "offload_optimizer": [0, 0.5, 1], "offload_activations": [0, 0.5, 1],
 }  # fmt: skip
+WITHOUT_OFFLOAD = {name: values for name, values in TRAINING.items() if "offload" not in name}
 SERVING = {"tp": [4, 8, 16], "pp": [1, 2, 4], "micro_batch": [1, 4, 8, 16, 32, 64, 128]}
 TABLES = {
     "tp": [64, 128, 256], "row_shards": [1, 4, 8, 16], "column_shards": [1, 2], "micro_batch": [4096, 16384, 65536],
@@ -127,7 +128,7 @@ BASES = {
     "tables_training": Base(
         ("experiment=train_dlrm", "cluster.device_count=256"), _without("hbm_capacity"), TABLES, False
     ),
-    "calculon": Base(("experiment=calculon",), PEER),
+    "calculon": Base(("experiment=calculon",), PEER, WITHOUT_OFFLOAD),
 }
 GROWING = (
     "time_s",
@@ -271,7 +272,8 @@ def _shaken(scenario: Scenario, base: Base, rng: np.random.Generator) -> Scenari
 def survey(scenario: Scenario, space: DesignSpace, rng: np.random.Generator) -> Survey | None:
     """The least of every metric that varies, by random designs and others around the best; None if none fits."""
     problem = Problem(scenario, space, Objective("time_s"))
-    names = [name for name in GROWING if name in evaluate(scenario).flat()]
+    known = evaluate(scenario).flat()
+    names = [name for name in GROWING if name in known and float(known[name]) > 0]
 
     def rows(metrics: Metrics, values: dict[str, Any]) -> dict[str, Any]:
         return rows_of(problem)(metrics, values) | {f"~{name}": jnp.log(metrics.get(name)) for name in names}

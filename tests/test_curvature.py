@@ -111,6 +111,13 @@ LIES = {
     "a choice between the same numbers in another order": lambda a, b, x, y: jnp.where(
         x > 2.0, jnp.stack([x, 0.6 * x])[::-1], jnp.stack([x, 0.6 * x])
     )[0],
+    "a threshold that the reading below a maximum falls under": lambda a, b, x, y: jnp.where(
+        maximum(x, 0.999 * x) >= 0.9997, x, 10 * x
+    ),
+    "a comparison with what may be no number": lambda a, b, x, y: jnp.where(jnp.exp(9000 * x) * 0.0 >= 0, 10 * x, x),
+    "a place beyond the end filled with a number": lambda a, b, x, y: (
+        9 + jnp.take(jnp.stack([x, y]), (2 * a).astype(int), mode="fill", fill_value=-5.0) - x
+    ),
     "a difference": lambda a, b, x, y: x + 40.0 - y,
     "a minimum over algorithms": lambda a, b, x, y: jnp.minimum(x + 1 / y, y + 1 / x),
     "a maximum in a denominator": lambda a, b, x, y: x / maximum(x, y),

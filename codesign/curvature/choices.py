@@ -70,26 +70,35 @@ def _clearly_below(a: float, b: float) -> bool:
     return a < b - MARGIN * max(abs(a), abs(b))
 
 
+def _known(*values: Value) -> bool:
+    """Whether a comparison may be decided by ranges: what may be infinite may be no number, and compares as false."""
+    return all(math.isfinite(value.low) and math.isfinite(value.high) for value in values)
+
+
+def _single(a: Value, b: Value) -> bool:
+    """Two numbers that nothing changes."""
+    return a.low == a.high and b.low == b.high
+
+
 def less(a: Value, b: Value) -> Value:
     """a < b."""
-    if _clearly_below(a.high, b.low):
-        return decided(True)
-    return decided(False) if a.low >= b.high else _undecided(a, b, "<")
+    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+        return decided(a.high < b.low)
+    return _undecided(a, b, "<")
 
 
 def less_equal(a: Value, b: Value) -> Value:
     """a <= b."""
-    if a.high <= b.low:
-        return decided(True)
-    return decided(False) if _clearly_below(b.high, a.low) else _undecided(a, b, "<=")
+    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+        return decided(a.high <= b.low)
+    return _undecided(a, b, "<=")
 
 
 def equal(a: Value, b: Value) -> Value:
     """a == b."""
-    if _clearly_below(a.high, b.low) or _clearly_below(b.high, a.low):
-        return decided(False)
-    same = a.low == a.high == b.low == b.high
-    return decided(True) if same else _undecided(a, b, "==")
+    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+        return decided(_single(a, b) and a.low == b.low)
+    return _undecided(a, b, "==")
 
 
 def inverted(a: Value) -> Value:

@@ -25,6 +25,7 @@ def kink(a: Value, b: Value) -> Value:
         if is_zero(one) and other.low > SURELY:
             return other
     low, high = max(a.low, b.low), max(a.high, b.high)
+    low = min(low, 0.0) if a is b else 0.5 * low if low > 0 else low  # the larger has half of the weight or more
     plain, log = a.plain & b.plain & CONVEX, a.whole & b.whole & CONVEX
     return made(low, high, plain=plain, log=log, up=a.up & b.up, down=a.down & b.down)
 

@@ -97,6 +97,8 @@ def _applied(equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple
         return inputs[0]
     if name in structure.JOINS:
         return joined(inputs)
+    if name in structure.PICKS and params.get("fill_value") is not None:
+        return _no_rule(inputs)
     if name in structure.PICKS:
         return structure.pick(*inputs)
     if name == "split":
