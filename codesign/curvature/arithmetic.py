@@ -74,6 +74,8 @@ def multiply(a: Value, b: Value) -> Value:
     if (a.whole or a.partial) and (b.whole or b.partial) and not (a.partial and b.partial):
         log = a.log & b.log
     plain = _scaled(a.plain, b) if b.constant else _scaled(b.plain, a) if a.constant else UNKNOWN
+    if any(x.low <= 0 <= x.high and math.inf in (-y.low, y.high) for x, y in ((a, b), (b, a))):
+        ends += [math.inf] if a.low >= 0 and b.low >= 0 else [math.inf, -math.inf]  # zero times infinity is no number
     return made(min(ends), max(ends), plain=plain, log=log, partial=partial and bool(log), up=up, down=down)
 
 
