@@ -72,6 +72,12 @@ def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
 
 
+def _is_of_the_package(inner: Any) -> bool:
+    """Whether a named program was written here: a name alone can be anybody's."""
+    told = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
+    return Path(told).is_relative_to(PACKAGE)
+
+
 def flatten(closed: Any) -> Program:
     """The equations of a traced function, those that no output needs left out."""
     listed: list[Equation] = []
@@ -104,7 +110,7 @@ def flatten(closed: Any) -> Program:
             holder = CALLS.get(name) or DERIVED.get(name)
             inner: Any = equation.params[holder] if holder else None
             title = str(equation.params.get("name", ""))
-            named = name in CALLS and title.startswith(OPERATION)
+            named = name in CALLS and title.startswith(OPERATION) and _is_of_the_package(inner)
             if name in CALLS and not named:
                 outputs = inline(inner.jaxpr, inner.consts, inputs)
             else:
