@@ -8,7 +8,9 @@ from random_programs import random_model, sampled, walked
 
 from codesign.curvature import AFFINE, CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
-from codesign.smooth import OPERATION, ceil, maximum, ratio
+from codesign.smooth import OPERATION, ceil, largest, maximum, ratio
+from codesign.staging import flatten
+from codesign.staging.rows import _run
 
 SLACK = 1e-9
 
@@ -106,7 +108,15 @@ def _liar(x):
 
 _liar.defjvp(lambda primals, tangents: (primals[0], 5.0 * tangents[0]))
 
+
+def _borrowed(x, y):
+    return 3 + jnp.sin(x * y)
+
+
+_borrowed.__name__ = OPERATION + "at_least"  # a name alone is nobody's property
+
 LIES = {
+    "an operation's name over something else": lambda a, b, x, y: jax.jit(_borrowed)(x, y),
     "a bonus for a deadline": lambda a, b, x, y: (x + y) * jnp.where((x < 2.0) & (y < 9.0), 0.6, 1.0),
     "a choice between the same numbers in another order": lambda a, b, x, y: jnp.where(
         x > 2.0, jnp.stack([x, 0.6 * x])[::-1], jnp.stack([x, 0.6 * x])
@@ -177,3 +187,21 @@ def test_rules_stand_for_all_named_operations():
                 names.add(node.name)
     assert names == set(RULES)
     assert OPERATION.endswith(".")
+
+
+def test_a_reading_takes_the_mean_along_the_axis_of_the_maximum():
+    """A model may map the maxima over any axis and their arguments over different ones."""
+    values = jnp.asarray([[1.0, 2.0, 4.0], [3.0, 2.5, 4.1]])
+
+    def read(function, *arguments):
+        program = flatten(jax.make_jaxpr(function)(*arguments))
+        found = _run(program, arguments, jnp.asarray(20.0), program.reached(program.inputs))
+        return np.asarray(found[0])
+
+    along = read(jax.vmap(largest, in_axes=1), values)
+    np.testing.assert_allclose(along, read(largest, values.T), rtol=1e-12)
+    assert (along < values.max(axis=0)).all()
+    crossed = read(jax.vmap(maximum, in_axes=(0, 1)), values, 1 + values.T)
+    np.testing.assert_allclose(crossed, read(maximum, values, 1 + values), rtol=1e-12)
+    slope = read(lambda x: jax.jvp(largest, (x,), (2 * x,))[1], values)  # a slope in a model is no maximum
+    np.testing.assert_allclose(slope, 2 * values.max(axis=1), rtol=1e-12)

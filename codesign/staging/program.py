@@ -72,10 +72,10 @@ def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
 
 
-def _is_of_the_package(inner: Any) -> bool:
-    """Whether a named program was written here: a name alone can be anybody's."""
+def _is_as_written(inner: Any) -> bool:
+    """Whether a named program was written here, and is not its slope: a name alone can be anybody's."""
     told = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
-    return Path(told).is_relative_to(PACKAGE)
+    return Path(told).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
 
 
 def flatten(closed: Any) -> Program:
@@ -110,7 +110,7 @@ def flatten(closed: Any) -> Program:
             holder = CALLS.get(name) or DERIVED.get(name)
             inner: Any = equation.params[holder] if holder else None
             title = str(equation.params.get("name", ""))
-            named = name in CALLS and title.startswith(OPERATION) and _is_of_the_package(inner)
+            named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
             if name in CALLS and not named:
                 outputs = inline(inner.jaxpr, inner.consts, inputs)
             else:

@@ -18,7 +18,7 @@ from ..metrics import Metrics, evaluate
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
-from .program import Equation, Program, flatten
+from .program import DERIVED, Equation, Program, flatten
 from .reserves import reserve_rows, tight_tiers
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
@@ -105,7 +105,7 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]
         if sharpness is not None and equation.outputs[0] in varied and equation.name in (KINK, KINKS):
-            found = [_mean_of(given, sharpness) if equation.name == KINK else _mean_along(given[0], sharpness)]
+            found = _mean_of(equation.inner.jaxpr, given, sharpness)
         else:
             found = _bind(equation, given)
         slots |= dict(zip(equation.outputs, found, strict=True))
@@ -115,17 +115,37 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
 def _bind(equation: Equation, given: Sequence[Any]) -> list[Any]:
     if equation.inner is not None and equation.name.startswith(OPERATION):
         return list(jaxpr_as_fun(equation.inner)(*given))
-    found = equation.primitive.bind(*given, **equation.primitive.get_bind_params(equation.params))
-    return list(found) if equation.primitive.multiple_results else [found]
+    return _bind_primitive(equation.primitive, equation.params, given)
 
 
-def _mean_of(given: Sequence[Array], sharpness: Array) -> Array:
-    a, b = given
+def _bind_primitive(primitive: Any, params: dict[str, Any], given: Sequence[Any]) -> list[Any]:
+    found = primitive.bind(*given, **primitive.get_bind_params(params))
+    return list(found) if primitive.multiple_results else [found]
+
+
+def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array]:
+    """A maximum with a mean in its place, along whichever axes it was asked for."""
+    slots = dict(zip(jaxpr.invars, given, strict=True))
+    for equation in jaxpr.eqns:
+        values, name = [slots[variable] for variable in equation.invars], equation.primitive.name
+        if name in DERIVED:
+            found = _mean_of(equation.params[DERIVED[name]].jaxpr, values, sharpness)
+        elif name == "max":
+            found = [_mean_of_two(*values, sharpness)]
+        elif name == "reduce_max":
+            found = [_mean_along(values[0], sharpness, tuple(int(axis) for axis in equation.params["axes"]))]
+        else:
+            found = _bind_primitive(equation.primitive, equation.params, values)
+        slots |= dict(zip(equation.outvars, found, strict=True))
+    return [slots[variable] for variable in jaxpr.outvars]
+
+
+def _mean_of_two(a: Array, b: Array, sharpness: Array) -> Array:
     log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
     weight = jax.lax.stop_gradient(jax.nn.sigmoid(sharpness * (log_a - log_b)))
     return weight * a + (1 - weight) * b
 
 
-def _mean_along(values: Array, sharpness: Array) -> Array:
+def _mean_along(values: Array, sharpness: Array, axes: tuple[int, ...]) -> Array:
     logs = jnp.log(jnp.maximum(values, TINY))
-    return jnp.sum(jax.lax.stop_gradient(jax.nn.softmax(sharpness * logs, axis=-1)) * values, axis=-1)
+    return jnp.sum(jax.lax.stop_gradient(jax.nn.softmax(sharpness * logs, axis=axes)) * values, axis=axes)
