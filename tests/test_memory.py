@@ -64,9 +64,9 @@ def test_hit_ratio_is_smooth_up_to_everything():
 
 def test_transfers_of_half_size_reach_half_the_bandwidth():
     tier = MemoryTier(80e9, 3e12, half_bytes=8e6)
-    assert float(8e6 / tier.charged_bytes(jnp.asarray(8e6))) == pytest.approx(0.5)
+    assert float(8e6 / (8e6 + tier.added_bytes(jnp.asarray(8e6)))) == pytest.approx(0.5)
     slow = MemoryTier(80e9, 3e12, latency_s=1e-6)
-    assert float(slow.charged_bytes(jnp.asarray(3e6)) / 3e12) == pytest.approx(1e-6 + 1e-6)
+    assert float((3e6 + slow.added_bytes(jnp.asarray(3e6))) / 3e12) == pytest.approx(1e-6 + 1e-6)
 
 
 def test_read_ahead_hides_misses_behind_hits():
@@ -195,7 +195,7 @@ def answers(memory) -> jnp.ndarray:
     """The logarithms of everything a scenario asks of a memory."""
     stored = {"weights": jnp.asarray(40e9), "kv_cache": jnp.asarray(100e9)}
     told = [memory.bandwidth("kv_cache"), memory.energy("kv_cache"), memory.price_usd(), memory.static_power_w()]
-    told += [memory.peak_power_w(), memory.charged_bytes(jnp.asarray(1e6), "kv_cache"), memory.usable_bytes()]
+    told += [memory.peak_power_w(), memory.added_bytes(jnp.asarray(1e6), "kv_cache"), memory.usable_bytes()]
     told += [*memory.limits(stored).values(), *memory.edge_bytes_per_s().values()]
     return jnp.log(jnp.stack([jnp.asarray(each) for each in told]))
 
@@ -245,7 +245,7 @@ def test_costs_are_log_convex_in_every_number_but_the_exceptions(name):
     def costs(logs):
         tree = replace(memory, dict(zip(start, jnp.exp(logs), strict=True)))
         nbytes = jnp.asarray(1e6)
-        transfer = tree.charged_bytes(nbytes, "kv_cache") / tree.bandwidth("kv_cache")
+        transfer = (nbytes + tree.added_bytes(nbytes, "kv_cache")) / tree.bandwidth("kv_cache")
         limits = tree.limits({"weights": nbytes, "kv_cache": nbytes})
         used = [share for limit, share in limits.items() if not limit.startswith("placed")]
         used = used or [nbytes / tree.usable_bytes()]  # of several tiers, each must hold its part

@@ -95,7 +95,7 @@ class Accelerator(eqx.Module):
         some = work.flops + work.nbytes > 0
         # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work
         data = DATA_OF.get(kind, "activations")
-        charged = dataclasses.replace(work, nbytes=self.hbm.charged_bytes(work.nbytes, data))
+        charged = dataclasses.replace(work, nbytes=work.nbytes + self.hbm.added_bytes(work.nbytes, data))
         launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), charged)
         seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))

@@ -43,8 +43,8 @@ class AbstractMemory(eqx.Module):
         """Power to provide for when everything moves at its full rate, the static power included."""
 
     @abc.abstractmethod
-    def charged_bytes(self, nbytes: Array, data: str = "") -> Array:
-        """Bytes that a transfer of `nbytes` costs the time of: more than itself where small transfers are slow."""
+    def added_bytes(self, nbytes: Array, data: str = "") -> Array:
+        """Bytes whose time a transfer of `nbytes` costs beyond its own, as small transfers are slow."""
 
     @abc.abstractmethod
     def edge_bytes_per_s(self) -> dict[str, Array]:
@@ -103,9 +103,9 @@ class MemoryTier(AbstractMemory):
         """Full bandwidth and static power."""
         return self.bandwidth_bytes_per_s * self.energy_j_per_byte + self.static_power_w()
 
-    def charged_bytes(self, nbytes: Array, data: str = "") -> Array:
-        """The transfer, its ramp, and what its latency could have carried."""
-        return nbytes + self.half_bytes + self.latency_s * self.bandwidth_bytes_per_s
+    def added_bytes(self, nbytes: Array, data: str = "") -> Array:
+        """The ramp, and what the latency could have carried."""
+        return self.half_bytes + self.latency_s * self.bandwidth_bytes_per_s
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
         """All of it, by the interface of stacked memory."""

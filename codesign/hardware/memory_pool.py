@@ -81,10 +81,10 @@ class CachedPool(AbstractMemory):
         through_port = self.pool.bandwidth_bytes_per_s + self.remote_cache * self.cache.bandwidth_bytes_per_s
         return self.cache.peak_power_w() + self.pool.peak_power_w() + through_port * self.port.energy_j_per_byte
 
-    def charged_bytes(self, nbytes: Array, data: str = "") -> Array:
+    def added_bytes(self, nbytes: Array, data: str = "") -> Array:
         """The cache's ramp and, for the share that misses, the pool's and the port's latency."""
-        beyond = self.pool.charged_bytes(nbytes) - nbytes + self.port.alpha_s / self.port.beta_s_per_byte
-        return self.cache.charged_bytes(nbytes) + (1 - self.hit()) * beyond
+        beyond = self.pool.added_bytes(nbytes) + self.port.alpha_s / self.port.beta_s_per_byte
+        return self.cache.added_bytes(nbytes) + (1 - self.hit()) * beyond
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
         """The port, and the cache where it sits at the accelerator."""
@@ -166,9 +166,9 @@ class SharedPool(AbstractMemory):
         through = self.ports_per_accelerator / self.port.beta_s_per_byte
         return self.tier.peak_power_w() / self.sharers + through * self.port.energy_j_per_byte
 
-    def charged_bytes(self, nbytes: Array, data: str = "") -> Array:
+    def added_bytes(self, nbytes: Array, data: str = "") -> Array:
         """The tier's ramp and latency, and the port's latency."""
-        return self.tier.charged_bytes(nbytes) + self.port.alpha_s * self.bandwidth()
+        return self.tier.added_bytes(nbytes) + self.port.alpha_s * self.bandwidth()
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
         """The accelerator's ports."""

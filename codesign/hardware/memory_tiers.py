@@ -95,12 +95,10 @@ class TieredMemory(AbstractMemory):
         """All tiers at full rate."""
         return self._total(lambda tier: tier.peak_power_w())
 
-    def charged_bytes(self, nbytes: Array, data: str = "") -> Array:
+    def added_bytes(self, nbytes: Array, data: str = "") -> Array:
         """The ramps and latencies of the tiers, weighted by what comes from each."""
-        total = nbytes
-        for name, share in self.shares(data).items():
-            total = total + share * (self.tiers[name].charged_bytes(nbytes, data) - nbytes)
-        return total
+        parts = [share * self.tiers[name].added_bytes(nbytes, data) for name, share in self.shares(data).items()]
+        return sum(parts[1:], parts[0])
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
         """What every tier takes of the die's edge, by technology."""

@@ -95,7 +95,7 @@ def of_memories():
         stored = {"weights": jnp.asarray(1e10), "kv_cache": jnp.asarray(1e9)}
         numbers = {"bandwidth": memory.bandwidth("weights"), "energy": memory.energy("weights")}
         numbers |= {"price_usd": memory.price_usd(), "static_power_w": memory.static_power_w()}
-        numbers |= {"peak_power_w": memory.peak_power_w(), "charged": memory.charged_bytes(jnp.asarray(1e6), "weights")}
+        numbers |= {"peak_power_w": memory.peak_power_w(), "added": memory.added_bytes(jnp.asarray(1e6), "weights")}
         numbers |= {f"edge {name}": rate for name, rate in memory.edge_bytes_per_s().items()}
         return numbers | {f"usage.{name}": share for name, share in memory.limits(stored).items()}
 
