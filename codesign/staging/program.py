@@ -19,6 +19,7 @@ DERIVED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "re
 """The same for programs whose slopes may be somebody's own: each stays one equation."""
 PACKAGE = Path(__file__).parent.parent
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
+EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
 OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
 
 
@@ -131,7 +132,64 @@ def flatten(closed: Any) -> Program:
 
     inputs = [new(v.aval) for v in closed.jaxpr.invars]
     outputs = inline(closed.jaxpr, closed.consts, inputs)
-    return Program(_needed(listed, outputs), known, tuple(inputs), tuple(outputs), shapes, kinds)
+    return _reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
+
+
+def chained(first: Program, second: Program, fed: Sequence[int]) -> Program:
+    """Both as one program: slots `fed` of the first are the first inputs of the second, whose outputs remain.
+
+    Inputs of the second beyond those become inputs of the whole.
+    """
+    shift, joint = len(first.shapes), dict(zip(second.inputs, fed, strict=False))
+
+    def moved(slots: Sequence[int]) -> tuple[int, ...]:
+        return tuple(joint.get(slot, slot + shift) for slot in slots)
+
+    later = [e._replace(inputs=moved(e.inputs), outputs=moved(e.outputs)) for e in second.equations]
+    return _reduced(
+        Program(
+            [*first.equations, *later],
+            first.known | {slot + shift: value for slot, value in second.known.items()},
+            (*first.inputs, *moved(second.inputs[len(fed) :])),
+            moved(second.outputs),
+            [*first.shapes, *second.shapes],
+            [*first.kinds, *second.kinds],
+        )
+    )
+
+
+def _reduced(program: Program) -> Program:
+    """The same program, what it computes twice computed once, and without what no output needs."""
+    same: dict[int, int] = {}
+    seen: dict[Any, tuple[int, ...]] = {}
+    for slot, value in program.known.items():
+        key = (value.dtype.str, value.shape, value.tobytes())
+        same[slot] = seen.setdefault(key, (slot,))[0]
+    kept = []
+    for equation in program.equations:
+        inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+        key = _key(equation, inputs)
+        outputs = seen.setdefault(key, equation.outputs)
+        if outputs is equation.outputs:
+            kept.append(equation._replace(inputs=inputs))
+        else:
+            same |= dict(zip(equation.outputs, outputs, strict=True))
+    outputs = tuple(same.get(slot, slot) for slot in program.outputs)
+    return program._replace(equations=_needed(kept, outputs), outputs=outputs)
+
+
+def _key(equation: Equation, inputs: tuple[int, ...]) -> Any:
+    """Equations of equal keys have equal outputs."""
+    if equation.name in EITHER_WAY:
+        inputs = tuple(sorted(inputs))
+    if equation.inner is not None:
+        return (equation.name, inputs, id(equation.inner))
+    key = (equation.name, inputs, tuple(sorted(equation.params.items(), key=lambda item: item[0])))
+    try:
+        hash(key)
+    except TypeError:
+        return (equation.name, inputs, id(equation.params))
+    return key
 
 
 def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
