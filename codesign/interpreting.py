@@ -6,7 +6,7 @@ call of NumPy on whole arrays. The program, and so the result, is that of the co
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,42 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+from .by_numpy import doer
 from .compiling import quick_jit
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
-
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
-    "max": np.maximum, "min": np.minimum, "pow": np.power, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
-    "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "is_finite": np.isfinite,
-    "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.bitwise_not,
-    "stop_gradient": lambda x: x, "copy": lambda x: x,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-}  # fmt: skip
-SHAPED: dict[str, Callable[..., Any]] = {
-    "convert_element_type": lambda x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
-    "squeeze": lambda x, dimensions: np.squeeze(x, dimensions)[()],
-    "reshape": lambda x, new_sizes, **_: np.reshape(x, new_sizes),
-    "transpose": lambda x, permutation: np.transpose(x, permutation),
-    "stack": lambda *parts, axis: np.stack(parts, axis),
-    "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
-    "split": lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
-    "reduce_sum": lambda x, axes, **_: np.sum(x, axes),
-    "reduce_max": lambda x, axes, **_: np.max(x, axes),
-    "reduce_min": lambda x, axes, **_: np.min(x, axes),
-    "slice": lambda x, start_indices, limit_indices, strides: x[
-        tuple(map(slice, start_indices, limit_indices, strides or [None] * x.ndim))
-    ],
-}
-"""Primitive -> the same by NumPy. All others (gathers, integer division ...) are done by JAX itself."""
-
-FLOATING: dict[str, Callable[..., Any]] = {
-    "div": lambda x, y, **_: np.divide(x, y),
-    "integer_pow": lambda x, y, **_: np.power(x, float(y)),
-}
-"""Those that mean something else between whole numbers."""
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
 """Primitive that runs a program -> the parameter that holds it."""
@@ -74,37 +43,13 @@ class Program(NamedTuple):
     steps: list[Step]
 
 
-def _broadcast(x: Any, shape: Sequence[Any], broadcast_dimensions: Sequence[Any], **_: Any) -> Any:
-    """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
-    spread = [1] * len(shape)
-    for axis, size in zip(broadcast_dimensions, np.shape(x), strict=True):
-        spread[axis] = size
-    return np.broadcast_to(np.reshape(x, spread), shape)
-
-
-def _by_jax(bind: Callable[..., Any], several: bool, *inputs: Any) -> Any:
-    result = bind(*inputs)
-    return [np.asarray(x)[()] for x in result] if several else np.asarray(result)[()]
-
-
 def _doer(equation: Any) -> Callable[..., Any]:
     """What does one operation, its settings filled in."""
     name, settings = equation.primitive.name, equation.params
     kinds = [variable.aval.dtype for variable in equation.invars]
     if name in CALLS:
         return functools.partial(_run, _program(settings[CALLS[name]]))
-    if name in ELEMENTWISE:
-        return ELEMENTWISE[name]
-    if name in SHAPED:
-        return functools.partial(SHAPED[name], **settings)
-    if name in FLOATING and all(np.issubdtype(kind, np.floating) for kind in kinds):
-        return functools.partial(FLOATING[name], **settings)
-    if name == "broadcast_in_dim" and len(kinds) == 1:
-        return functools.partial(_broadcast, **settings)
-    if name == "select_n" and np.issubdtype(kinds[0], np.bool_):
-        return lambda which, no, yes: np.where(which, yes, no)
-    several = equation.primitive.multiple_results
-    return functools.partial(_by_jax, functools.partial(equation.primitive.bind, **settings), several)
+    return doer(equation.primitive, settings, kinds)
 
 
 @functools.cache

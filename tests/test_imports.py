@@ -19,6 +19,7 @@ FOUNDATION = {
     "errors",
     "smooth",
     "cost",
+    "by_numpy",
     "compiling",
     "interpreting",
     "strict_json",

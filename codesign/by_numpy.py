@@ -1,0 +1,157 @@
+"""Elementary operations of traced programs, each as one call of NumPy on whole arrays.
+
+An operation may be done for many points at once: its arguments then have `lead` axes more in front, each as long as
+there are points along it, or 1 where all points along it are alike.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
+    "max": np.maximum, "min": np.minimum, "pow": np.power, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
+    "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "is_finite": np.isfinite, "square": np.square,
+    "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
+    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.bitwise_not,
+    "stop_gradient": lambda x: x, "copy": lambda x: x,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+}  # fmt: skip
+SETTLED: dict[str, Callable[..., Any]] = {
+    "log1p": lambda x, **_: np.log1p(x),
+    "expm1": lambda x, **_: np.expm1(x),
+    "exp2": lambda x, **_: np.exp2(x),
+    "logistic": lambda x, **_: 1 / (1 + np.exp(-x)),
+}
+"""The same of those whose settings are about accuracy alone."""
+FLOATING: dict[str, Callable[..., Any]] = {
+    "div": lambda x, y, **_: np.divide(x, y),
+    "integer_pow": lambda x, y, **_: np.power(x, float(y)),
+}
+"""Those that mean something else between whole numbers."""
+
+
+def _axes(lead: int, axes: Any) -> tuple[int, ...]:
+    return tuple(int(axis) + lead for axis in axes)
+
+
+def _alike(lead: int, parts: Sequence[Any]) -> list[np.ndarray]:
+    """The same parts with equally long axes in front."""
+    if lead == 0:
+        return list(parts)
+    shape = np.broadcast_shapes(*(part.shape[:lead] for part in parts))
+    return [np.broadcast_to(part, (*shape, *part.shape[lead:])) for part in parts]
+
+
+def _broadcast(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+    """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
+    front, own = np.shape(x)[:lead], np.shape(x)[lead:]
+    spread = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, own, strict=True):
+        spread[axis] = size
+    return np.broadcast_to(np.reshape(x, (*front, *spread)), (*front, *shape))
+
+
+def _slice(lead: int, x: Any, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
+    own = map(slice, start_indices, limit_indices, strides or [None] * (x.ndim - lead))
+    return x[(*([slice(None)] * lead), *own)]
+
+
+def _split(lead: int, x: Any, sizes: Any, axis: int) -> list[Any]:
+    return np.split(x, np.cumsum(sizes)[:-1], axis + lead)
+
+
+def _cumsum(lead: int, x: Any, axis: int, reverse: bool, **_: Any) -> Any:
+    axis += lead
+    return np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
+
+
+SHAPED: dict[str, Callable[..., Any]] = {
+    "convert_element_type": lambda lead, x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
+    "squeeze": lambda lead, x, dimensions: np.squeeze(x, _axes(lead, dimensions))[()] if dimensions else x,
+    "expand_dims": lambda lead, x, dimensions: np.expand_dims(x, _axes(lead, dimensions)),
+    "reshape": lambda lead, x, new_sizes, **_: np.reshape(x, (*np.shape(x)[:lead], *new_sizes)),
+    "transpose": lambda lead, x, permutation: np.transpose(x, (*range(lead), *_axes(lead, permutation))),
+    "rev": lambda lead, x, dimensions: np.flip(x, _axes(lead, dimensions)),
+    "stack": lambda lead, *parts, axis: np.stack(_alike(lead, parts), axis + lead),
+    "concatenate": lambda lead, *parts, dimension: np.concatenate(_alike(lead, parts), dimension + lead),
+    "split": _split,
+    "reduce_sum": lambda lead, x, axes, **_: np.sum(x, _axes(lead, axes)),
+    "reduce_prod": lambda lead, x, axes, **_: np.prod(x, _axes(lead, axes)),
+    "reduce_max": lambda lead, x, axes, **_: np.max(x, _axes(lead, axes)),
+    "reduce_min": lambda lead, x, axes, **_: np.min(x, _axes(lead, axes)),
+    "reduce_and": lambda lead, x, axes, **_: np.all(x, _axes(lead, axes)),
+    "reduce_or": lambda lead, x, axes, **_: np.any(x, _axes(lead, axes)),
+    "cumsum": _cumsum,
+    "slice": _slice,
+    "broadcast_in_dim": _broadcast,
+}
+"""Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
+
+
+def doer(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0) -> Callable[..., Any]:
+    """What does one elementary operation on arrays of NumPy: a list of results where the primitive has several.
+
+    Args:
+        primitive: of JAX.
+        params: its settings.
+        kinds: types of its arguments' numbers.
+        lead: axes of points in front of each argument's own.
+    """
+    name = primitive.name
+    if name in ELEMENTWISE:
+        return _ranked(ELEMENTWISE[name], lead)
+    if name in SETTLED:
+        return _ranked(SETTLED[name], 0)
+    if name in FLOATING and all(np.issubdtype(kind, np.floating) for kind in kinds):
+        return _ranked(functools.partial(FLOATING[name], **params), lead)
+    if name == "select_n":
+        return _ranked(_chosen if np.issubdtype(kinds[0], np.bool_) else _numbered, lead)
+    if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
+        return functools.partial(SHAPED[name], lead, **params)
+    bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))
+    return functools.partial(_by_jax, bind, primitive.multiple_results, lead)
+
+
+def _ranked(function: Callable[..., Any], lead: int) -> Callable[..., Any]:
+    """Scalars of many points beside arrays of many points get axes behind; without points NumPy does that itself."""
+    if lead == 0:
+        return function
+
+    def run(*inputs: Any) -> Any:
+        rank = max(x.ndim for x in inputs)
+        if all(x.ndim == rank for x in inputs):
+            return function(*inputs)
+        return function(*(x.reshape(*x.shape, *([1] * (rank - x.ndim))) for x in inputs))
+
+    return run
+
+
+def _chosen(which: Any, no: Any, yes: Any) -> Any:
+    return np.where(which, yes, no)
+
+
+def _numbered(which: Any, *cases: Any) -> Any:
+    result = cases[0]
+    for number, case in enumerate(cases[1:], start=1):
+        result = np.where(which == number, case, result)
+    return result
+
+
+def _by_jax(bind: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
+    """All points as one batch."""
+    if lead == 0 or not inputs:
+        found = bind(*inputs)
+        shape: tuple[int, ...] = (1,) * lead
+        parts = [np.reshape(np.asarray(x), (*shape, *np.shape(x)))[()] for x in (found if several else [found])]
+        return parts if several else parts[0]
+    alike = _alike(lead, inputs)
+    shape = alike[0].shape[:lead]
+    flat = [jnp.asarray(x.reshape(-1, *x.shape[lead:])) for x in alike]
+    found = jax.vmap(bind)(*flat)
+    parts = [np.asarray(x).reshape(*shape, *x.shape[1:]) for x in (found if several else [found])]
+    return parts if several else parts[0]
