@@ -23,7 +23,7 @@ from codesign.run.terminal import _marked
 from codesign.search import Grid, Problem
 from codesign.smooth import used_share
 from codesign.space import Continuous, DesignSpace, Ratio
-from codesign.staging.reserves import reserve_rows, tight_tiers
+from codesign.staging.reserves import reserve_rows, reserve_shares, tight_tiers
 from codesign.strict_json import dumps
 
 PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
@@ -85,7 +85,9 @@ class TestUsedShare:
         assert tight_tiers(low.scenario, low.space) == (path,)
 
         def row(capacity):
-            return reserve_rows(low.space.place(scenario, {"hbm": capacity}), (path,))[f"reserve.{path}"]
+            return reserve_rows(reserve_shares(low.space.place(scenario, {"hbm": capacity}), (path,)))[
+                f"reserve.{path}"
+            ]
 
         for capacity in (1e9, 2e10, 8e10):
             value, slope = jax.value_and_grad(row)(capacity)

@@ -1,10 +1,15 @@
 """The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
 
 from .distinct import PlanTable as PlanTable
+from .model import Model as Model
+from .model import model_of as model_of
 from .program import Equation as Equation
 from .program import Program as Program
+from .program import chained as chained
 from .program import flatten as flatten
+from .program import written_out as written_out
 from .reserves import reserve_rows as reserve_rows
+from .reserves import reserve_shares as reserve_shares
 from .reserves import tight_tiers as tight_tiers
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows

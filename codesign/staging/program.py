@@ -4,7 +4,7 @@ Calls are written out where they stand, but for operations that carry a name of 
 stay one equation, because what they are cannot be read off their parts.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,33 +132,61 @@ def flatten(closed: Any) -> Program:
 
     inputs = [new(v.aval) for v in closed.jaxpr.invars]
     outputs = inline(closed.jaxpr, closed.consts, inputs)
-    return _reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
+    return reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
 
 
-def chained(first: Program, second: Program, fed: Sequence[int]) -> Program:
-    """Both as one program: slots `fed` of the first are the first inputs of the second, whose outputs remain.
+def chained(first: Program, second: Program, fed: Mapping[int, int]) -> Program:
+    """Both as one program, with the outputs of the second: its inputs `fed` are slots of the first.
 
-    Inputs of the second beyond those become inputs of the whole.
+    Other inputs of the second stand behind those of the first.
     """
-    shift, joint = len(first.shapes), dict(zip(second.inputs, fed, strict=False))
+    shift = len(first.shapes)
 
     def moved(slots: Sequence[int]) -> tuple[int, ...]:
-        return tuple(joint.get(slot, slot + shift) for slot in slots)
+        return tuple(fed.get(slot, slot + shift) for slot in slots)
 
     later = [e._replace(inputs=moved(e.inputs), outputs=moved(e.outputs)) for e in second.equations]
-    return _reduced(
-        Program(
-            [*first.equations, *later],
-            first.known | {slot + shift: value for slot, value in second.known.items()},
-            (*first.inputs, *moved(second.inputs[len(fed) :])),
-            moved(second.outputs),
-            [*first.shapes, *second.shapes],
-            [*first.kinds, *second.kinds],
-        )
+    joined = Program(
+        [*first.equations, *later],
+        first.known | {slot + shift: value for slot, value in second.known.items()},
+        (*first.inputs, *moved([slot for slot in second.inputs if slot not in fed])),
+        moved(second.outputs),
+        [*first.shapes, *second.shapes],
+        [*first.kinds, *second.kinds],
     )
+    return reduced(joined)
 
 
-def _reduced(program: Program) -> Program:
+def written_out(program: Program) -> Program:
+    """The same numbers by primitives alone: what is kept as one equation for its slopes or its name is written out."""
+    whole = program
+    while any(equation.inner is not None for equation in whole.equations):
+        listed, known = [], dict(whole.known)
+        shapes, kinds = list(whole.shapes), list(whole.kinds)
+        same: dict[int, int] = {}
+        for equation in whole.equations:
+            inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+            if equation.inner is None:
+                listed.append(equation._replace(inputs=inputs))
+                continue
+            inner, shift = flatten(equation.inner), len(shapes)
+            place = dict(zip(inner.inputs, inputs, strict=True))
+            for part in inner.equations:
+                moved = [
+                    tuple(place.get(slot, slot + shift) for slot in slots) for slots in (part.inputs, part.outputs)
+                ]
+                listed.append(part._replace(inputs=moved[0], outputs=moved[1]))
+            known |= {slot + shift: value for slot, value in inner.known.items()}
+            shapes += inner.shapes
+            kinds += inner.kinds
+            found = [place.get(slot, slot + shift) for slot in inner.outputs]
+            same |= dict(zip(equation.outputs, found, strict=True))
+        outputs = tuple(same.get(slot, slot) for slot in whole.outputs)
+        whole = Program(listed, known, whole.inputs, outputs, shapes, kinds)
+    return reduced(whole)
+
+
+def reduced(program: Program) -> Program:
     """The same program, what it computes twice computed once, and without what no output needs."""
     same: dict[int, int] = {}
     seen: dict[Any, tuple[int, ...]] = {}

@@ -42,8 +42,12 @@ def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Any]])
     return not isinstance(least, Tracer) and not isinstance(most, Tracer) and bool(np.min(least) <= np.max(most))
 
 
-def reserve_rows(scenario: Scenario, paths: tuple[str, ...]) -> dict[str, Array]:
-    """Row -> log of the reserved share of these tiers; at most 0 wherever anything of them is usable."""
-    tiers = {path: get_path(scenario, path) for path in paths}
-    shares = {path: used_share(tier.reserved_bytes, tier.capacity_bytes) for path, tier in tiers.items()}
-    return {f"reserve.{path}": jnp.log(at_least(share, LEAST)) for path, share in shares.items()}
+def reserve_shares(scenario: Scenario, paths: tuple[str, ...]) -> dict[str, Array]:
+    """Row -> reserved share of these tiers; at most 1 wherever anything of them is usable."""
+    tiers = {f"reserve.{path}": get_path(scenario, path) for path in paths}
+    return {row: used_share(tier.reserved_bytes, tier.capacity_bytes) for row, tier in tiers.items()}
+
+
+def reserve_rows(shares: dict[str, Array]) -> dict[str, Array]:
+    """Row -> log of a reserved share."""
+    return {row: jnp.log(at_least(share, LEAST)) for row, share in shares.items()}

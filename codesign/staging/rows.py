@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 
-from ..metrics import Metrics, evaluate
+from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
-from .program import DERIVED, Equation, Program, flatten
-from .reserves import reserve_rows, tight_tiers
+from .model import model_of
+from .program import DERIVED, Equation, Program, chained, flatten
+from .reserves import reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
 KINK, KINKS = OPERATION + "kink", OPERATION + "kinks"
@@ -75,27 +76,27 @@ class RowProgram(NamedTuple):
 
 
 def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], rows: Rows, goal: str) -> RowProgram:
-    """Trace the rows of a space: the goal first, then the others by name, those of `reserves` among them."""
-    leaves, structure = jax.tree.flatten(scenario)
-    tight, names = tight_tiers(scenario, space), []
+    """The rows of a space: the goal first, then the others by name, those of `reserves` among them."""
+    model, names = model_of(scenario, space, fields), []
 
-    def priced(leaves: list[Any], plan: list[Any], u: list[Any]) -> list[Array]:
-        values = space.values(dict(zip(space.names, u, strict=True)))
-        tree = jax.tree.unflatten(structure, leaves)
-        candidate = space.place(tree, dict(zip(fields, plan, strict=True)) | values)
-        metrics = evaluate(candidate)
-        found = rows(metrics, values) | reserve_rows(candidate, tight)
+    def priced(metrics: Metrics, values: dict[str, Array], reserves: dict[str, Array]) -> list[Array]:
+        found = rows(metrics, values) | reserve_rows(reserves)
         names[:] = [goal, *sorted(set(found) - {goal})]
         broken = jnp.asarray(0.0)
         for violation in metrics.violations.values():
             broken = jnp.maximum(broken, violation)
         return [*(jnp.asarray(found[name]) for name in names), broken]
 
-    halves = [jnp.asarray(0.5)] * len(space.names)
-    traced = jax.make_jaxpr(priced)([jnp.asarray(leaf) for leaf in leaves], [jnp.asarray(1.0)] * len(fields), halves)
-    program = flatten(traced)
-    reached = program.reached(program.inputs[len(leaves) + len(fields) :])
-    return RowProgram(program, tuple(names), len(leaves), tuple(fields), space.names, reached)
+    def placed(u: list[Any]) -> list[Array]:
+        values = space.values(dict(zip(space.names, u, strict=True)))
+        return [jnp.asarray(values[name]) for name in space.names]
+
+    behind = model.asked(priced)
+    before = flatten(jax.make_jaxpr(placed)([jnp.asarray(0.5)] * len(space.names)))
+    whole = chained(before, behind, dict(zip(model.of_variables, before.outputs, strict=True)))
+    coordinates, others = whole.inputs[: len(space.names)], whole.inputs[len(space.names) :]
+    program = whole._replace(inputs=(*others, *coordinates))
+    return RowProgram(program, tuple(names), model.leaves, tuple(fields), space.names, program.reached(coordinates))
 
 
 def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:

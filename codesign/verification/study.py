@@ -19,7 +19,7 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import reserve_rows, row_program, tight_tiers
+from ..staging import reserve_shares, row_program, tight_tiers
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
@@ -113,7 +113,7 @@ class Model:
         somewhere = {name: values[0] for name, values in asked.space.lists.items()}
         somewhere |= {name: variable.low for name, variable in asked.space.hardware.items()}
         shares = asked.objective.usages(asked.metrics(somewhere))
-        reserves = reserve_rows(asked.scenario, tight_tiers(asked.scenario, asked.space))
+        reserves = reserve_shares(asked.scenario, tight_tiers(asked.scenario, asked.space))
         self.constraints = tuple(sorted({*shares, *reserves}))
         self.names = (GOAL, *self.constraints, *asked.targets)
         self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
