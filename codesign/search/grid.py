@@ -1,44 +1,33 @@
-"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, with one compilation at most.
+"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, nothing compiled.
 
 Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
 each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
 continues where it stopped.
 """
 
-import contextlib
-import copy
 import itertools
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..compiling import quick_jit
 from ..errors import ConfigError
-from ..interpreting import PATIENCE, interpreted
-from ..metrics import evaluate
-from ..scenario import Scenario
+from ..metrics import Metrics
+from ..staging import Blocks, Model, Program, model_of
 from .axes import Axes
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from .precision import Slipped, settle
 from .stream import Block, Kept, fingerprint
 from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
-FEW_POINTS = 4096  # NumPy has done them before a compiler is done
-MANY_POINTS = 8_000_000  # about where single precision saves what compiling a second program costs (12 CPU s)
-LEAST_LEVELS = 16  # of each plan, of which one is a control, for single precision to save anything
-PAIRS = 512  # points priced exactly in one call
-
-
-def single_precision(tree: Scenario) -> Scenario:
-    """The same tree in float32, which runs about 1.6 times as fast."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.float32), tree)
+BLOCK = 131_072  # points: an array of them stays in a cache, and calling NumPy costs little beside them
+WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
 
 
 @dataclass
@@ -62,32 +51,14 @@ class Screened:
         return {"best_by_value": by_value, "histogram": counts}
 
 
-Priced = Callable[[Scenario, dict[str, Array], dict[str, Array]], tuple[Array, ...]]
+def _asked(problem: Problem, model: Model) -> Program:
+    """Log goal, excess, time and cost of every point."""
 
+    def told(metrics: Metrics, *_: dict[str, Array]) -> list[Array]:
+        goal, excess = problem.objective.rank(metrics), problem.objective.excess(metrics)
+        return [goal, excess, metrics.time_s, metrics.usd_per_million_tokens]
 
-def _point_function(problem: Problem) -> Priced:
-    """(scenario, plan, level) -> log goal, excess, time and cost."""
-
-    def one(scenario: Scenario, plan: dict[str, Array], level: dict[str, Array]) -> tuple[Array, ...]:
-        metrics = evaluate(problem.space.place(scenario, level | plan))
-        cost = metrics.usd_per_million_tokens
-        return problem.objective.rank(metrics), problem.objective.excess(metrics), metrics.time_s, cost
-
-    return one
-
-
-def _block_function(problem: Problem, few: bool) -> Priced:
-    """The same for plans of a block and levels, each [plans, levels].
-
-    Levels are mapped inside plans: what depends on the plan alone is computed once for all its levels.
-    """
-    over_levels = jax.vmap(_point_function(problem), in_axes=(None, None, 0))
-    return (interpreted if few else quick_jit)(jax.vmap(over_levels, in_axes=(None, 0, None)))
-
-
-def _pair_function(problem: Problem) -> Priced:
-    """The same for pairs of a plan and a level."""
-    return quick_jit(jax.vmap(_point_function(problem), in_axes=(None, 0, 0)))
+    return model.asked(told)
 
 
 class Sweep:
@@ -95,13 +66,10 @@ class Sweep:
 
     def __init__(self, problem: Problem, block: int, keep: int):
         self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
-        plans, levels = self.axes.plan_count, self.axes.level_count
-        self.wide = min(levels, block)  # levels of a block
-        self.tall = max(1, min(block // self.wide, plans))  # plans of a block
-        self.function = _block_function(problem, plans * levels <= min(FEW_POINTS, PATIENCE // 3 * block))
-        self.single = plans * levels >= MANY_POINTS and levels >= LEAST_LEVELS
-        self.pairs = _pair_function(problem) if self.single else None
-        self.scenario = single_precision(problem.scenario) if self.single else problem.scenario
+        model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
+        self.priced = Blocks(model, _asked(problem, model), problem.scenario, self.axes.plans, self.axes.levels)
+        self.wide = self.priced.wide(block)  # levels of a block
+        self.tall = max(1, min(block // self.wide, self.axes.plan_count))  # plans of a block
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in self.axes.variables]
         self.offsets = np.cumsum([0, *sizes])
@@ -115,65 +83,23 @@ class Sweep:
         """Nothing seen yet."""
         return Kept.empty(self.tall, int(self.offsets[-1]))
 
-    def continue_from(self, kept: Kept) -> None:
-        """Go on from a state, in the precision that it was in."""
-        self.kept = kept
-        if self.single and not np.isfinite(kept.rounding):
-            self._distrust()
-
-    def start_in_double_precision(self) -> None:
-        """Begin again, single precision being of no use for this study."""
-        self.kept = self.fresh()
-        self.kept.rounding = np.asarray(np.inf)
-        self._distrust()
-
-    def _distrust(self) -> None:
-        self.single, self.pairs, self.scenario = False, None, self.problem.scenario
-
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
         firsts = range(0, self.axes.plan_count, self.tall), range(0, self.axes.level_count, self.wide)
         for plan, level in itertools.product(*firsts):
-            yield (
-                np.arange(plan, min(plan + self.tall, self.axes.plan_count)),
-                np.arange(level, min(level + self.wide, self.axes.level_count)),
-            )
+            yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(level, level + self.wide)
 
     def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
-        """One block through the compiled function; short ones are padded by their last row and column."""
-        rows = np.minimum(np.arange(self.tall), len(plan) - 1)
-        columns = np.minimum(np.arange(self.wide), len(level) - 1)
-        precision = jnp.float32 if self.single else float
-        plans = {name: jnp.asarray(c[plan[rows]], precision) for name, c in self.axes.plans.items()}
-        values = self.axes.values_of(level[columns]) or {"tp": self.axes.plans["tp"][:1]}
-        levels = {name: jnp.asarray(column, precision) for name, column in values.items()}
-        with jax.enable_x64(False) if self.single else contextlib.nullcontext():  # constants inside the model follow
-            answers = self.function(self.scenario, plans, levels)
-        whole = (np.array(part, dtype=float)[: len(plan), : len(level)] for part in answers)
-        goal, excess, seconds, cost = whole
+        """One block."""
+        goal, excess, seconds, cost = self.priced(plan, int(level[0]), len(level))
         return Block(plan, level, goal, excess, (seconds, cost))
 
-    def exact(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Goal, excess and front of (plan, level) pairs in double precision, in calls of one shape."""
-        assert self.pairs is not None
-        parts = []
-        for first in range(0, len(pairs), PAIRS):
-            some = pairs[np.minimum(np.arange(first, first + PAIRS), len(pairs) - 1)]
-            plans = {name: jnp.asarray(column[some[:, 0]]) for name, column in self.axes.plans.items()}
-            levels = {name: jnp.asarray(column) for name, column in self.axes.values_of(some[:, 1]).items()}
-            answers = self.pairs(self.problem.scenario, plans, levels)
-            parts.append([np.asarray(part)[: len(pairs) - first] for part in answers])
-        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-
-    def take(self, kept: Kept, plan: np.ndarray, level: np.ndarray) -> None:
-        """Evaluate one block and learn from it."""
-        places = self.axes.level_places(level)[:, : len(self.axes.names)] + self.level_offsets
-        block = self.evaluated(plan, level)
-        if self.single:
-            settle(block, self.exact, kept)
-        kept.take(block, self.plan_places[plan], places)
-        if level[-1] == self.axes.level_count - 1:
-            kept.finish_plans(plan, self.keep)
+    def take(self, kept: Kept, block: Block) -> None:
+        """Learn from a block."""
+        places = self.axes.level_places(block.level)[:, : len(self.axes.names)] + self.level_offsets
+        kept.take(block, self.plan_places[block.plan], places, self.keep)
+        if block.level[-1] == self.axes.level_count - 1:
+            kept.finish_plans(block.plan, self.keep)
 
 
 @dataclass(frozen=True)
@@ -186,9 +112,9 @@ class Saving:
 
 
 def screen(
-    problem: Problem, block: int = 16384, report: Report = silent, keep: int = 64, saving: Saving | None = None
+    problem: Problem, block: int = BLOCK, report: Report = silent, keep: int = 64, saving: Saving | None = None
 ) -> Screened:
-    """Evaluate every legal plan at every hardware level: in double precision, or as if it were (see `precision`).
+    """Evaluate every legal plan at every hardware level, in double precision.
 
     An interrupt ends the search with what is known, its state saved.
 
@@ -198,15 +124,11 @@ def screen(
     start, saving = time.perf_counter(), saving or Saving()
     sweep = Sweep(problem, block, keep)
     if saving.resume:
-        sweep.continue_from(Kept.load(_state(saving.resume), sweep.study))
+        sweep.kept = Kept.load(_state(saving.resume), sweep.study)
     total = sweep.axes.plan_count * sweep.axes.level_count
     points, stopped = total, ""
     try:
-        try:
-            _pass(sweep, report, saving)
-        except Slipped:
-            sweep.start_in_double_precision()
-            _pass(sweep, report, saving)
+        _pass(sweep, report, saving)
     except KeyboardInterrupt:
         points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.kept.done)))
         stopped = f"interrupted after {points:,} of {total:,} points"
@@ -218,19 +140,33 @@ def screen(
 
 def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
     """Take every block that was not taken yet."""
-    problem, saved, points = sweep.problem, time.perf_counter(), 0
+    problem, saved, done = sweep.problem, time.perf_counter(), int(sweep.kept.done)
     total = sweep.axes.plan_count * sweep.axes.level_count
-    for number, (plan, level) in enumerate(sweep.blocks()):
-        points += len(plan) * len(level)
-        if number < int(sweep.kept.done):
-            continue
-        after = copy.deepcopy(sweep.kept)  # an interrupt finds the state before a block or after it
-        sweep.take(after, plan, level)
+    points = sum(len(plan) * len(level) for plan, level in itertools.islice(sweep.blocks(), done))
+    for block in _ahead(sweep, itertools.islice(sweep.blocks(), done, None)):
+        points += block.goal.size
+        after = sweep.kept.copied()  # an interrupt finds the state before a block or after it
+        sweep.take(after, block)
         sweep.kept = after
         report(Progress("grid", points, total, problem.objective.goal_at(after.least)))
         if saving.path and time.perf_counter() - saved > saving.every_s:
             after.save(Path(saving.path), sweep.study)
             saved = time.perf_counter()
+
+
+def _ahead(sweep: Sweep, places: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[Block]:
+    """Blocks in their order, some of them evaluated side by side while others are taken."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        waiting: deque[Future[Block]] = deque()
+        try:
+            for place in places:
+                waiting.append(pool.submit(sweep.evaluated, *place))
+                if len(waiting) > WORKERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _state(resume: str) -> Path:
@@ -242,8 +178,7 @@ def _state(resume: str) -> Path:
 class Grid(AbstractSearch):
     """Every legal plan at every hardware level.
 
-    Points are priced in float64. Where there are millions, they are screened in float32, and all that float32 cannot
-    decide is priced again in float64 (see `precision`): the best point and what is feasible are the same.
+    Points are priced in float64; what few variables decide is computed once for all points that share it.
 
     Args:
         block: points in one vectorised call.
@@ -253,7 +188,7 @@ class Grid(AbstractSearch):
         every_s: seconds between two states.
     """
 
-    block: int = 16384
+    block: int = BLOCK
     keep: int = 64
     resume: str = ""
     checkpoint: str = ""

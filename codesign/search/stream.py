@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import jax
@@ -13,6 +13,7 @@ from ..objective import feasible
 from .base import Problem
 
 BINS = 64
+LOOKS = 8  # designs of the front that points are held against before the front as a whole
 
 
 def non_dominated(values: np.ndarray) -> np.ndarray:
@@ -45,8 +46,6 @@ class Kept:
     best, level: of the `keep` best plans so far, least first (log goal of the best feasible level); nearest likewise by
     violation, for spaces without a feasible point. row: best goal (and nearest) of the plans under way. by_value: best
     goal at each value of each variable, one after the other. edges, histogram: of the log goal of feasible points.
-    rounding: the most that single precision was seen to be wrong by, where points are screened in it; infinite where it
-    was given up.
     """
 
     done: np.ndarray  # blocks
@@ -61,7 +60,6 @@ class Kept:
     by_value: np.ndarray
     edges: np.ndarray
     histogram: np.ndarray
-    rounding: np.ndarray
 
     @property
     def least(self) -> float:
@@ -76,7 +74,7 @@ class Kept:
             done=np.zeros((), np.int64), feasible=np.zeros((), np.int64),
             best=none, best_at=pairs, nearest=none, nearest_at=pairs,
             row=_fresh_rows(plans), front=np.zeros((0, 2)), front_at=pairs,
-            by_value=np.full(values, np.inf), edges=none, histogram=np.zeros(BINS, np.int64), rounding=np.zeros(()),
+            by_value=np.full(values, np.inf), edges=none, histogram=np.zeros(BINS, np.int64),
         )  # fmt: skip
 
     def save(self, path: Path, study: str) -> None:
@@ -109,18 +107,19 @@ class Kept:
         if not path.is_file():
             raise ConfigError(f"search.resume: {str(path)!r} does not exist: name the folder of an interrupted run")
 
-    def take(self, block: Block, plan_values: np.ndarray, level_values: np.ndarray) -> None:
+    def take(self, block: Block, plan_values: np.ndarray, level_values: np.ndarray, keep: int) -> None:
         """Learn from one block.
 
         Args:
             block: what was evaluated.
             plan_values: [plans, plan variables] places in `by_value`.
             level_values: [levels, hardware variables] likewise.
+            keep: plans that are kept in the end.
         """
         ok = feasible(block.excess) & np.isfinite(block.goal)
         score = np.where(ok, block.goal, np.inf)
         self.feasible = self.feasible + int(ok.sum())
-        self._rows(block, score)
+        self._rows(block, score, keep)
         self._by_value(score, plan_values, level_values)
         at = np.nonzero(ok)
         if len(at[0]):
@@ -128,14 +127,16 @@ class Kept:
             self._front(block, at)
         self.done = self.done + 1
 
-    def _rows(self, block: Block, score: np.ndarray) -> None:
-        """The best level of each plan of the block, over all blocks of levels."""
+    def _rows(self, block: Block, score: np.ndarray, keep: int) -> None:
+        """The best level of each plan of the block that may be among those kept, over all blocks of levels."""
         rows = self.row[: len(block.plan)]
-        for first, values in ((0, score), (2, block.excess)):
-            column = values.argmin(axis=1)
-            least = np.take_along_axis(values, column[:, None], axis=1)[:, 0]
-            better = least < rows[:, first]
-            rows[better, first], rows[better, first + 1] = least[better], block.level[column[better]]
+        excess = np.where(np.isnan(block.excess), np.inf, block.excess)
+        for first, values, best in ((0, score, self.best), (2, excess, self.nearest)):
+            least = values.min(axis=1)
+            limit = best[-1] if len(best) >= keep else np.inf
+            better = np.flatnonzero((least < rows[:, first]) & (least < limit))
+            level = values[better].argmin(axis=1)
+            rows[better, first], rows[better, first + 1] = least[better], block.level[level]
 
     def finish_plans(self, plan: np.ndarray, keep: int) -> None:
         """All levels of these plans have been seen: the best plans so far."""
@@ -159,16 +160,25 @@ class Kept:
         """The first block with feasible points sets the range, with room on both sides."""
         if len(self.edges) == 0:
             self.edges = np.linspace(values.min() - 1.0, values.max() + 1.0, BINS + 1)
-        inside = np.clip(values, self.edges[0], self.edges[-1])
-        self.histogram = self.histogram + np.histogram(inside, self.edges)[0]
+        place = (values - self.edges[0]) * (BINS / (self.edges[-1] - self.edges[0]))
+        bins = np.bincount(np.clip(place, 0, BINS - 1).astype(np.int64), minlength=BINS)
+        self.histogram = self.histogram + bins
 
     def _front(self, block: Block, at: tuple[np.ndarray, ...]) -> None:
-        values = np.stack([part[at] for part in block.front], axis=-1)
-        pairs = np.stack([block.plan[at[0]], block.level[at[1]]], axis=-1)
+        first, second = (part[at] for part in block.front)
+        open_ = np.ones(len(first), dtype=bool)
+        for a, b in self.front[:: max(1, len(self.front) // LOOKS)]:  # most points are beaten by one of a few
+            open_ &= (first < a) | (second < b)
+        values = np.stack([first[open_], second[open_]], axis=-1)
+        pairs = np.stack([block.plan[at[0][open_]], block.level[at[1][open_]]], axis=-1)
         own = non_dominated(values)
         values, pairs = np.concatenate([self.front, values[own]]), np.concatenate([self.front_at, pairs[own]])
         keep = non_dominated(values)
         self.front, self.front_at = values[keep], pairs[keep]
+
+    def copied(self) -> "Kept":
+        """The same state, of which what changes in place is its own."""
+        return replace(self, row=self.row.copy(), by_value=self.by_value.copy())
 
 
 def _fresh_rows(count: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
 
+from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
 from .model import Model as Model
 from .model import model_of as model_of

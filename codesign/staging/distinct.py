@@ -47,6 +47,11 @@ class PlanTable:
         """The values of one field, in the order of `distinct({field})`."""
         return self.values[field][self.distinct(frozenset([field]))[:, 0]]
 
+    def rows_of(self, fields: Fields) -> Int[np.ndarray, " listed"]:
+        """For each listed combination, as it was given, its row among the distinct ones of these listed fields."""
+        order = sorted(fields)
+        return np.searchsorted(self._keys(fields), self._encoded(order, self._codes[:, order]))
+
     def _keys(self, fields: Fields) -> Int[np.ndarray, " k"]:
         """Sorted distinct keys of listed fields."""
         return np.unique(self._encoded(sorted(fields), self._codes[:, sorted(fields)]))
