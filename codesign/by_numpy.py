@@ -70,6 +70,29 @@ def _cumsum(lead: int, x: Any, axis: int, reverse: bool, **_: Any) -> Any:
     return np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
 
 
+def _round(lead: int, x: Any, rounding_method: Any) -> Any:
+    if int(rounding_method) == 1:  # halves to even; else away from zero
+        return np.rint(x)
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) == 0.5, whole + np.copysign(1.0, x), np.rint(x))[()]
+
+
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the least or largest, along one axis."""
+
+    def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
+        return find(x, int(axes[0]) + lead).astype(index_dtype)[()]
+
+    return run
+
+
+def _iota(lead: int, dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
+    own = [1] * len(shape)
+    own[dimension] = shape[dimension]
+    numbers = np.arange(shape[dimension], dtype=dtype).reshape(own)
+    return np.broadcast_to(numbers, (*([1] * lead), *shape))
+
+
 SHAPED: dict[str, Callable[..., Any]] = {
     "convert_element_type": lambda lead, x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
     "squeeze": lambda lead, x, dimensions: np.squeeze(x, _axes(lead, dimensions))[()] if dimensions else x,
@@ -89,6 +112,10 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "cumsum": _cumsum,
     "slice": _slice,
     "broadcast_in_dim": _broadcast,
+    "round": _round,
+    "argmin": _place(np.argmin),
+    "argmax": _place(np.argmax),
+    "iota": _iota,
 }
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
 

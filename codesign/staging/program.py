@@ -4,6 +4,7 @@ Calls are written out where they stand, but for operations that carry a name of 
 stay one equation, because what they are cannot be read off their parts.
 """
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,9 +168,9 @@ def written_out(program: Program) -> Program:
         for equation in whole.equations:
             inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
             if equation.inner is None:
-                listed.append(equation._replace(inputs=inputs))
+                listed.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
                 continue
-            inner, shift = flatten(equation.inner), len(shapes)
+            inner, shift = inside(equation.inner), len(shapes)
             place = dict(zip(inner.inputs, inputs, strict=True))
             for part in inner.equations:
                 moved = [
@@ -186,6 +187,12 @@ def written_out(program: Program) -> Program:
     return reduced(whole)
 
 
+@functools.lru_cache(maxsize=4096)
+def inside(closed: Any) -> Program:
+    """`flatten` of an operation, which a model has a hundred times."""
+    return flatten(closed)
+
+
 def reduced(program: Program) -> Program:
     """The same program, what it computes twice computed once, and without what no output needs."""
     same: dict[int, int] = {}
@@ -199,7 +206,7 @@ def reduced(program: Program) -> Program:
         key = _key(equation, inputs)
         outputs = seen.setdefault(key, equation.outputs)
         if outputs is equation.outputs:
-            kept.append(equation._replace(inputs=inputs))
+            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
         else:
             same |= dict(zip(equation.outputs, outputs, strict=True))
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)
