@@ -4,6 +4,8 @@ from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
 from .model import Model as Model
 from .model import model_of as model_of
+from .points import Found as Found
+from .points import Points as Points
 from .program import Equation as Equation
 from .program import Program as Program
 from .program import chained as chained

@@ -105,15 +105,15 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]
-        if sharpness is not None and equation.outputs[0] in varied and equation.name in (KINK, KINKS):
-            found = _mean_of(equation.inner.jaxpr, given, sharpness)
-        else:
-            found = _bind(equation, given)
+        found = run_equation(equation, given, sharpness if equation.outputs[0] in varied else None)
         slots |= dict(zip(equation.outputs, found, strict=True))
     return [slots[slot] for slot in program.outputs]
 
 
-def _bind(equation: Equation, given: Sequence[Any]) -> list[Any]:
+def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> list[Any]:
+    """Outputs of an equation by JAX; where a sharpness is given, a mean in the place of a maximum."""
+    if sharpness is not None and equation.name in (KINK, KINKS):
+        return _mean_of(equation.inner.jaxpr, given, sharpness)
     if equation.inner is not None and equation.name.startswith(OPERATION):
         return list(jaxpr_as_fun(equation.inner)(*given))
     return _bind_primitive(equation.primitive, equation.params, given)
