@@ -43,10 +43,11 @@ class Points:
     Args:
         rows: what is asked for.
         values: plan field -> every value that it may have.
+        slopes: whether the reading below and its slopes are asked for.
     """
 
-    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray]):
-        self.rows = rows
+    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray], *, slopes: bool = True):
+        self.rows, self.slopes = rows, slopes
         self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
         program = rows.program
         self._leaves = program.inputs[: rows.leaves]
@@ -95,6 +96,8 @@ class Points:
         def one(read: list[Any], u: list[Any], sharpness: Any) -> list[Array]:
             start = dict(zip((*self._read, *self._u), (*read, *u), strict=True))
             exact = run(self._rest, dict(start), None)
+            if not self.slopes:
+                return [jnp.asarray(exact[slot]) for slot in program.outputs]
             below = run(self._rest, dict(start), sharpness)
             rows = program.outputs[:-1]
             slopes = []
@@ -174,6 +177,8 @@ class Points:
         columns = np.empty((count, len(self._whole.outputs)))
         for number, found in enumerate(self._run(*values)):
             columns[:, number] = found
+        if not self.slopes:
+            return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 

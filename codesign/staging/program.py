@@ -136,10 +136,9 @@ def flatten(closed: Any) -> Program:
     return reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
 
 
-def chained(first: Program, second: Program, fed: Mapping[int, int]) -> Program:
-    """Both as one program, with the outputs of the second: its inputs `fed` are slots of the first.
-
-    Other inputs of the second stand behind those of the first.
+def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:
+    """Both as one program, with the outputs of the second, and slots `also` of the first: its inputs `fed` are slots of
+    the first, other inputs stand behind those of the first.
     """
     shift = len(first.shapes)
 
@@ -151,7 +150,7 @@ def chained(first: Program, second: Program, fed: Mapping[int, int]) -> Program:
         [*first.equations, *later],
         first.known | {slot + shift: value for slot, value in second.known.items()},
         (*first.inputs, *moved([slot for slot in second.inputs if slot not in fed])),
-        moved(second.outputs),
+        (*moved(second.outputs), *also),
         [*first.shapes, *second.shapes],
         [*first.kinds, *second.kinds],
     )

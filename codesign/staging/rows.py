@@ -18,7 +18,7 @@ from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
-from .model import model_of
+from .model import Answers, model_of
 from .program import DERIVED, Equation, Program, chained, flatten
 from .reserves import reserve_rows
 
@@ -79,8 +79,9 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
     """The rows of a space: the goal first, then the others by name, those of `reserves` among them."""
     model, names = model_of(scenario, space, fields), []
 
-    def priced(metrics: Metrics, values: dict[str, Array], reserves: dict[str, Array]) -> list[Array]:
-        found = rows(metrics, values) | reserve_rows(reserves)
+    def priced(answers: Answers) -> list[Array]:
+        metrics = answers.metrics
+        found = rows(metrics, answers.values) | reserve_rows(answers.reserves)
         names[:] = [goal, *sorted(set(found) - {goal})]
         broken = jnp.asarray(0.0)
         for violation in metrics.violations.values():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..by_numpy import doer
-from .program import Equation
+from .program import Equation, Program, written_out
 
 
 class Running:
@@ -91,3 +91,21 @@ def _written(
     lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
     exec("def run(given):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
     return space["run"]
+
+
+def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+    """Outputs of a program for many points that share the numbers of a scenario.
+
+    Args:
+        program: of the scenario's numbers, then of one number for each column.
+        leaves: the scenario's.
+        columns: [points] each; one point where there are none.
+
+    Returns:
+        [points or 1, own axes] of each output.
+    """
+    whole = written_out(program)
+    run = Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1)
+    kinds = [whole.kinds[slot] for slot in whole.inputs]
+    given = [np.asarray(leaf, dtype=kind)[None] for leaf, kind in zip(leaves, kinds, strict=False)]
+    return run(*given, *(np.asarray(column, dtype=float) for column in columns))
