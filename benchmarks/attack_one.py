@@ -40,10 +40,9 @@ COLUMNS = (
 
 
 def prepared() -> None:
-    """JAX in float64; programs run by NumPy until they have run often, the search's too."""
+    """JAX in float64; programs run by NumPy until they have run often."""
     prepare_jax()
     interpreting.PATIENCE, interpreting.MANY = PATIENCE, 1 << 20
-    codesign.search.oracle.quick_jit = interpreting.interpreted
     codesign.search.whole.Oracle = Noted
     codesign.verification.polish.ROUNDS = POLISHING
 

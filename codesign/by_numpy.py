@@ -39,7 +39,7 @@ def _axes(lead: int, axes: Any) -> tuple[int, ...]:
     return tuple(int(axis) + lead for axis in axes)
 
 
-def _alike(lead: int, parts: Sequence[Any]) -> list[np.ndarray]:
+def _alike(lead: int, parts: Sequence[Any]) -> list[Any]:
     """The same parts with equally long axes in front."""
     if lead == 0:
         return list(parts)

@@ -179,7 +179,7 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
-    known = base_of(scenario).account.metrics.flat()
+    known = jax.eval_shape(lambda account: account.metrics.flat(), base_of(scenario).account)
     names = tuple(name for name in ELASTICITY_METRICS if name in known)
     each = slopes_of(scenario, lambda account: [jnp.log(account.metrics.get(name)) for name in names])
     slopes = jax.tree.map(lambda *parts: np.stack(parts), *(tree.cluster for tree in each))

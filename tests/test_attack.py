@@ -7,7 +7,7 @@ import pytest
 
 from codesign import interpreting
 from codesign.objective import Objective
-from codesign.search import Problem, oracle, whole
+from codesign.search import Problem, whole
 from codesign.verification import polish
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ def attack():
         import attack_one
         import attack_studies
 
-        for module, name in ((interpreting, "PATIENCE"), (interpreting, "MANY"), (oracle, "quick_jit")):
+        for module, name in ((interpreting, "PATIENCE"), (interpreting, "MANY")):
             patch.setattr(module, name, getattr(module, name))
         patch.setattr(whole, "Oracle", whole.Oracle)
         patch.setattr(polish, "ROUNDS", polish.ROUNDS)

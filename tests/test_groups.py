@@ -142,12 +142,11 @@ def test_a_group_lies_below_all_its_plans(grouped: GroupOracle):
         assert (below <= grouped.tangents(plans, there, 50.0).exact + 1e-9).all()
 
 
-def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle, monkeypatch):
-    """The proof over groups against the proof over every plan by itself, of the same compiled model."""
+def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
+    """The proof over groups against the proof over every plan by itself, of the same model."""
     effort = Effort(gap=1e-3)
     together = Closing(Programme(grouped), effort, 0).run()
     plans = grouped.tree.table(grouped.sample(np.random.default_rng(0), 10**6))
-    monkeypatch.setattr(oracle, "quick_jit", lambda _: grouped._compiled)
     alone = oracle.Oracle(problem, rows_of(problem), 256, plans=dict(zip(grouped.tree.fields, plans.T, strict=True)))
     each = Closing(Programme(alone), effort, 0).run()
     assert together.counts["plans"] == each.counts["plans"] == len(plans)
@@ -175,7 +174,6 @@ def test_front_over_groups_against_random_designs(grouped: GroupOracle):
 def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):
     monkeypatch.setattr(groups, "MOST_LISTED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)
-    monkeypatch.setattr(oracle, "quick_jit", lambda _: grouped._compiled)
     some = GroupOracle(problem, rows_of(problem), 256)
     trace = Certified(pairs=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
     assert trace.claim.startswith("best found, no proof: 540 combinations of plan values are too many to bound")

@@ -1,6 +1,8 @@
 """The searches against exhaustive loops a reader can follow."""
 
 import itertools
+from collections import OrderedDict
+from dataclasses import replace as change
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +11,11 @@ from builders import serving, training
 
 from codesign.compiling import quick_jit
 from codesign.errors import ConfigError
-from codesign.metrics import evaluate
+from codesign.fields import replace
+from codesign.metrics import account, evaluate
 from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
-from codesign.search import Descent, Grid, GridThenGradient, Optimiser, Problem, gradient
+from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimiser, Problem, gradient
 from codesign.search.grid import non_dominated, screen
 from codesign.space import Continuous, DesignSpace, Ratio
 
@@ -86,16 +89,25 @@ def test_same_seed_same_numbers(problem: Problem, trace):
         np.testing.assert_array_equal(column, again.points[name])
 
 
-def test_one_compilation_for_all_blocks(problem: Problem, monkeypatch):
+def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
+    """Grid, proof, designs and elasticities of a study read one trace; other boxes, limits and prices need no other."""
     traces = []
-    original = evaluate
 
     def counting(scenario):
         traces.append(1)
-        return original(scenario)
+        return account(scenario)
 
-    monkeypatch.setattr("codesign.search.grid.evaluate", counting)
+    monkeypatch.setattr("codesign.staging.model.account", counting)
+    monkeypatch.setattr("codesign.staging.model._bases", OrderedDict())
+    monkeypatch.setattr("codesign.staging.model._models", OrderedDict())
     assert screen(problem, block=16).evaluated > 32
+    trace = Certified(pairs=16, explain=False).run(problem, 0)
+    collect(problem, trace, 0, {})
+    dearer = replace(problem.scenario, {"cluster.facility.usd_per_j": 1e-7})
+    hardware = {name: change(v, high=v.high * 1.1) for name, v in problem.space.hardware.items()}
+    asked = Objective(problem.objective.goal, limits={"capex_usd": 9e9})
+    other = Problem(dearer, change(problem.space, hardware=hardware), asked)
+    assert screen(other, block=16).evaluated > 32
     assert len(traces) == 1
 
 
