@@ -105,7 +105,7 @@ def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callab
 
     Memory: about that of every intermediate number still needed, over all points of a batch.
     """
-    traced, compiled, runs = jax.jit(function), quick_jit(function, once=True), Counter()
+    traced, compiled, runs = jax.jit(function), functools.cache(lambda: quick_jit(function, once=True)), Counter()
 
     def run(*arguments: Any) -> Any:
         trace = traced.trace(*arguments)
@@ -113,7 +113,7 @@ def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callab
         runs[id(program)] += 1
         leaves = [np.asarray(leaf)[()] for leaf in jax.tree.leaves(arguments)]
         if not always and (runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves)):
-            return compiled(*arguments)
+            return compiled()(*arguments)
         with np.errstate(all="ignore"):
             found = _run(program, *leaves)
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), map(jnp.array, found))

@@ -16,7 +16,7 @@ from .collectives import stages
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
-from .metrics import Account
+from .metrics import BANDWIDTH, Account
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
@@ -47,15 +47,14 @@ def row_of(account: Account) -> dict[str, Array]:
 
 def numbers_of(scenario: Scenario) -> dict[str, float]:
     """Every number of one scenario as it is."""
-    base, names = base_of(scenario), []
+    return {name: float(value) for name, value in row_of(priced(scenario)).items()}
 
-    def told(account: Account) -> list[Array]:
-        row = row_of(account)
-        names[:] = row
-        return list(row.values())
 
-    found = at_points(base.asked(told), jax.tree.leaves(scenario))
-    return {name: float(value[0]) for name, value in zip(names, found, strict=True)}
+def priced(scenario: Scenario) -> Account:
+    """The account of one scenario, by NumPy."""
+    base = base_of(scenario)
+    found = at_points(base.program, jax.tree.leaves(scenario))
+    return jax.tree.unflatten(base.structure, [jnp.asarray(np.reshape(number, number.shape[1:])) for number in found])
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
@@ -146,26 +145,21 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
 
 def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
-    accelerator = scenario.cluster.accelerator
-    bandwidth = float(accelerator.hbm.bandwidth())
-    repeats = scenario.workload.repeats(scenario.layout)
-    rows = []
-    base = base_of(scenario)
-    numbers = at_points(base.asked(lambda account: account.costs), jax.tree.leaves(scenario))
-    costs = jax.tree.unflatten(jax.tree.structure(base.account.costs), [float(number[0]) for number in numbers])
-    for op, cost in zip(scenario.workload.lower(scenario.layout), costs, strict=True):
+    account, rows = priced(scenario), []
+    for op, cost in zip(account.ops, account.costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
             continue
         once = float(cost.time_s) / count
         row: dict[str, Any] = {"name": op.name, "phase": op.phase, "count": count, "time_s": once}
         row |= {"total_s": float(cost.time_s), "energy_j": float(cost.energy_j)}
-        row["repeats"] = float(repeats.get(op.phase, 1.0))
+        row["repeats"] = float(account.repeats.get(op.phase, 1.0))
         if isinstance(op, ComputeOp):
             flops, nbytes = float(op.work.flops), float(op.work.nbytes)
             row |= {"kind": "compute", "kernel": op.kernel, "number_format": op.number_format, "flops": flops}
             row |= {"nbytes": nbytes, "achieved_flops_per_s": flops / once, "intensity": flops / max(nbytes, 1e-9)}
-            row |= {"peak_flops_per_s": float(accelerator.peak(op.number_format)), "bandwidth_bytes_per_s": bandwidth}
+            row |= {"peak_flops_per_s": float(account.rates[op.number_format])}
+            row |= {"bandwidth_bytes_per_s": float(account.rates[BANDWIDTH])}
         elif isinstance(op, CommOp):
             row |= {"kind": "communication", "operation": op.operation, "axis": op.axis, "nbytes": float(op.nbytes)}
         else:

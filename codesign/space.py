@@ -148,7 +148,7 @@ class DesignSpace:
         """Hardware variables, in a fixed order."""
         return tuple(sorted(self.hardware))
 
-    def values(self, coordinates: dict[str, Array]) -> dict[str, Array]:
+    def values(self, coordinates: dict[str, Any]) -> dict[str, Any]:
         """Unit-cube coordinates -> values of the hardware variables."""
         return {
             name: self.hardware[name].low * (self.hardware[name].high / self.hardware[name].low) ** u

@@ -1,5 +1,6 @@
 """What a scenario does and costs."""
 
+from .evaluate import BANDWIDTH as BANDWIDTH
 from .evaluate import Account as Account
 from .evaluate import Metrics as Metrics
 from .evaluate import account as account

@@ -14,9 +14,11 @@ from ..errors import ConfigError, suggestion
 from ..interpreting import interpreted
 from ..scenario import Scenario
 from ..smooth import reads_hard, used_share
-from ..workloads import Op
+from ..workloads import ComputeOp, Op
 from .footprint import memory_by_class, memory_limits, per_tier
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
+
+BANDWIDTH = "near memory"  # among the rates of an account
 
 
 class Metrics(eqx.Module):
@@ -100,17 +102,28 @@ def _by_numbers() -> Callable[[Scenario], Metrics]:
 
 
 class Account(NamedTuple):
-    """Everything that is known of a scenario: its metrics, the cost of each operation, and money and power by part."""
+    """Everything that is known of a scenario.
+
+    metrics; ops and their costs, one each; rates: what operations are held against (peak by number format, bandwidth of
+    the near memory); repeats: phase -> how often its operations are done; parts: see `parts_of`.
+    """
 
     metrics: Metrics
+    ops: list[Op]
     costs: list[Cost]
+    rates: dict[str, Array]
+    repeats: dict[str, Array]
     parts: dict[str, Array]
 
 
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     priced = priced_ops(scenario)
-    return Account(_metrics(scenario, priced), [cost for _, cost in priced], parts_of(scenario))
+    accelerator, repeats = scenario.cluster.accelerator, scenario.workload.repeats(scenario.layout)
+    rates = {op.number_format: accelerator.peak(op.number_format) for op, _ in priced if isinstance(op, ComputeOp)}
+    rates |= {BANDWIDTH: accelerator.hbm.bandwidth()}
+    ops, costs = ([pair[i] for pair in priced] for i in (0, 1))
+    return Account(_metrics(scenario, priced), ops, costs, rates, repeats, parts_of(scenario))
 
 
 def parts_of(scenario: Scenario) -> dict[str, Array]:

@@ -1,6 +1,5 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
-
 from ..config import check_memory, check_plan
 from ..config.checks import shortage
 from ..config.plausibility import unusual

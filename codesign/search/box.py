@@ -8,7 +8,6 @@ combination of plan values that breaks a rule stands for the nearest legal plan.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.spatial import KDTree
@@ -90,9 +89,9 @@ class Box:
     def designs(self, plan: Int[np.ndarray, " points"], u: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of a trace."""
         names = self.problem.space.names
-        values = self.problem.space.values({name: jnp.asarray(u[:, i]) for i, name in enumerate(names)})
+        values = self.problem.space.values({name: u[:, i] for i, name in enumerate(names)})
         listed = {name: column[plan] for name, column in self.plans.items()}
-        return listed | {name: np.asarray(value) for name, value in values.items()}
+        return listed | values
 
 
 class Prices(NamedTuple):

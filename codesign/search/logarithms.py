@@ -1,7 +1,6 @@
 """Goals and floors that a search takes logarithms of must be positive: told at the start, by a sample of the space."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -32,8 +31,8 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
     def told(answers: Answers) -> list[Array]:
         return [problem.objective.value(answers.metrics, text) for _, text in asked]
 
-    values = space.values({name: jnp.asarray(u[:, i]) for i, name in enumerate(space.names)})
-    columns = [*plan.T, *(np.asarray(values[name]) for name in space.names)]
+    values = space.values({name: u[:, i] for i, name in enumerate(space.names)})
+    columns = [*plan.T, *(values[name] for name in space.names)]
     program = model_of(problem.scenario, space, tuple(space.plan)).asked(told)
     found = at_points(program, jax.tree.leaves(problem.scenario), columns)
     found = np.stack([np.broadcast_to(column, (POINTS,)) for column in found], axis=-1)

@@ -311,7 +311,7 @@ class Oracle(AbstractOracle):
 
     def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
         """Plan fields and hardware values of a design."""
-        values = self.problem.space.values(dict(zip(self.variables, map(jnp.asarray, u[:, None]), strict=True)))
+        values = self.problem.space.values(dict(zip(self.variables, u[:, None], strict=True)))
         fields = self.columns(np.array([plan]))
         return {name: float(column[0]) for name, column in (fields | values).items()}
 
@@ -334,5 +334,5 @@ def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
 def designs_of(oracle: Oracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:
     """Columns of a trace for these plans and coordinates; without the plan fields where none varies."""
     listed: dict[str, Any] = oracle.columns(plan) if oracle.problem.space.plan else {}
-    coordinates = {name: jnp.asarray(u[:, i]) for i, name in enumerate(oracle.variables)}
-    return listed | {name: np.asarray(value) for name, value in oracle.problem.space.values(coordinates).items()}
+    coordinates = {name: u[:, i] for i, name in enumerate(oracle.variables)}
+    return listed | oracle.problem.space.values(coordinates)
