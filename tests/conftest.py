@@ -8,8 +8,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the proce
 
 import hypothesis
 import jax
-import jaxtyping
 import pytest
+import typecheck
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,7 +23,7 @@ gc.set_threshold(
     50_000, 10, 20
 )  # traced programs stay too: looking through all of them again and again costs a quarter
 
-jaxtyping.install_import_hook("codesign", "typecheck.check")  # here, before any test imports codesign
+typecheck.install("codesign")  # here, before any test imports codesign
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")

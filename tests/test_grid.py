@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from builders import training
+from codesign.search.precision import settle
 
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
@@ -16,7 +17,6 @@ from codesign.objective import TOLERANCE, Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
 from codesign.search.grid import CHECKPOINT, Saving, Sweep, _point_function, non_dominated, screen
-from codesign.search.precision import settle
 from codesign.search.stream import Block, Kept
 from codesign.space import Continuous, DesignSpace
 
