@@ -153,16 +153,12 @@ def _unstacked(lead: int, x: Any, axis: int) -> list[Any]:
 
 def _padded(lead: int, x: Any, value: Any, padding_config: Any) -> Any:
     """Zeros (or another number, the same at all points) around and between."""
-    own = x.shape[lead:]
-    sizes = [
-        low + high + size + max(size - 1, 0) * between
-        for size, (low, high, between) in zip(own, padding_config, strict=True)
-    ]
-    whole = np.full((*x.shape[:lead], *sizes), value.reshape(-1)[0])
-    inside = (
-        slice(low, size - high, between + 1) for size, (low, high, between) in zip(sizes, padding_config, strict=True)
-    )
-    whole[(*([slice(None)] * lead), *inside)] = x
+    shape, inside = list(x.shape), [slice(None)] * lead
+    for axis, (low, high, between) in enumerate(padding_config, start=lead):
+        shape[axis] += low + high + max(shape[axis] - 1, 0) * between
+        inside.append(slice(low, shape[axis] - high, between + 1))
+    whole = np.full(shape, value.reshape(-1)[0])
+    whole[tuple(inside)] = x
     return whole
 
 
