@@ -245,7 +245,7 @@ def _hardware(base: Base, scenario: Scenario, rng: np.random.Generator, *, stran
         path = group[rng.integers(len(group))]
         box = _box(path, [], known[path], scenario, rng)
         if path not in used and box.low < box.high * 0.999:
-            found[path.replace("cluster.", "").replace(".", "_").replace("/", "_")] = box
+            found[path.replace(".", "_").replace("/", "_")] = box
             used.add(path)
     return found
 

@@ -33,7 +33,7 @@ from codesign.run.setup import prepare_jax
 from codesign.search import Blackbox, Grid, GridThenGradient, Nsga2, Pareto, Problem
 from codesign.search.blackbox import rows_with
 from codesign.search.box import Box, Evaluator
-from codesign.search.comparison import BLOCK, NEAR, compare
+from codesign.search.comparison import NEAR, compare
 from codesign.search.front import hypervolume
 from codesign.search.groups import oracle_for
 from codesign.search.oracle import GOAL
@@ -125,7 +125,7 @@ def fronts(
          "certified": trace.certificate["certified"]} | own | common
     ]  # fmt: skip
     asked = Problem(problem.scenario, problem.space, Objective(metrics[0], limits=problem.objective.limits))
-    evaluator = Evaluator(Box(asked), rows_with(asked, metrics[1:]), BLOCK, (GOAL, *metrics[1:]))
+    evaluator = Evaluator(Box(asked), rows_with(asked, metrics[1:]), (GOAL, *metrics[1:]))
     for seed in seeds:
         trial = CpuTrial(evaluator, peer_cpu or spent, math.inf)
         began = time.perf_counter()

@@ -29,10 +29,10 @@ SETTLED: dict[str, Callable[..., Any]] = {
 }
 """The same of those whose settings are about accuracy alone."""
 FLOATING: dict[str, Callable[..., Any]] = {
-    "div": lambda x, y, **_: np.divide(x, y),
-    "integer_pow": lambda x, y, **_: np.power(x, float(y)),
+    "div": lambda **_: np.divide,
+    "integer_pow": lambda y, **_: {2: np.square, -1: np.reciprocal}.get(y, lambda x: np.power(x, float(y))),
 }
-"""Those that mean something else between whole numbers."""
+"""Settings -> the same of those that mean something else between whole numbers."""
 
 
 def _axes(lead: int, axes: Any) -> tuple[int, ...]:
@@ -70,6 +70,72 @@ def _cumsum(lead: int, x: Any, axis: int, reverse: bool, **_: Any) -> Any:
     return np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
 
 
+def _round(lead: int, x: Any, rounding_method: Any) -> Any:
+    if int(rounding_method) == 1:  # halves to even; else away from zero
+        return np.rint(x)
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) == 0.5, whole + np.copysign(1.0, x), np.rint(x))[()]
+
+
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the least or largest, along one axis."""
+
+    def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
+        return find(x, int(axes[0]) + lead).astype(index_dtype)[()]
+
+    return run
+
+
+def _iota(lead: int, dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
+    own = [1] * len(shape)
+    own[dimension] = shape[dimension]
+    numbers = np.arange(shape[dimension], dtype=dtype).reshape(own)
+    return np.broadcast_to(numbers, (*([1] * lead), *shape))
+
+
+def _gather(
+    lead: int, x: Any, indices: Any, dimension_numbers: Any, slice_sizes: Any, mode: Any, fill_value: Any, **_: Any
+) -> Any:
+    """Slices of x at places, as XLA defines it; axes of points are batches."""
+    x, indices = _alike(lead, (np.asarray(x), np.asarray(indices)))
+    d, shape, batch = dimension_numbers, x.shape[lead:], indices.shape[lead:-1]
+    rank = len(batch) + len(d.offset_dims)
+    of_batch = [lead + axis for axis in range(rank) if axis not in d.offset_dims]
+    offsets = iter(d.offset_dims)
+    inside, places = np.ones((), dtype=bool), []
+
+    def along(values: Any, axes: Sequence[int]) -> Any:
+        """Axes of `values` put at these of the result, those of points in front."""
+        spread = [1] * (lead + rank)
+        for axis, size in zip((*range(lead), *axes), values.shape, strict=True):
+            spread[axis] = size
+        return values.reshape(spread)
+
+    for axis, (size, length) in enumerate(zip(shape, slice_sizes, strict=True)):
+        place: Any = np.zeros((1,) * (lead + rank), dtype=np.int64)
+        if axis in d.start_index_map:
+            start = along(indices[..., d.start_index_map.index(axis)].astype(np.int64), of_batch)
+            kept = np.clip(start, 0, size - length)
+            inside, place = inside & (start == kept), kept
+        if axis in d.operand_batching_dims:
+            number = d.start_indices_batching_dims[d.operand_batching_dims.index(axis)]
+            place = np.arange(size).reshape([size if a == of_batch[number] else 1 for a in range(lead + rank)])
+        elif axis not in d.collapsed_slice_dims:
+            own = lead + next(offsets)
+            place = place + np.arange(length).reshape([length if a == own else 1 for a in range(lead + rank)])
+        places.append(place)
+    points = [
+        np.arange(size).reshape([size if a == axis else 1 for a in range(lead + rank)])
+        for axis, size in enumerate(x.shape[:lead])
+    ]
+    found = x[(*points, *places)]
+    if mode is None or "FILL" in str(mode):
+        none = np.nan if fill_value is None and np.issubdtype(x.dtype, np.floating) else fill_value
+        if none is not None and not inside.all():
+            found = np.where(inside, found, np.asarray(none, dtype=x.dtype))
+    return found[()]
+
+
 SHAPED: dict[str, Callable[..., Any]] = {
     "convert_element_type": lambda lead, x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
     "squeeze": lambda lead, x, dimensions: np.squeeze(x, _axes(lead, dimensions))[()] if dimensions else x,
@@ -89,11 +155,18 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "cumsum": _cumsum,
     "slice": _slice,
     "broadcast_in_dim": _broadcast,
+    "gather": _gather,
+    "round": _round,
+    "argmin": _place(np.argmin),
+    "argmax": _place(np.argmax),
+    "iota": _iota,
 }
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
 
 
-def doer(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0) -> Callable[..., Any]:
+def doer(
+    primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
+) -> Callable[..., Any]:
     """What does one elementary operation on arrays of NumPy: a list of results where the primitive has several.
 
     Args:
@@ -101,16 +174,17 @@ def doer(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int
         params: its settings.
         kinds: types of its arguments' numbers.
         lead: axes of points in front of each argument's own.
+        alike: all arguments are known to have equally many axes.
     """
-    name = primitive.name
+    name, ranks = primitive.name, 0 if alike else lead
     if name in ELEMENTWISE:
-        return _ranked(ELEMENTWISE[name], lead)
+        return _ranked(ELEMENTWISE[name], ranks)
     if name in SETTLED:
-        return _ranked(SETTLED[name], 0)
+        return SETTLED[name]
     if name in FLOATING and all(np.issubdtype(kind, np.floating) for kind in kinds):
-        return _ranked(functools.partial(FLOATING[name], **params), lead)
+        return _ranked(FLOATING[name](**params), ranks)
     if name == "select_n":
-        return _ranked(_chosen if np.issubdtype(kinds[0], np.bool_) else _numbered, lead)
+        return _ranked(_chosen if np.issubdtype(kinds[0], np.bool_) else _numbered, ranks)
     if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(SHAPED[name], lead, **params)
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))

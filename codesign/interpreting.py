@@ -96,8 +96,12 @@ def _run(program: Program, *arguments: Any) -> list[Any]:
     return [slots[i] for i in program.outputs]
 
 
-def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callable[..., Any]:
     """`jax.jit` for a large function that runs a few times: traced once a structure, compiled if it runs often.
+
+    Args:
+        function: pure, of arrays.
+        always: never compiled.
 
     Memory: about that of every intermediate number still needed, over all points of a batch.
     """
@@ -108,7 +112,7 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
         program = _program(trace.jaxpr)
         runs[id(program)] += 1
         leaves = [np.asarray(leaf)[()] for leaf in jax.tree.leaves(arguments)]
-        if runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves):
+        if not always and (runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves)):
             return compiled(*arguments)
         with np.errstate(all="ignore"):
             found = _run(program, *leaves)

@@ -3,10 +3,6 @@
 JAX arrays end here; reports are made from these frames alone.
 """
 
-import contextlib
-import functools
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,17 +13,16 @@ import pandas as pd
 from jaxtyping import Array
 
 from .collectives import stages
-from .cost import Cost
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk
-from .interpreting import interpreted
-from .metrics import Metrics, device_capex_usd, device_provisioned_w, evaluate, priced_ops
+from .metrics import Account
 from .objective import feasible, share_text
-from .scenario import Cluster, Scenario
+from .scenario import Scenario
 from .search import Problem, Trace
 from .search.grid import non_dominated
-from .space import PLAN_FIELDS
+from .space import PLAN_FIELDS, DesignSpace
+from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns
 from .workloads import CommOp, ComputeOp
 
@@ -45,13 +40,22 @@ def check_float64() -> None:
         raise CodesignError("results need float64: jax.config.update('jax_enable_x64', True) before anything is built")
 
 
-def row_of(scenario: Scenario, metrics: Metrics) -> dict[str, Array]:
+def row_of(account: Account) -> dict[str, Array]:
     """Every number of one design that a row needs; capex and power by part are those of the whole cluster."""
-    row = metrics.flat() | {"var.dp": scenario.layout.dp}
-    devices = scenario.layout.devices
-    cluster = scenario.cluster.joining(devices)
-    row |= {f"capex.{part}": devices * usd for part, usd in device_capex_usd(cluster).items()}
-    return row | {f"power.{part}": devices * watts for part, watts in device_provisioned_w(cluster).items()}
+    return account.metrics.flat() | account.parts
+
+
+def numbers_of(scenario: Scenario) -> dict[str, float]:
+    """Every number of one scenario as it is."""
+    base, names = base_of(scenario), []
+
+    def told(account: Account) -> list[Array]:
+        row = row_of(account)
+        names[:] = row
+        return list(row.values())
+
+    found = at_points(base.asked(told), jax.tree.leaves(scenario))
+    return {name: float(value[0]) for name, value in zip(names, found, strict=True)}
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
@@ -64,33 +68,39 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
         CodesignError: not in float64: reported numbers are exact evaluations.
     """
     check_float64()
-    points = {name: jnp.asarray(column, dtype=jnp.float64) for name, column in trace.points.items()}
+    points = {name: np.asarray(column, dtype=float) for name, column in trace.points.items()}
+    rows, usages, excess, goal = _priced(problem, points)
+    count = len(trace.method)
+    columns: dict[str, Any] = {"method": trace.method, "seed": seed}
+    columns |= {"feasible": feasible(excess), "objective": goal, "excess": excess}
+    columns |= {f"var.{name}": column for name, column in points.items()}
+    columns |= rows | {f"limit.{name}": share for name, share in usages.items()}
+    columns = {name: np.broadcast_to(v, (count,)) if isinstance(v, np.ndarray) else v for name, v in columns.items()}
+    frame = pd.DataFrame(columns)
+    frame["binds"] = [binding(row) for _, row in frame.iterrows()]
+    return _ranked(frame, maximise=bool(problem.objective.maximise))
 
-    def one(scenario: Scenario, point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
-        candidate = problem.space.place(scenario, point)
-        metrics = evaluate(candidate)
-        objective = problem.objective
-        return (
-            row_of(candidate, metrics) | objective.made(metrics),
+
+def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any], Any, Any]:
+    """(numbers of a row, used shares, largest violation, goal) of many designs."""
+    fields = tuple(name for name in points if name in PLAN_FIELDS)
+    hardware = {name: problem.space.hardware[name] for name in points if name not in fields}
+    model, trees = model_of(problem.scenario, DesignSpace({}, hardware), fields), []
+
+    def told(answers: Answers) -> Any:
+        metrics, objective = answers.metrics, problem.objective
+        told = (
+            row_of(answers.account) | objective.made(metrics),
             objective.usages(metrics),
             objective.excess(metrics),
             objective.value(metrics, objective.goal),
         )
+        trees[:] = [jax.tree.structure(told)]
+        return told
 
-    rows, usages, excess, goal = interpreted(jax.vmap(one, in_axes=(None, 0)))(problem.scenario, points)
-    count = len(trace.method)
-    columns: dict[str, Any] = {"method": trace.method, "seed": seed}
-    columns |= {
-        "feasible": feasible(np.asarray(excess)),
-        "objective": np.asarray(goal),
-        "excess": np.asarray(excess),
-    }
-    columns |= {f"var.{name}": np.asarray(column) for name, column in points.items()}
-    columns |= {name: np.broadcast_to(np.asarray(value), (count,)) for name, value in rows.items()}
-    columns |= {f"limit.{name}": np.broadcast_to(np.asarray(share), (count,)) for name, share in usages.items()}
-    frame = pd.DataFrame(columns)
-    frame["binds"] = [binding(row) for _, row in frame.iterrows()]
-    return _ranked(frame, maximise=bool(problem.objective.maximise))
+    columns = [points[name] for name in (*fields, *model.variables)]
+    found = at_points(model.asked(told), jax.tree.leaves(problem.scenario), columns)
+    return jax.tree.unflatten(trees[0], found)
 
 
 def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
@@ -134,58 +144,15 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
     return problem.space.place(problem.scenario, point)
 
 
-@functools.cache
-def _costs() -> Callable[[Scenario], list[Cost]]:
-    return interpreted(lambda tree: [cost for _, cost in priced_ops(tree)])
-
-
-@functools.cache
-def _slopes(names: tuple[str, ...]) -> Callable[[Cluster, Scenario, Array], Cluster]:
-    """(cluster, the rest, which metric as a one-hot vector) -> slopes of its log by every number of the cluster."""
-
-    def logs(cluster: Cluster, rest: Scenario) -> Array:
-        metrics: Metrics = evaluate(Scenario(cluster, rest.workload, rest.plan))
-        return jnp.stack([jnp.log(metrics.get(name)) for name in names])
-
-    return interpreted(lambda cluster, rest, which: jax.vjp(lambda c: logs(c, rest), cluster)[1](which)[0])
-
-
-def _elastic(scenario: Scenario) -> tuple[str, ...]:
-    """Those of ELASTICITY_METRICS that the workload has."""
-    known = jax.eval_shape(lambda tree: evaluate(tree).flat(), scenario)
-    return tuple(name for name in ELASTICITY_METRICS if name in known)
-
-
-def _as_arrays(scenario: Scenario) -> Scenario:
-    """Every number in float64: one type of leaf, so one compilation for all designs of a structure."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.float64), scenario)
-
-
-@contextlib.contextmanager
-def tracing_ahead(scenario: Scenario) -> Iterator[None]:
-    """Trace, beside a search, what `collect` needs for a design of the same structure: compilers use one core."""
-
-    def trace_all() -> None:
-        tree, names = _as_arrays(scenario), _elastic(scenario)
-        with contextlib.suppress(Exception):  # what is wrong with it is said where its result is asked for
-            _slopes(names)(tree.cluster, tree, jnp.eye(len(names))[0])
-            _costs()(tree)
-
-    thread = threading.Thread(target=trace_all, name="tracing ahead")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
 def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
     accelerator = scenario.cluster.accelerator
     bandwidth = float(accelerator.hbm.bandwidth())
     repeats = scenario.workload.repeats(scenario.layout)
     rows = []
-    costs = _costs()(_as_arrays(scenario))
+    base = base_of(scenario)
+    numbers = at_points(base.asked(lambda account: account.costs), jax.tree.leaves(scenario))
+    costs = jax.tree.unflatten(jax.tree.structure(base.account.costs), [float(number[0]) for number in numbers])
     for op, cost in zip(scenario.workload.lower(scenario.layout), costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
@@ -212,10 +179,10 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
-    scenario, names = _as_arrays(scenario), _elastic(scenario)
-    pull = _slopes(names)
-    each = [pull(scenario.cluster, scenario, which) for which in jnp.eye(len(names))]
-    slopes = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+    known = base_of(scenario).account.metrics.flat()
+    names = tuple(name for name in ELASTICITY_METRICS if name in known)
+    each = slopes_of(scenario, lambda account: [jnp.log(account.metrics.get(name)) for name in names])
+    slopes = jax.tree.map(lambda *parts: np.stack(parts), *(tree.cluster for tree in each))
     values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}
     rows = []
     for path, _, slope in walk(slopes, "cluster"):

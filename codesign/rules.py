@@ -6,13 +6,14 @@ import numpy as np
 from jaxtyping import Array
 
 from .fields import replace
+from .interpreting import interpreted
 from .scenario import Scenario
 
-PART = 1 << 20  # combinations of plan values looked at at once
+PART = 1 << 17  # combinations of plan values looked at at once
 
 
 class Rules:
-    """Which plans of listed values are legal on a scenario; compiled once for blocks of any number of plans."""
+    """Which plans of listed values are legal on a scenario; traced once, run by NumPy."""
 
     def __init__(self, listed: dict[str, np.ndarray], scenario: Scenario):
         self.listed, self.scenario = listed, scenario
@@ -22,18 +23,16 @@ class Rules:
             layout = candidate.layout
             return candidate.workload.violations(layout), layout.dp
 
-        self._one = jax.jit(jax.vmap(one))
+        self._one = interpreted(jax.vmap(one), always=True)
 
     def __call__(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, int]]:
         """(legal and not pointless, plan by plan; rule -> plans that break it)."""
         count = len(next(iter(columns.values()))) if columns else 1
         columns = columns or {"tp": np.full(count, float(self.scenario.plan.tp))}
-        size = min(1 << max(count - 1, 0).bit_length(), PART)  # few sizes, few compilations
-        padded = {name: jnp.asarray(np.resize(column, size)) for name, column in columns.items()}
-        violations, dp = self._one(padded)
-        broken = {rule: np.asarray(value)[:count] > 0 for rule, value in violations.items()}
+        violations, dp = self._one({name: jnp.asarray(column) for name, column in columns.items()})
+        broken = {rule: np.broadcast_to(np.asarray(value) > 0, (count,)) for rule, value in violations.items()}
         legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
-        legal &= ~self._pointless(columns, np.asarray(dp)[:count])
+        legal &= ~self._pointless(columns, np.broadcast_to(np.asarray(dp), (count,)))
         return legal, {rule: int(value.sum()) for rule, value in broken.items()}
 
     def _pointless(self, columns: dict[str, np.ndarray], dp: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def problem() -> Problem:
 @pytest.fixture(scope="module")
 def evaluator(problem: Problem) -> Evaluator:
     """Two goals: the second is what several-goal searches are asked for."""
-    return Evaluator(Box(problem), rows_with(problem, ("time_s",)), BATCH, (GOAL, "time_s"))
+    return Evaluator(Box(problem), rows_with(problem, ("time_s",)), (GOAL, "time_s"))
 
 
 @pytest.fixture(scope="module")

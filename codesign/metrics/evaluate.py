@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -98,11 +99,38 @@ def _by_numbers() -> Callable[[Scenario], Metrics]:
     return interpreted(_evaluate)
 
 
+class Account(NamedTuple):
+    """Everything that is known of a scenario: its metrics, the cost of each operation, and money and power by part."""
+
+    metrics: Metrics
+    costs: list[Cost]
+    parts: dict[str, Array]
+
+
+def account(scenario: Scenario) -> Account:
+    """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
+    priced = priced_ops(scenario)
+    return Account(_metrics(scenario, priced), [cost for _, cost in priced], parts_of(scenario))
+
+
+def parts_of(scenario: Scenario) -> dict[str, Array]:
+    """Replicas, and capex and provisioned power of the whole cluster by part."""
+    devices = scenario.layout.devices
+    cluster = scenario.cluster.joining(devices)
+    parts = {f"capex.{part}": devices * usd for part, usd in device_capex_usd(cluster).items()}
+    parts |= {f"power.{part}": devices * watts for part, watts in device_provisioned_w(cluster).items()}
+    return {"var.dp": scenario.layout.dp} | parts
+
+
 def _evaluate(scenario: Scenario) -> Metrics:
     """What `evaluate` is, without a decision on how it runs."""
+    return _metrics(scenario, priced_ops(scenario))
+
+
+def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     layout = scenario.layout
     cluster = scenario.cluster.joining(layout.devices)
-    timeline = scenario.workload.timeline(priced_ops(scenario), layout)
+    timeline = scenario.workload.timeline(priced, layout)
     devices, facility = layout.devices, cluster.facility
     idle = device_idle_w(cluster)
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)

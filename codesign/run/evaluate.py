@@ -1,15 +1,11 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
-from typing import Any
 
 from ..config import check_memory, check_plan
 from ..config.checks import shortage
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
-from ..interpreting import interpreted
-from ..metrics import evaluate
-from ..results import busy_links, ops, row_of
-from ..scenario import Scenario
+from ..results import busy_links, numbers_of, ops
 from ..strict_json import dumps
 from ..units import GB
 from .setup import prepare_jax
@@ -29,7 +25,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
     warn(unusual(scenario, provenance=provenance))
-    numbers = {name: float(value) for name, value in interpreted(_numbers)(scenario).items()}
+    numbers = numbers_of(scenario)
     if as_json:
         print(dumps(numbers, indent=2))
     else:
@@ -49,7 +45,3 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         for remark in scenario.cluster.accelerator.hbm.remarks():
             console().print(f"note: {remark}")
     check_memory(scenario)
-
-
-def _numbers(scenario: Scenario) -> dict[str, Any]:
-    return row_of(scenario, evaluate(scenario))

@@ -23,8 +23,7 @@ from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..report import build_report
-from ..results import Results, collect, placed, tracing_ahead
-from ..scenario import Scenario
+from ..results import Results, collect, placed
 from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.front import spread_rows
 from ..search.grid import CHECKPOINT
@@ -77,14 +76,13 @@ def check_study(study: Study) -> None:
     """
     import jax
 
-    from ..metrics import evaluate
+    from ..staging import base_of
 
     check_formats(study.scenario)
     if not study.space.plan:
         check_plan(study.scenario)
 
-    def named(scenario: Scenario) -> None:
-        metrics = evaluate(scenario)
+    def named(metrics: Any) -> None:
         study.objective.check(metrics)
         known = metrics.flat()
         for key in ("minimise", "maximise", "also"):
@@ -92,7 +90,7 @@ def check_study(study: Study) -> None:
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
-    jax.eval_shape(named, study.scenario)
+    jax.eval_shape(named, base_of(study.scenario).account.metrics)
     _check_some_plan(study)
     study.search.refuse(study.problem)
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
@@ -147,7 +145,7 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
             interrupt.check(progress)
 
         wall, cpu = time.perf_counter(), time.process_time()
-        with tracing_ahead(study.scenario), watched as watch:
+        with watched as watch:
             trace = _saving(study.search, folder).run(study.problem, study.seed, report)
         if trace.evidence is not None:  # `codesign verify` says how long it took beside the search
             took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}

@@ -57,7 +57,7 @@ class Blackbox(AbstractSearch):
             ConfigError: nothing varies, or `also` names no metric.
         """
         names = tuple(name for name in self.also if name != problem.objective.goal)
-        evaluator = Evaluator(Box(problem), rows_with(problem, names), self.peer.batch, (GOAL, *names))
+        evaluator = Evaluator(Box(problem), rows_with(problem, names), (GOAL, *names))
 
         def told(progress: Progress) -> None:
             report(dataclasses.replace(progress, best=problem.objective.goal_at(progress.best)))

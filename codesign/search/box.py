@@ -8,16 +8,14 @@ combination of plan values that breaks a rule stands for the nearest legal plan.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from scipy.spatial import KDTree
 
-from ..compiling import quick_jit
 from ..errors import ConfigError
-from ..metrics import evaluate
-from ..scenario import Scenario
+from ..staging import Points, row_program
+from ..staging.reserves import RESERVE
 from .base import Problem
 from .oracle import GOAL, Rows
 
@@ -106,43 +104,32 @@ class Prices(NamedTuple):
 
 
 class Evaluator:
-    """Goals and violations of many points at once, in float64 and blocks of one shape: one compilation.
+    """Goals and violations of many points at once, in float64.
 
     Args:
         box: where the points lie.
         rows: (metrics, values) -> name -> log of a quantity; all that are no goals must be at most 0.
-        block: points of one call.
         goals: rows to be minimised.
     """
 
-    def __init__(self, box: Box, rows: Rows, block: int, goals: tuple[str, ...] = (GOAL,)):
-        self.box, self.rows, self.block, self.goals = box, rows, block, goals
+    def __init__(self, box: Box, rows: Rows, goals: tuple[str, ...] = (GOAL,)):
+        self.box, self.rows, self.goals = box, rows, goals
         plans = box.plans or {"tp": np.full(1, float(box.problem.scenario.plan.tp))}
         self._fields, self._table = tuple(plans), np.stack(list(plans.values()), axis=-1)
-        self._compiled = quick_jit(jax.vmap(self._one, in_axes=(None, 0, 0)))
-
-    def _one(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Array, Array]:
-        space = self.box.problem.space
-        values = space.values({name: u[i] for i, name in enumerate(space.names)})
-        metrics = evaluate(space.place(scenario, dict(zip(self._fields, plan, strict=True)) | values))
-        rows = self.rows(metrics, values)
-        over = [jnp.maximum(row, 0.0) for name, row in rows.items() if name not in self.goals and name != GOAL]
-        kept = [jnp.asarray(value) <= 0 for value in metrics.violations.values()]
-        over = jnp.stack([*over, jnp.asarray(0.0)])
-        legal = jnp.all(jnp.stack([*kept, jnp.asarray(True)]))
-        both = jnp.where(legal, jnp.stack([jnp.sum(over), jnp.max(over)]), jnp.inf)
-        return jnp.stack([rows[name] for name in self.goals]), both
+        program = row_program(box.problem.scenario, box.problem.space, self._fields, rows, GOAL)
+        lists = box.problem.space.lists
+        values = {name: np.unique([*column, *lists.get(name, ())]) for name, column in plans.items()}
+        self._points = Points(program, values, slopes=False)
+        self._goals = [program.names.index(name) for name in goals]
+        aims = {GOAL, *goals, *(name for name in program.names if name.startswith(RESERVE))}
+        self._limits = [at for at, name in enumerate(program.names) if name not in aims]
 
     def __call__(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Prices:
         """Price plans by their numbers, at hardware coordinates."""
-        count, tree = len(plan), self.box.problem.scenario
-        parts = []
-        for first in range(0, count, self.block):
-            index = np.minimum(np.arange(first, first + self.block), count - 1)
-            found = self._compiled(tree, self._table[plan[index]], u[index])
-            parts.append([np.asarray(part)[: count - first] for part in found])
-        goals, violation = (np.concatenate(part) for part in zip(*parts, strict=True))
-        goals = goals[:, : len(self.goals)]
-        known = np.asarray(np.isfinite(goals).all(axis=1) & ~np.isnan(violation).any(axis=1))
-        total, worst = np.where(known[:, None], violation, np.inf).T
+        found = self._points(self.box.problem.scenario, self._table[plan], u, np.ones(len(plan)))
+        goals, over = found.exact[:, self._goals], np.maximum(found.exact[:, self._limits], 0.0)
+        legal = found.broken <= 0
+        known = np.isfinite(goals).all(axis=1) & ~np.isnan(over).any(axis=1) & ~np.isnan(found.broken)
+        total = np.where(known & legal, over.sum(axis=1), np.inf)
+        worst = np.where(known & legal, over.max(axis=1, initial=0.0), np.inf)
         return Prices(np.where(known[:, None], goals, np.inf), total, worst)

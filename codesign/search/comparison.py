@@ -15,7 +15,6 @@ from .oracle import Oracle, rows_of
 from .peers import AbstractPeer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .trial import Trial
 
-BLOCK = 256  # points of one call; smaller requests are padded
 NEAR = 0.01  # relative distance from the optimum that counts as a hit
 PEERS = (DifferentialEvolution(), CmaEs(), Nsga2(), Tpe(), Random())
 CERTIFIED = "certified"
@@ -75,7 +74,7 @@ def compare(
     optimum = min(answer.outcome.upper for answer in answers)
     for seed, answer in zip(seeds, answers, strict=True):
         note(answer.row | {"seed": seed, "gap": float(np.expm1(answer.outcome.upper - optimum))})
-    evaluator = Evaluator(Box(problem), rows_of(problem), BLOCK)
+    evaluator = Evaluator(Box(problem), rows_of(problem))
     for peer in peers:
         for seed in seeds:
             trial = Trial(evaluator, seconds, float("inf"))

@@ -18,8 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..errors import ConfigError
-from ..metrics import Metrics
-from ..staging import Blocks, Model, Program, model_of
+from ..staging import Answers, Blocks, Model, Program, model_of
 from .axes import Axes
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .stream import Block, Kept, fingerprint
@@ -54,7 +53,8 @@ class Screened:
 def _asked(problem: Problem, model: Model) -> Program:
     """Log goal, excess, time and cost of every point."""
 
-    def told(metrics: Metrics, *_: dict[str, Array]) -> list[Array]:
+    def told(answers: Answers) -> list[Array]:
+        metrics = answers.metrics
         goal, excess = problem.objective.rank(metrics), problem.objective.excess(metrics)
         return [goal, excess, metrics.time_s, metrics.usd_per_million_tokens]
 

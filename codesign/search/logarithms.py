@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..compiling import quick_jit
 from ..errors import ConfigError
-from ..metrics import evaluate
-from ..scenario import Scenario
+from ..staging import Answers, at_points, model_of
 from .base import AbstractSearch, Problem
 
 PLANS, POINTS = 64, 256  # of the sample
@@ -31,12 +29,14 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
     u = rng.uniform(size=(POINTS, len(space.names)))
     u[: POINTS // 2] = np.round(u[: POINTS // 2])  # most quantities are least at a corner
 
-    def one(scenario: Scenario, plan: Array, u: Array) -> Array:
-        values = space.values({name: u[i] for i, name in enumerate(space.names)})
-        metrics = evaluate(space.place(scenario, dict(zip(space.plan, plan, strict=True)) | values))
-        return jnp.stack([problem.objective.value(metrics, text) for _, text in asked])
+    def told(answers: Answers) -> list[Array]:
+        return [problem.objective.value(answers.metrics, text) for _, text in asked]
 
-    found = np.asarray(quick_jit(jax.vmap(one, in_axes=(None, 0, 0)), once=True)(problem.scenario, plan, u))
+    values = space.values({name: jnp.asarray(u[:, i]) for i, name in enumerate(space.names)})
+    columns = [*plan.T, *(np.asarray(values[name]) for name in space.names)]
+    program = model_of(problem.scenario, space, tuple(space.plan)).asked(told)
+    found = at_points(program, jax.tree.leaves(problem.scenario), columns)
+    found = np.stack([np.broadcast_to(column, (POINTS,)) for column in found], axis=-1)
     for (where, text), values in zip(asked, found.T, strict=True):
         bad = values[~(values > 0)]
         if len(bad):

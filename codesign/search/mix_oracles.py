@@ -1,4 +1,4 @@
-"""Oracles of several workloads: those whose models differ only in their numbers share one compiled function."""
+"""Oracles of several workloads: those whose models differ only in their numbers share one traced program."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, 
 
 
 def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
-    """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures compile once."""
+    """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures are traced once."""
     found: Oracles = {}
     models: list[tuple[Problem, Oracle]] = []
     for name, given in problems.items():
@@ -22,9 +22,7 @@ def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
         shared = next((entry for entry in models if _alike(entry[0], problem)), None)
         rows = rows_of(shared[0] if shared else problem)
         oracle = Oracle(problem, rows, block)
-        if shared:
-            oracle._compiled = shared[1]._compiled
-        else:
+        if not shared:
             models.append((problem, oracle))
         found[name] = oracle, moved_limits(shared[0], problem) if shared else {}
     return found
@@ -40,7 +38,7 @@ def nameless(scenario: Scenario) -> Scenario:
 
 
 def _alike(one: Problem, other: Problem) -> bool:
-    """Whether both are priced by the same compiled function."""
+    """Whether both are priced by the same program."""
     a, b = one.objective, other.objective
     names = (set(a.limits), set(a.floors)) == (set(b.limits), set(b.floors))
     goals = names and a == dataclasses.replace(b, limits=a.limits, floors=a.floors)

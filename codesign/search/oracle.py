@@ -7,8 +7,7 @@ is a bound for the whole box.
 """
 
 import abc
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..compiling import quick_jit
 from ..curvature import Judgement, judge
 from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import at_least
-from ..staging import RowProgram, Rows, row_program
+from ..staging import Found, Points, RowProgram, Rows, row_program
 from .base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
@@ -193,24 +191,24 @@ class RelayingOracle(AbstractOracle):
 
 @dataclass
 class Oracle(AbstractOracle):
-    """Rows and tangents of a problem's plans, in blocks of one shape: one compilation for a whole search.
+    """Rows and tangents of a problem's plans: traced once, run by NumPy.
 
     Args:
         problem: scenario and space; the objective only matters through `rows`.
         rows: (metrics, point) -> name -> log of a quantity, each convex in u for a fixed plan.
-        block: points of one call.
-        threads: blocks evaluated side by side.
+        block: points that a search asks for at once, where it may choose.
     """
 
     problem: Problem
     rows: Rows
     block: int = 512
-    threads: int = 2
     names: tuple[str, ...] = ()
     evaluated: int = 0
     plans: dict[str, np.ndarray] = field(default_factory=dict)
     program: RowProgram = field(init=False, repr=False)
     _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
+    _points: Points | None = field(default=None, repr=False)
+    _compiled: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """List the legal plans and name the rows."""
@@ -220,7 +218,15 @@ class Oracle(AbstractOracle):
         self._table = np.stack(list(self.plans.values()), axis=-1)
         self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
         self.names = self.program.names
-        self._compiled = quick_jit(jax.vmap(self._one, in_axes=(None, 0, 0, 0)))
+
+    @property
+    def points(self) -> Points:
+        """The rows staged: what the plan alone decides as tables, the rest by NumPy."""
+        if self._points is None:
+            lists = self.problem.space.lists
+            values = {name: np.unique([*column, *lists.get(name, ())]) for name, column in self.plans.items()}
+            self._points = Points(self.program, values)
+        return self._points
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
@@ -273,23 +279,22 @@ class Oracle(AbstractOracle):
         scenario: Scenario | None = None,
     ) -> Tangents:
         """The same for plans given by the values of their fields."""
-        count, tree = len(rows), self._on_device(self.problem.scenario if scenario is None else scenario)
-        self.evaluated += count
-        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (count,))
+        self.evaluated += len(rows)
+        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
+        tree = self.problem.scenario if scenario is None else scenario
+        found = (self.points if self._compiled is None else self._blocks)(tree, rows, u, sharpness)
+        return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
 
-        def run(first: int) -> tuple[np.ndarray, ...]:
+    def _blocks(self, scenario: Scenario, rows: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
+        """By a compiled function of the whole model, in blocks of one shape: of scenarios that are asked for once."""
+        count, parts, tree = len(rows), [], self._on_device(scenario)
+        assert self._compiled is not None
+        for first in range(0, count, self.block):
             index = np.minimum(np.arange(first, first + self.block), count - 1)
             out = self._compiled(tree, *map(jnp.asarray, (rows[index], u[index], sharpness[index])))
-            return tuple(np.asarray(part)[: count - first] for part in out)
-
-        starts = range(0, count, self.block)
-        if len(starts) > 1 and self.threads > 1:
-            with ThreadPoolExecutor(self.threads) as pool:
-                parts = list(pool.map(run, starts))
-        else:
-            parts = [run(first) for first in starts]
-        exact, tangent, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Tangents(exact, affine(tangent, slopes, u), broken)
+            parts.append([np.asarray(part)[: count - first] for part in out])
+        exact, below, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Found(exact, broken, below, slopes)
 
     def _on_device(self, scenario: Scenario) -> Scenario:
         """The scenario as the compiler's own arrays: calls with plain numbers would wait for each other."""

@@ -1,8 +1,9 @@
 """What an exhaustive search keeps of the points that stream past: a few arrays, however many points there are."""
 
+import copy
 import hashlib
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import jax
@@ -178,7 +179,9 @@ class Kept:
 
     def copied(self) -> "Kept":
         """The same state, of which what changes in place is its own."""
-        return replace(self, row=self.row.copy(), by_value=self.by_value.copy())
+        other = copy.copy(self)
+        other.row, other.by_value = self.row.copy(), self.by_value.copy()
+        return other
 
 
 def _fresh_rows(count: int) -> np.ndarray:

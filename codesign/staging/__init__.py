@@ -2,8 +2,13 @@
 
 from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
+from .model import Answers as Answers
+from .model import Base as Base
 from .model import Model as Model
+from .model import base_of as base_of
 from .model import model_of as model_of
+from .points import Found as Found
+from .points import Points as Points
 from .program import Equation as Equation
 from .program import Program as Program
 from .program import chained as chained
@@ -15,6 +20,8 @@ from .reserves import tight_tiers as tight_tiers
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program
+from .running import at_points as at_points
+from .slopes import slopes_of as slopes_of
 from .tables import Table as Table
 from .tables import literal as literal
 from .tables import tabulate as tabulate

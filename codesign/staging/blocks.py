@@ -15,8 +15,8 @@ from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model
 from .program import Program
-from .running import run_steps, steps_of
-from .staged import leaves_as_tables, staged
+from .running import Running
+from .staged import leaves_as_tables, stage
 from .tables import Table
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB): what has more distinct values is computed block by block
@@ -47,11 +47,12 @@ class Blocks:
         given = leaves_as_tables(program.inputs[: model.leaves], jax.tree.leaves(scenario))
         for number, slot in enumerate(program.inputs[model.leaves :]):
             given[slot] = Table(frozenset([number]), self._table.column(number))
-        self._program = staged(program, self._table, given, MOST_ROWS)
+        self._program = staged = stage(program, self._table, given, MOST_ROWS)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
-        self._spread = {slot: self._spread_out(table) for slot, table in self._program.tables.items()}
-        kept = self._program.outputs
-        self._steps = steps_of(self._program.rest, self._program.kinds, len(self.shape) + 1, kept)
+        self._spread = [self._spread_out(table) for table in self._program.tables.values()]
+        self._run = Running(
+            staged.rest, list(staged.tables), staged.outputs, {}, staged.shapes, staged.kinds, len(self.shape) + 1
+        )
 
     def _plan_parts(self) -> set[Fields]:
         return {self._plan_part(table) for table in self._program.tables.values()}
@@ -76,8 +77,8 @@ class Blocks:
         ranges = self._ranges(first, count)
         sizes = (*(stop - start for start, stop in ranges), len(plan))
         last = int(np.argmax(sizes))
-        given: dict[int, np.ndarray] = {}
-        for slot, (part, values) in self._spread.items():
+        given = []
+        for part, values in self._spread:
             cut = tuple(
                 slice(start, stop) if size > 1 else slice(None)
                 for (start, stop), size in zip(ranges, values.shape, strict=False)
@@ -85,11 +86,10 @@ class Blocks:
             values = values[cut]
             if part:
                 values = values.take(self._rows[part][plan], axis=len(self.shape))
-            given[slot] = np.moveaxis(values, last, len(self.shape))
-        found = run_steps(self._steps, given)
+            given.append(np.moveaxis(values, last, len(self.shape)))
         answers = []
-        for slot in self._program.outputs:
-            answer = np.moveaxis(found[slot], len(self.shape), last)
+        for found in self._run(*given):
+            answer = np.moveaxis(found, len(self.shape), last)
             answers.append(np.broadcast_to(answer, sizes).reshape(count, len(plan)).T)
         return answers
 

@@ -37,11 +37,12 @@ class PlanTable:
         self.distinct = lru_cache(maxsize=None)(self._distinct)
         self.project = lru_cache(maxsize=None)(self._project)
         self.steps = lru_cache(maxsize=None)(self._steps)
+        self.keys = lru_cache(maxsize=None)(self._keys)
 
     def _count(self, fields: Fields) -> int:
         """How many combinations of these fields there are."""
         inner = [i for i in fields if i >= self._listed]
-        return len(self._keys(fields - set(inner))) * int(np.prod([len(self.values[i]) for i in inner], dtype=float))
+        return len(self.keys(fields - set(inner))) * int(np.prod([len(self.values[i]) for i in inner], dtype=float))
 
     def column(self, field: int) -> Float[np.ndarray, " values"]:
         """The values of one field, in the order of `distinct({field})`."""
@@ -50,7 +51,7 @@ class PlanTable:
     def rows_of(self, fields: Fields) -> Int[np.ndarray, " listed"]:
         """For each listed combination, as it was given, its row among the distinct ones of these listed fields."""
         order = sorted(fields)
-        return np.searchsorted(self._keys(fields), self._encoded(order, self._codes[:, order]))
+        return np.searchsorted(self.keys(fields), self._encoded(order, self._codes[:, order]))
 
     def _keys(self, fields: Fields) -> Int[np.ndarray, " k"]:
         """Sorted distinct keys of listed fields."""
@@ -76,7 +77,7 @@ class PlanTable:
         """Codes of the distinct combinations, fields in rising order; listed ones before free ones."""
         order = sorted(fields)
         inner = [i for i in order if i >= self._listed]
-        outer = self._keys(frozenset(order) - set(inner))
+        outer = self.keys(frozenset(order) - set(inner))
         size = int(np.prod(self._sizes(inner), dtype=np.int64))
         keys = (outer[:, None] * size + np.arange(size)[None]).reshape(-1)
         return self._decoded(order, keys)

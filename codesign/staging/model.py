@@ -1,4 +1,4 @@
-"""The model of a study, traced once: whatever else is asked of it is written behind this one program."""
+"""The model traced once: whatever is asked of it, for whatever may vary, is written before and behind one program."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -8,21 +8,60 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..metrics import Metrics, evaluate
+from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
 from .program import Program, chained, flatten
 from .reserves import reserve_shares, tight_tiers
 
-MOST_KEPT = 16
-_kept: OrderedDict[Any, "Model"] = OrderedDict()
+MOST_KEPT = 32
+_bases: OrderedDict[Any, "Base"] = OrderedDict()
+_models: OrderedDict[Any, "Model"] = OrderedDict()
+
+
+class Base(NamedTuple):
+    """The account of a scenario as a program of its numbers.
+
+    program: leaves of the scenario -> leaves of `structure`, of which `avals` are the shapes and types.
+    """
+
+    program: Program
+    structure: Any
+    avals: tuple[Any, ...]
+
+    @property
+    def account(self) -> Account:
+        """The account with shapes in the place of numbers."""
+        return jax.tree.unflatten(self.structure, self.avals)
+
+    def asked(self, function: Callable[[Account], Any]) -> Program:
+        """The leaves of `function` of the account, as a program of the scenario's numbers."""
+
+        def told(leaves: Sequence[Any]) -> list[Any]:
+            return jax.tree.leaves(function(jax.tree.unflatten(self.structure, leaves)))
+
+        second = flatten(jax.make_jaxpr(told)(list(self.avals)))
+        return chained(self.program, second, dict(zip(second.inputs, self.program.outputs, strict=True)))
+
+
+class Answers(NamedTuple):
+    """What a function behind the model may use: values of the variables, and reserved shares of tight tiers."""
+
+    account: Account
+    values: dict[str, Array]
+    reserves: dict[str, Array]
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the design does and costs."""
+        return self.account.metrics
 
 
 class Model(NamedTuple):
-    """Metrics of a scenario, plan fields and hardware variables, as a program of numbers.
+    """The account of a scenario in which plan fields and hardware variables are placed.
 
     program: (leaves of the scenario, plan fields, values of the variables) -> leaves of `structure`; leaves, fields,
-    variables: what its inputs are; structure, avals: of (metrics, reserved shares of tiers that may be too small).
+    variables: what its inputs are; structure, avals: of (account, reserved shares).
     """
 
     program: Program
@@ -33,26 +72,16 @@ class Model(NamedTuple):
     avals: tuple[Any, ...]
 
     @property
-    def of_leaves(self) -> tuple[int, ...]:
-        """Inputs that are numbers of the scenario."""
-        return self.program.inputs[: self.leaves]
-
-    @property
-    def of_fields(self) -> tuple[int, ...]:
-        """Inputs that are fields of the plan."""
-        return self.program.inputs[self.leaves : self.leaves + len(self.fields)]
-
-    @property
     def of_variables(self) -> tuple[int, ...]:
         """Inputs that are values of hardware variables."""
         return self.program.inputs[self.leaves + len(self.fields) :]
 
-    def asked(self, function: Callable[[Metrics, dict[str, Array], dict[str, Array]], Any]) -> Program:
-        """`function` of (metrics, values of the variables, reserved shares), as a program of the model's inputs."""
+    def asked(self, function: Callable[[Answers], Any]) -> Program:
+        """The leaves of `function`, as a program of the model's inputs."""
 
         def told(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-            metrics, reserves = jax.tree.unflatten(self.structure, leaves)
-            return jax.tree.leaves(function(metrics, dict(zip(self.variables, values, strict=True)), reserves))
+            found, reserves = jax.tree.unflatten(self.structure, leaves)
+            return jax.tree.leaves(function(Answers(found, dict(zip(self.variables, values, strict=True)), reserves)))
 
         number = jax.ShapeDtypeStruct((), jnp.asarray(1.0).dtype)
         second = flatten(jax.make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
@@ -60,8 +89,33 @@ class Model(NamedTuple):
         return chained(self.program, second, dict(zip(second.inputs, given, strict=True)))
 
 
+def base_of(scenario: Scenario) -> Base:
+    """The account of scenarios of this structure, traced where none was asked for before."""
+    leaves, structure = jax.tree.flatten(scenario)
+    return _base(structure, tuple(map(_shape, map(jnp.asarray, leaves))))
+
+
+def _shape(leaf: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
+    def traced() -> Base:
+        shapes: list[Any] = []
+
+        def told(leaves: list[Any]) -> list[Array]:
+            found = jax.tree.map(jnp.asarray, account(jax.tree.unflatten(structure, leaves)))
+            flat, tree = jax.tree.flatten(found)
+            shapes[:] = [tree, tuple(map(_shape, flat))]
+            return flat
+
+        return Base(flatten(jax.make_jaxpr(told)(list(avals))), *shapes)
+
+    return _from(_bases, (structure, avals), traced)
+
+
 def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> Model:
-    """The model of a space: traced where no scenario of this structure was asked for with these variables.
+    """The model of a space.
 
     Args:
         scenario: of which the structure matters, and which tiers may be too small.
@@ -72,13 +126,18 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
     tight = tight_tiers(scenario, space)
     kinds = tuple((jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves)
     moved = tuple((name, type(space.hardware[name]).__name__, _moves(space.hardware[name])) for name in space.names)
-    key = (structure, kinds, tuple(fields), moved, tight, jax.config.values["jax_enable_x64"])
-    if key not in _kept:
-        _kept[key] = _traced(leaves, structure, space, tuple(fields), tight)
-        if len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+    key = (structure, kinds, tuple(fields), moved, tight)
+    return _from(_models, key, lambda: _placed(scenario, space, tuple(fields), tight))
+
+
+def _from(kept: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """What is kept under a key, made where it is not; the ones not asked for longest are dropped."""
+    if key not in kept:
+        kept[key] = make()
+        if len(kept) > MOST_KEPT:
+            kept.popitem(last=False)
+    kept.move_to_end(key)
+    return kept[key]
 
 
 def _moves(variable: Any) -> tuple[Any, ...]:
@@ -86,20 +145,25 @@ def _moves(variable: Any) -> tuple[Any, ...]:
     return (variable.path, getattr(variable, "denominator", ""), tuple(variable.along))
 
 
-def _traced(
-    leaves: list[Any], structure: Any, space: DesignSpace, fields: tuple[str, ...], tight: tuple[str, ...]
-) -> Model:
+def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tight: tuple[str, ...]) -> Model:
+    """The base behind the placement of fields and variables."""
+    leaves, structure = jax.tree.flatten(scenario)
     shapes: list[Any] = []
 
-    def priced(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
+    def place(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
         point = dict(zip((*fields, *space.names), (*plan, *values), strict=True))
         candidate = space.place(jax.tree.unflatten(structure, leaves), point)
-        found = jax.tree.map(jnp.asarray, (evaluate(candidate), reserve_shares(candidate, tight)))
-        flat, told = jax.tree.flatten(found)
-        shapes[:] = [told, tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in flat)]
-        return flat
+        reserves = jax.tree.map(jnp.asarray, reserve_shares(candidate, tight))
+        placed, own = jax.tree.flatten(jax.tree.map(jnp.asarray, candidate))
+        shapes[:] = [own, tuple(map(_shape, placed)), jax.tree.structure(reserves)]
+        return [*placed, *jax.tree.leaves(reserves)]
 
-    one = jnp.asarray(1.0)
-    arrays = [jnp.asarray(leaf) for leaf in leaves]
-    program = flatten(jax.make_jaxpr(priced)(arrays, [one] * len(fields), [one] * len(space.names)))
-    return Model(program, len(leaves), fields, space.names, *shapes)
+    one, arrays = jnp.asarray(1.0), [jnp.asarray(leaf) for leaf in leaves]
+    before = flatten(jax.make_jaxpr(place)(arrays, [one] * len(fields), [one] * len(space.names)))
+    own, avals, tree = shapes
+    base, count = _base(own, avals), len(avals)
+    reserves = before.outputs[count:]
+    fed = dict(zip(base.program.inputs, before.outputs[:count], strict=True))
+    whole = chained(before, base.program, fed, also=reserves)
+    told = jax.tree.structure((base.account, jax.tree.unflatten(tree, reserves)))
+    return Model(whole, len(leaves), fields, space.names, told, (*base.avals, *[_shape(one)] * len(reserves)))

@@ -4,6 +4,7 @@ Calls are written out where they stand, but for operations that carry a name of 
 stay one equation, because what they are cannot be read off their parts.
 """
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,10 +136,9 @@ def flatten(closed: Any) -> Program:
     return reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
 
 
-def chained(first: Program, second: Program, fed: Mapping[int, int]) -> Program:
-    """Both as one program, with the outputs of the second: its inputs `fed` are slots of the first.
-
-    Other inputs of the second stand behind those of the first.
+def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:
+    """Both as one program, with the outputs of the second, and slots `also` of the first: its inputs `fed` are slots of
+    the first, other inputs stand behind those of the first.
     """
     shift = len(first.shapes)
 
@@ -150,7 +150,7 @@ def chained(first: Program, second: Program, fed: Mapping[int, int]) -> Program:
         [*first.equations, *later],
         first.known | {slot + shift: value for slot, value in second.known.items()},
         (*first.inputs, *moved([slot for slot in second.inputs if slot not in fed])),
-        moved(second.outputs),
+        (*moved(second.outputs), *also),
         [*first.shapes, *second.shapes],
         [*first.kinds, *second.kinds],
     )
@@ -167,9 +167,9 @@ def written_out(program: Program) -> Program:
         for equation in whole.equations:
             inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
             if equation.inner is None:
-                listed.append(equation._replace(inputs=inputs))
+                listed.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
                 continue
-            inner, shift = flatten(equation.inner), len(shapes)
+            inner, shift = inside(equation.inner), len(shapes)
             place = dict(zip(inner.inputs, inputs, strict=True))
             for part in inner.equations:
                 moved = [
@@ -186,6 +186,12 @@ def written_out(program: Program) -> Program:
     return reduced(whole)
 
 
+@functools.lru_cache(maxsize=4096)
+def inside(closed: Any) -> Program:
+    """`flatten` of an operation, which a model has a hundred times."""
+    return flatten(closed)
+
+
 def reduced(program: Program) -> Program:
     """The same program, what it computes twice computed once, and without what no output needs."""
     same: dict[int, int] = {}
@@ -199,7 +205,7 @@ def reduced(program: Program) -> Program:
         key = _key(equation, inputs)
         outputs = seen.setdefault(key, equation.outputs)
         if outputs is equation.outputs:
-            kept.append(equation._replace(inputs=inputs))
+            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
         else:
             same |= dict(zip(equation.outputs, outputs, strict=True))
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)

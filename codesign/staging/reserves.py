@@ -21,6 +21,7 @@ from ..space import DesignSpace
 
 FILLED = ("cluster.accelerator.hbm", "cluster.accelerator.hbm.tier", "cluster.accelerator.hbm.pool")
 """The near memory itself, or what of it holds the data where it is a shared or a cached pool."""
+RESERVE = "reserve."  # start of the names of these rows
 LEAST = 1e-9  # stands in for a reserve of nothing, which has no logarithm
 
 
@@ -44,7 +45,7 @@ def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Any]])
 
 def reserve_shares(scenario: Scenario, paths: tuple[str, ...]) -> dict[str, Array]:
     """Row -> reserved share of these tiers; at most 1 wherever anything of them is usable."""
-    tiers = {f"reserve.{path}": get_path(scenario, path) for path in paths}
+    tiers = {f"{RESERVE}{path}": get_path(scenario, path) for path in paths}
     return {row: used_share(tier.reserved_bytes, tier.capacity_bytes) for row, tier in tiers.items()}
 
 

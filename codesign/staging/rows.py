@@ -18,7 +18,7 @@ from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
-from .model import model_of
+from .model import Answers, model_of
 from .program import DERIVED, Equation, Program, chained, flatten
 from .reserves import reserve_rows
 
@@ -79,8 +79,9 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
     """The rows of a space: the goal first, then the others by name, those of `reserves` among them."""
     model, names = model_of(scenario, space, fields), []
 
-    def priced(metrics: Metrics, values: dict[str, Array], reserves: dict[str, Array]) -> list[Array]:
-        found = rows(metrics, values) | reserve_rows(reserves)
+    def priced(answers: Answers) -> list[Array]:
+        metrics = answers.metrics
+        found = rows(metrics, answers.values) | reserve_rows(answers.reserves)
         names[:] = [goal, *sorted(set(found) - {goal})]
         broken = jnp.asarray(0.0)
         for violation in metrics.violations.values():
@@ -105,15 +106,15 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]
-        if sharpness is not None and equation.outputs[0] in varied and equation.name in (KINK, KINKS):
-            found = _mean_of(equation.inner.jaxpr, given, sharpness)
-        else:
-            found = _bind(equation, given)
+        found = run_equation(equation, given, sharpness if equation.outputs[0] in varied else None)
         slots |= dict(zip(equation.outputs, found, strict=True))
     return [slots[slot] for slot in program.outputs]
 
 
-def _bind(equation: Equation, given: Sequence[Any]) -> list[Any]:
+def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> list[Any]:
+    """Outputs of an equation by JAX; where a sharpness is given, a mean in the place of a maximum."""
+    if sharpness is not None and equation.name in (KINK, KINKS):
+        return _mean_of(equation.inner.jaxpr, given, sharpness)
     if equation.inner is not None and equation.name.startswith(OPERATION):
         return list(jaxpr_as_fun(equation.inner)(*given))
     return _bind_primitive(equation.primitive, equation.params, given)

@@ -1,50 +1,111 @@
-"""Equations run by NumPy on whole arrays of points, each result dropped as soon as nobody reads it any more."""
+"""Equations run by NumPy on whole arrays of points.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+They are written out as one Python function with a line for each, so that little is spent between two operations; a name
+whose number nobody reads any more is given to the next, so that little memory is held.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..by_numpy import doer
-from .program import Equation
+from .program import Equation, Program, written_out
 
 
-class Step(NamedTuple):
-    """One operation: what does it, slots of inputs and outputs, slots that nobody reads afterwards."""
-
-    does: Callable[..., Any]
-    several: bool
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    done_with: tuple[int, ...]
-
-
-def steps_of(equations: Sequence[Equation], kinds: Sequence[Any], lead: int, kept: Collection[int]) -> list[Step]:
+class Running:
     """Equations made ready to run.
 
     Args:
         equations: primitives alone (see `written_out`).
-        kinds: slot -> type of its numbers.
+        inputs: slots whose arrays are given at each call.
+        outputs: slots that are asked for.
+        known: slot -> what it always is, without axes of points.
+        shapes, kinds: slot -> own axes and type of its numbers.
         lead: axes of points in front of each array's own.
-        kept: slots that are read when all is done.
     """
-    needed, steps = set(kept), []
-    for equation in reversed(equations):
-        last = tuple({*equation.inputs, *equation.outputs} - needed)
-        needed.update(equation.inputs)
-        does = doer(equation.primitive, equation.params, [kinds[slot] for slot in equation.inputs], lead)
-        steps.append(Step(does, equation.primitive.multiple_results, equation.inputs, equation.outputs, last))
-    return steps[::-1]
+
+    def __init__(
+        self,
+        equations: Sequence[Equation],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        known: Mapping[int, np.ndarray],
+        shapes: Sequence[tuple[int, ...]],
+        kinds: Sequence[Any],
+        lead: int,
+    ):
+        self.operations = len(equations)
+        front = (1,) * lead
+        constants = {slot: np.reshape(value, (*front, *np.shape(value))) for slot, value in known.items()}
+        used = {slot for equation in equations for slot in equation.inputs} | set(outputs)
+        constants = {slot: value for slot, value in constants.items() if slot in used and slot not in inputs}
+        calls = [_call(equation, shapes, kinds, lead) for equation in equations]
+        self._run = _written(equations, calls, inputs, outputs, constants)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Arrays of the outputs; each axis of points is as long as that of the inputs, or 1 where all are alike."""
+        with np.errstate(all="ignore"):
+            return self._run(arrays)
 
 
-def run_steps(steps: Sequence[Step], given: Mapping[int, Any]) -> dict[int, Any]:
-    """What is kept of the slots; `given` holds what the equations start from."""
-    slots = dict(given)
-    with np.errstate(all="ignore"):
-        for does, several, inputs, outputs, done_with in steps:
-            found = does(*[slots[slot] for slot in inputs])
-            for slot, value in zip(outputs, found if several else [found], strict=True):
-                slots[slot] = value
-            for slot in done_with:
-                slots.pop(slot, None)
-    return slots
+def _call(equation: Equation, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
+    """What does an equation; without a look at ranks where they are known to be equal."""
+    alike = len({len(shapes[slot]) for slot in equation.inputs}) <= 1
+    return doer(equation.primitive, equation.params, [kinds[slot] for slot in equation.inputs], lead, alike=alike)
+
+
+def _written(
+    equations: Sequence[Equation],
+    calls: Sequence[Callable[..., Any]],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    constants: Mapping[int, np.ndarray],
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """A Python function of the inputs that does one call after the other."""
+    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+    last |= dict.fromkeys((*outputs, *constants), len(equations))
+    space: dict[str, Any] = {f"c{slot}": value for slot, value in constants.items()}
+    names, free, made = {slot: f"c{slot}" for slot in constants}, [], 0
+
+    def fresh() -> str:
+        nonlocal made
+        if free:
+            return free.pop()
+        made += 1
+        return f"x{made}"
+
+    names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
+    lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
+    for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
+        space[f"f{place}"] = call
+        read = ", ".join(names[slot] for slot in equation.inputs)
+        for slot in dict.fromkeys(equation.inputs):
+            if last[slot] == place and names[slot].startswith("x"):
+                free.append(names[slot])
+        written = [fresh() for _ in equation.outputs]
+        names |= dict(zip(equation.outputs, written, strict=True))
+        target = f"[{', '.join(written)}]" if equation.primitive.multiple_results else written[0]
+        lines.append(f"    {target} = f{place}({read})")
+        free += [names[slot] for slot in equation.outputs if slot not in last]
+    lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
+    exec("def run(given):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
+    return space["run"]
+
+
+def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+    """Outputs of a program for many points that share the numbers of a scenario.
+
+    Args:
+        program: of the scenario's numbers, then of one number for each column.
+        leaves: the scenario's.
+        columns: [points] each; one point where there are none.
+
+    Returns:
+        [points or 1, own axes] of each output.
+    """
+    whole = written_out(program)
+    run = Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1)
+    kinds = [whole.kinds[slot] for slot in whole.inputs]
+    given = [np.asarray(leaf, dtype=kind)[None] for leaf, kind in zip(leaves, kinds, strict=False)]
+    return run(*given, *(np.asarray(column, dtype=float) for column in columns))

@@ -20,10 +20,11 @@ class Staged(NamedTuple):
     tables: dict[int, Table]
     rest: list[Equation]
     outputs: tuple[int, ...]
+    shapes: list[tuple[int, ...]]
     kinds: list[Any]
 
 
-def staged(program: Program, plans: PlanTable, given: Mapping[int, Table], most: int) -> Staged:
+def stage(program: Program, plans: PlanTable, given: Mapping[int, Table], most: int) -> Staged:
     """Tabulate what can be.
 
     Args:
@@ -47,7 +48,8 @@ def staged(program: Program, plans: PlanTable, given: Mapping[int, Table], most:
         for slot in equation.inputs:
             if last[slot] == place and slot not in read:
                 tables.pop(slot, None)
-    return Staged({slot: tables[slot] for slot in read if slot in tables}, rest, program.outputs, program.kinds)
+    kept = {slot: tables[slot] for slot in sorted(read) if slot in tables}
+    return Staged(kept, rest, program.outputs, program.shapes, program.kinds)
 
 
 def leaves_as_tables(slots: Sequence[int], leaves: Sequence[Any]) -> dict[int, Table]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..by_numpy import doer
 from .distinct import Fields, PlanTable
-from .program import Equation, flatten
+from .program import Equation, inside
 
 NOTHING: Fields = frozenset()
 
@@ -50,7 +50,7 @@ def _run(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    program = flatten(closed)
+    program = inside(closed)
     slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.known.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:

@@ -1,0 +1,233 @@
+"""Rows and slopes at any plans and coordinates: what the plan alone decides is looked up, the rest is run by NumPy.
+
+The rest is traced once with its slopes, each along one coordinate through what that coordinate reaches. Where it is
+asked for very often it is compiled.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..scenario import Scenario
+from .distinct import Fields, PlanTable
+from .program import Equation, Program, flatten, written_out
+from .rows import RowProgram, run_equation
+from .running import Running
+from .tables import Table, literal, tabulate
+
+MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
+MOST_SCENARIOS = 64  # of which tables are kept
+WORKERS = min(2, os.cpu_count() or 1)
+PART = 2048  # points of one pass: arrays of them stay in a cache
+
+
+class Found(NamedTuple):
+    """Rows of the hard model, largest violation of a rule, rows of the reading below and their slopes."""
+
+    exact: Float[np.ndarray, "points rows"]
+    broken: Float[np.ndarray, " points"]
+    below: Float[np.ndarray, "points rows"]
+    slopes: Float[np.ndarray, "points rows variables"]
+
+
+class Points:
+    """A row program for plans whose fields have known values.
+
+    Args:
+        rows: what is asked for.
+        values: plan field -> every value that it may have.
+        slopes: whether the reading below and its slopes are asked for.
+    """
+
+    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray], *, slopes: bool = True):
+        self.rows, self.slopes = rows, slopes
+        self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
+        program = rows.program
+        self._leaves = program.inputs[: rows.leaves]
+        self._fields = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+        self._u = program.inputs[rows.leaves + len(rows.fields) :]
+        self._tabled, self._rest = self._split()
+        read = {slot for equation in self._rest for slot in equation.inputs} | set(program.outputs)
+        made = {slot for equation in self._rest for slot in equation.outputs}
+        self._read = sorted(read - made - set(self._u))
+        self._whole = self._traced()
+        whole = self._whole
+        self._run = Running(
+            whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1
+        )
+        self._kept: OrderedDict[int, tuple[Scenario, Packed]] = OrderedDict()
+
+    def _split(self) -> tuple[list[Equation], list[Equation]]:
+        """Equations of the plan alone that have few distinct values, and the others."""
+        program = self.rows.program
+        fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
+        fields |= {slot: frozenset([number]) for number, slot in enumerate(self._fields)}
+        tabled: list[Equation] = []
+        rest: list[Equation] = []
+        for equation in program.equations:
+            if all(slot in fields for slot in equation.inputs):
+                reached: Fields = frozenset().union(*(fields[slot] for slot in equation.inputs))
+                if not reached or self.plans.count(reached) <= MOST_ROWS:
+                    fields |= dict.fromkeys(equation.outputs, reached)
+                    tabled.append(equation)
+                    continue
+            rest.append(equation)
+        return tabled, rest
+
+    def _traced(self) -> Program:
+        """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate."""
+        program, width = self.rows.program, len(self._u)
+
+        def run(equations: Sequence[Equation], slots: dict[int, Any], sharpness: Any) -> dict[int, Any]:
+            for equation in equations:
+                given = [slots[slot] for slot in equation.inputs]
+                varied = equation.outputs[0] in self.rows.varied
+                found = run_equation(equation, given, sharpness if varied else None)
+                slots |= dict(zip(equation.outputs, found, strict=True))
+            return slots
+
+        def one(read: list[Any], u: list[Any], sharpness: Any) -> list[Array]:
+            start = dict(zip((*self._read, *self._u), (*read, *u), strict=True))
+            exact = run(self._rest, dict(start), None)
+            if not self.slopes:
+                return [jnp.asarray(exact[slot]) for slot in program.outputs]
+            below = run(self._rest, dict(start), sharpness)
+            rows = program.outputs[:-1]
+            slopes = []
+            for slot in self._u:
+                reached = self._reached(slot)
+                behind = [equation for equation in self._rest if equation.outputs[0] in reached]
+                at = [row for row in rows if row in reached]
+
+                def along(x: Any, slot: int = slot, behind: Any = behind, at: Any = at) -> list[Any]:
+                    found = run(behind, below | {slot: x}, sharpness)
+                    return [found[row] for row in at]
+
+                _, moved = jax.jvp(along, (below[slot],), (jnp.ones_like(below[slot]),))
+                known = dict(zip(at, moved, strict=True))
+                slopes.append([known.get(row, jnp.zeros(())) for row in rows])
+            by_row = [slopes[i][j] for j in range(len(rows)) for i in range(width)]
+            told = [exact[slot] for slot in program.outputs], [below[slot] for slot in rows], by_row
+            return [jnp.asarray(each) for part in told for each in part]
+
+        read = [jax.ShapeDtypeStruct(program.shapes[slot], program.kinds[slot]) for slot in self._read]
+        number = jnp.asarray(0.5)
+        return written_out(flatten(jax.make_jaxpr(one)(read, [number] * width, number)))
+
+    def _reached(self, slot: int) -> set[int]:
+        found = {slot}
+        for equation in self._rest:
+            if found.intersection(equation.inputs):
+                found.update(equation.outputs)
+        return found
+
+    def packed(self, scenario: Scenario) -> "Packed":
+        """Tables of a scenario; those of the last ones asked for are kept."""
+        known = self._kept.get(id(scenario))
+        if known is None or known[0] is not scenario:
+            known = self._kept[id(scenario)] = (scenario, self._pack(scenario))
+            if len(self._kept) > MOST_SCENARIOS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(id(scenario))
+        return known[1]
+
+    def _pack(self, scenario: Scenario) -> "Packed":
+        program = self.rows.program
+        tables = {slot: literal(value) for slot, value in program.known.items()}
+        for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
+            tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
+        for number, slot in enumerate(self._fields):
+            tables[slot] = Table(frozenset([number]), self.plans.column(number))
+        for equation in self._tabled:
+            found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
+            assert found is not None
+            tables |= dict(zip(equation.outputs, found, strict=True))
+        return Packed.of([tables[slot] for slot in self._read])
+
+    def __call__(
+        self,
+        scenario: Scenario,
+        rows: Float[np.ndarray, "points fields"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"],
+    ) -> Found:
+        """Everything at these plans and coordinates."""
+        packed, codes = self.packed(scenario), self._codes(rows)
+
+        def run(first: int) -> Found:
+            part = slice(first, first + PART)
+            return self._part(packed, codes[part], u[part], sharpness[part])
+
+        if len(rows) <= PART:
+            return run(0)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            parts = list(pool.map(run, range(0, len(rows), PART)))
+        return Found(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def _part(self, packed: "Packed", codes: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
+        count, (width, names) = len(codes), (len(self._u), len(self.rows.names))
+        values = [*packed.at(codes, self.plans), *(u[:, i] for i in range(width)), sharpness]
+        columns = np.empty((count, len(self._whole.outputs)))
+        for number, found in enumerate(self._run(*values)):
+            columns[:, number] = found
+        if not self.slopes:
+            return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
+        exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
+        return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
+
+    def _codes(self, rows: Float[np.ndarray, "points fields"]) -> Int[np.ndarray, "points fields"]:
+        """Places of the fields' values."""
+        codes = np.empty(rows.shape, dtype=np.int64)
+        for number, values in enumerate(self.plans.values):
+            place = np.searchsorted(values, rows[:, number]).clip(0, len(values) - 1)
+            assert (values[place] == rows[:, number]).all(), f"{self.rows.fields[number]} has a value it does not list"
+            codes[:, number] = place
+        return codes
+
+
+Place = tuple[Fields, str]
+"""Which fields reach a number, and its type."""
+
+
+class Packed(NamedTuple):
+    """Tables side by side: of each set of fields one matrix, of which a point reads one row.
+
+    matrices: of one type each, [combinations, numbers]; places: of each table its matrix, columns [first, last), shape.
+    """
+
+    matrices: dict[Place, np.ndarray]
+    places: list[tuple[Place, int, int, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, tables: Sequence[Table]) -> "Packed":
+        """These tables."""
+        columns: dict[Place, list[np.ndarray]] = {}
+        widths: dict[Place, int] = {}
+        places = []
+        for table in tables:
+            flat = np.asarray(table.values).reshape(len(table.values), -1)
+            key = (table.fields, flat.dtype.str)
+            first = widths.get(key, 0)
+            widths[key] = first + flat.shape[1]
+            columns.setdefault(key, []).append(flat)
+            places.append((key, first, widths[key], table.values.shape[1:]))
+        return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
+
+    def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
+        """The numbers of each table at these points; one for all where no field reaches it."""
+        rows = {}
+        for key, matrix in self.matrices.items():
+            order = sorted(key[0])
+            sizes = [len(plans.values[i]) for i in order]
+            rows[key] = matrix[np.ravel_multi_index(codes[:, order].T, sizes)].T if order else matrix.T
+        return [
+            np.moveaxis(rows[key][first:last].reshape(*shape, -1), -1, 0) if shape else rows[key][first]
+            for key, first, last, shape in self.places
+        ]
