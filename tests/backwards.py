@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jax import lax
 
+from codesign.by_numpy import doer
 from codesign.smooth import OPERATION
 from codesign.staging.program import Equation, Program, flatten, reduced, written_out
-from codesign.staging.running import run_steps, steps_of
 
 
 class Listing:
@@ -168,10 +168,24 @@ OFTEN = {"unstack": _unstacked, "pad": _padded}
 
 def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], dict[int, Any]]:
     """Runs a program of primitives for many points: inputs by slot, with `lead` axes in front -> outputs by slot."""
-    steps = steps_of(program.equations, program.kinds, lead, program.outputs)
-    steps = [
-        step._replace(does=partial(OFTEN[e.name], lead, **e.params)) if e.name in OFTEN else step
-        for step, e in zip(steps, program.equations, strict=True)
-    ]
+    last = {slot: place for place, equation in enumerate(program.equations) for slot in equation.inputs}
+    steps = []
+    for place, e in enumerate(program.equations):
+        kinds = [program.kinds[slot] for slot in e.inputs]
+        often = partial(OFTEN[e.name], lead, **e.params) if e.name in OFTEN else None
+        done_with = [slot for slot in {*e.inputs} if last[slot] == place and slot not in program.outputs]
+        does = often or doer(e.primitive, e.params, kinds, lead)
+        steps.append((does, e.primitive.multiple_results, e.inputs, e.outputs, done_with))
     known = {slot: value[(None,) * lead] for slot, value in program.known.items()}
-    return lambda given: run_steps(steps, known | dict(given))
+
+    def run(given: Mapping[int, Any]) -> dict[int, Any]:
+        slots = known | dict(given)
+        with np.errstate(all="ignore"):
+            for does, several, inputs, outputs, done_with in steps:
+                found = does(*[slots[slot] for slot in inputs])
+                slots.update(zip(outputs, found if several else [found], strict=True))
+                for slot in done_with:
+                    del slots[slot]
+        return slots
+
+    return run

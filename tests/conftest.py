@@ -3,6 +3,7 @@
 import gc
 import os
 from pathlib import Path
+from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
 
@@ -10,6 +11,7 @@ import hypothesis
 import jax
 import pytest
 import typecheck
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,6 +26,25 @@ gc.set_threshold(
 )  # traced programs stay too: looking through all of them again and again costs a quarter
 
 typecheck.install("codesign")  # here, before any test imports codesign
+
+read_yaml = OmegaConf.load
+parsed: dict[str, Any] = {}
+
+
+def load(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
+    """A file of the configuration; each is composed hundreds of times, and its text is parsed once."""
+    if isinstance(file_, str | Path):
+        return read_yaml(file_)
+    text = file_.read()
+    if text in parsed:
+        return OmegaConf.create(parsed[text])
+    file_.seek(0)
+    found = read_yaml(file_)
+    parsed[text] = OmegaConf.to_container(found)
+    return found
+
+
+OmegaConf.load = load
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")
