@@ -189,3 +189,28 @@ def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], d
         return slots
 
     return run
+
+
+def values_and_slopes(
+    function: Callable[..., Any], numbers: Mapping[str, Any], columns: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Values [points, outputs] of a function of named numbers, and their slopes by each of these numbers.
+
+    Args:
+        function: of a mapping of numbers, to a vector.
+        numbers: what all points share.
+        columns: [points] of those that differ.
+    """
+    names, rows = sorted(numbers), len(next(iter(columns.values())))
+    given = [np.asarray(columns.get(name, np.full(rows, float(numbers[name])))) for name in names]
+    values, slopes = [], {name: [] for name in names}
+    start = {name: jax.numpy.asarray(float(numbers[name])) for name in names}
+    whole = flatten(jax.make_jaxpr(lambda point: list(function(point)))(start))
+    for output in whole.outputs:
+        program = with_slopes(whole._replace(outputs=(output,)), whole.inputs)
+        slots = prepared(program)(dict(zip(program.inputs, given, strict=True)))
+        value, *found = (np.broadcast_to(slots[slot], rows) for slot in program.outputs)
+        values.append(value)
+        for name, slope in zip(names, found, strict=True):
+            slopes[name].append(slope)
+    return np.stack(values, axis=1), {name: np.stack(found, axis=1) for name, found in slopes.items()}
