@@ -3,13 +3,15 @@
 import gc
 import os
 from pathlib import Path
+from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
 
 import hypothesis
 import jax
-import jaxtyping
 import pytest
+import typecheck
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,7 +25,26 @@ gc.set_threshold(
     50_000, 10, 20
 )  # traced programs stay too: looking through all of them again and again costs a quarter
 
-jaxtyping.install_import_hook("codesign", "typecheck.check")  # here, before any test imports codesign
+typecheck.install("codesign")  # here, before any test imports codesign
+
+read_yaml = OmegaConf.load
+parsed: dict[str, Any] = {}
+
+
+def load(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
+    """A file of the configuration; each is composed hundreds of times, and its text is parsed once."""
+    if isinstance(file_, str | Path):
+        return read_yaml(file_)
+    text = file_.read()
+    if text in parsed:
+        return OmegaConf.create(parsed[text])
+    file_.seek(0)
+    found = read_yaml(file_)
+    parsed[text] = OmegaConf.to_container(found)
+    return found
+
+
+OmegaConf.load = load
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")

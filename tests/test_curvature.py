@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_programs import random_model, sampled, walked
+from random_programs import random_model, sampled, values_of, walked
 
 from codesign.curvature import AFFINE, CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
@@ -73,6 +73,16 @@ def check_directions(value, walk, seen, where):
 @pytest.mark.parametrize("first", range(0, 240, 40))
 def test_every_claim_about_a_random_model_holds(first):
     assert sum(check_claims(seed) for seed in range(first, first + 40)) > 400
+
+
+@pytest.mark.parametrize("seed", [1, 50])
+def test_the_numbers_of_a_random_model_are_those_of_jax(seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, 9)
+    points = rng.uniform(size=(4, 30))
+    mine = values_of(model, points)
+    for one, other in zip(mine, jax.jit(jax.vmap(model))(*jnp.asarray(points)), strict=True):
+        np.testing.assert_allclose(np.broadcast_to(one, 30), other, rtol=1e-12)
 
 
 def kind_of(function, count=2):

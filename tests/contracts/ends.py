@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from backwards import prepared, with_slopes
 
 from codesign.fields import get_path, replace, walk
-from codesign.interpreting import interpreted
+from codesign.staging import flatten
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
-FEW, MANY = 128, 1024  # rows of one batch: one of two sizes, so that few traces serve all
+MANY = 1024  # rows of one batch
 
 
 class Row(NamedTuple):
@@ -48,26 +49,51 @@ def field_of(tree: Any, leaf: str) -> str:
     raise AssertionError(leaf)
 
 
-def probe(ask: Callable[..., dict[str, Any]]) -> Callable[..., tuple[dict, dict]]:
-    """(tree, [rows] of each leaf) -> numbers by name, and slopes of all of them by each leaf.
+Probing = Callable[[Any, dict[str, np.ndarray]], tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
+
+
+def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
+    """(tree, values [rows] of each leaf) -> numbers [rows] by name, and slopes [rows] of all of them by each leaf.
 
     The slopes are those of sum log(1 + number) over the numbers that are finite: one that is not a number anywhere
     shows. Traced once a structure and run by NumPy.
     """
 
-    def one(tree: Any, leaves: dict[str, Any]) -> tuple[dict, dict]:
-        def told(leaves: dict[str, Any]) -> tuple[Any, dict]:
-            numbers = {name: jnp.asarray(value) for name, value in ask(replace(tree, leaves)).items()}
-            logs = [jnp.log1p(jnp.abs(jnp.where(jnp.isfinite(x), x, 0.0))) for x in numbers.values()]
-            return sum(map(jnp.sum, logs), jnp.asarray(0.0)), numbers
+    def told(tree: Any, leaves: dict[str, Any]) -> tuple[Any, dict]:
+        numbers = {name: jnp.asarray(value) for name, value in ask(replace(tree, leaves)).items()}
+        logs = [jnp.log1p(jnp.abs(jnp.where(jnp.isfinite(x), x, 0.0))) for x in numbers.values()]
+        return sum(map(jnp.sum, logs), jnp.asarray(0.0)), numbers
 
-        (_, numbers), slopes = jax.value_and_grad(told, has_aux=True)(leaves)
-        return numbers, slopes
+    ready: dict[Any, Any] = {}
 
-    def together(tree: Any, leaves: dict[str, Any]) -> tuple[dict, dict]:
-        return jax.vmap(lambda leaves: one(tree, leaves))(leaves)
+    def made(tree: Any, leaves: list[str]) -> Any:
+        trace = jax.jit(told).trace(tree, dict.fromkeys(leaves, jnp.asarray(0.0)))
+        program = flatten(trace.jaxpr)
+        program = with_slopes(program, program.inputs[-len(leaves) :])
+        return program, prepared(program), list(trace.out_info[1])
 
-    return interpreted(together)
+    def run(tree: Any, columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        names, own = sorted(columns), [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+        key = (jax.tree.structure(tree), *names, *((leaf.shape, leaf.dtype) for leaf in own))
+        if key not in ready:
+            ready[key] = made(tree, names)
+        program, runs, numbers = ready[key]
+        inputs = [*(leaf[None] for leaf in own), *(columns[name] for name in names)]
+        rows = len(columns[names[0]])
+        slots = runs(dict(zip(program.inputs, inputs, strict=True)))
+        found = [np.broadcast_to(slots[slot], (rows, *program.shapes[slot])) for slot in program.outputs[1:]]
+        split = len(numbers)
+        return dict(zip(numbers, found[:split], strict=True)), dict(zip(names, found[split:], strict=True))
+
+    return run
+
+
+class Batch(NamedTuple):
+    """What came out of many rows; `suspect`: where a number is negative or no finite number, or a slope none."""
+
+    numbers: dict[str, np.ndarray]
+    slopes: dict[str, np.ndarray]
+    suspect: np.ndarray
 
 
 class Visit(NamedTuple):
@@ -75,8 +101,16 @@ class Visit(NamedTuple):
 
     name: str
     row: Row
-    numbers: dict[str, Any]
-    slopes: dict[str, Any]
+    batch: Batch
+    place: int
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {name: values[self.place] for name, values in self.batch.numbers.items()}
+
+    @property
+    def slopes(self) -> dict[str, Any]:
+        return {leaf: values[self.place] for leaf, values in self.batch.slopes.items()}
 
     def __str__(self) -> str:
         at = f" {self.row.leaf} = {self.row.value:g}" if self.row.leaf else ""
@@ -88,7 +122,7 @@ class Visit(NamedTuple):
         return {name.removeprefix(start) for name, x in self.numbers.items() if name.startswith(start) and x > 0}
 
 
-def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -> Iterator[Visit]:
+def visits(probing: Probing, trees: dict[str, Any], path: str = "") -> Iterator[Visit]:
     """Every end of every leaf of every tree; trees of one structure and equal tables share batches."""
     alike: dict[Any, list[str]] = {}
     for name, tree in trees.items():
@@ -97,9 +131,8 @@ def visits(probing: Callable[..., Any], trees: dict[str, Any], path: str = "") -
     for names in alike.values():
         starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
         todo = [(name, row) for name in names for row in (Row("", 0.0), *rows_of(trees[name], path))]
-        size = FEW if len(todo) < MANY else MANY
-        for begin in range(0, len(todo), size):
-            yield from _batch(probing, trees[names[0]], todo[begin : begin + size], starts, size)
+        for begin in range(0, len(todo), MANY):
+            yield from _batch(probing, trees[names[0]], todo[begin : begin + MANY], starts)
 
 
 def _tables(tree: Any) -> tuple[bytes, ...]:
@@ -109,19 +142,25 @@ def _tables(tree: Any) -> tuple[bytes, ...]:
 
 
 def _batch(
-    probing: Callable[..., Any], tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]], size: int
+    probing: Probing, tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]]
 ) -> Iterator[Visit]:
-    points = [starts[name] | ({row.leaf: row.value} if row.leaf else {}) for name, row in todo]
-    points += [points[0]] * (size - len(points))
-    found = probing(tree, {leaf: jnp.asarray([point[leaf] for point in points]) for leaf in points[0]})
-    numbers, slopes = ({key: np.asarray(value) for key, value in part.items()} for part in found)
-    for index, (name, row) in enumerate(todo):
-        yield Visit(name, row, *({key: value[index] for key, value in part.items()} for part in (numbers, slopes)))
+    columns = {leaf: np.array([starts[name][leaf] for name, _ in todo]) for leaf in starts[todo[0][0]]}
+    for place, (_, row) in enumerate(todo):
+        if row.leaf:
+            columns[row.leaf][place] = row.value
+    numbers, slopes = probing(tree, columns)
+    suspect = np.zeros(len(todo), bool)
+    for value in (*numbers.values(), *slopes.values()):
+        suspect |= ~np.isfinite(value.reshape(len(todo), -1)).all(axis=1)
+    for value in numbers.values():
+        suspect |= (value.reshape(len(todo), -1) < 0).any(axis=1)
+    batch = Batch(numbers, slopes, suspect)
+    return (Visit(name, row, batch, place) for place, (name, row) in enumerate(todo))
 
 
 def faults(visited: Iterable[Visit]) -> list[str]:
     """All that is wrong, a line each."""
-    return [f"{visit}: {wrong}" for visit in visited if (wrong := fault(visit))]
+    return [f"{visit}: {wrong}" for visit in visited if visit.batch.suspect[visit.place] and (wrong := fault(visit))]
 
 
 def fault(visit: Visit) -> str:

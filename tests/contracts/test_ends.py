@@ -12,7 +12,6 @@ import pytest
 from contracts.choices import PLACES, built, chooses, nameless, options
 from contracts.ends import FAR, Row, faults, field_of, probe, visits
 
-from codesign import interpreting
 from codesign.config.plausibility import unusual
 from codesign.errors import ConfigError
 from codesign.fields import check_ranges, get_path, replace, walk
@@ -25,12 +24,6 @@ LEAST_LEAVES = {
     "memory": 60, "model": 200, "plan": 100, "scale_out": 300, "workload": 60,
 }  # fmt: skip
 """Group -> leaves that are visited at the least: a walk that finds nothing proves nothing."""
-
-
-@pytest.fixture(autouse=True)
-def never_compiled(monkeypatch):
-    """A batch costs a second by NumPy, and a minute to compile for."""
-    monkeypatch.setattr(interpreting, "PATIENCE", 10**9)
 
 
 @cache

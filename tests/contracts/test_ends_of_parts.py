@@ -16,7 +16,6 @@ from contracts.test_collective_contract import FILES as ALGORITHMS
 from contracts.test_fabric_contract import FILES as FABRICS
 from contracts.test_fabric_contract import fabric_of
 
-from codesign import interpreting
 from codesign.collectives import OPERATIONS
 from codesign.collectives.base import AbstractCollective
 from codesign.fabrics import Group
@@ -34,12 +33,6 @@ SHAPES = [
     Work(0.0, 1e6),  # traffic alone
 ]
 """Work of every kind a kernel may be given; a kernel that is made for another kind must answer all the same."""
-
-
-@pytest.fixture(autouse=True)
-def never_compiled(monkeypatch):
-    """One batch of rows costs a second by NumPy and a minute to compile for."""
-    monkeypatch.setattr(interpreting, "PATIENCE", 10**9)
 
 
 class OnALink(eqx.Module):
