@@ -85,6 +85,7 @@ def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans
 def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
     """A bare oracle asked for one study: its scenario goes as one vector, a tree of hundreds takes long."""
     other, compiled, scenario = copy.copy(oracle), oracle._compiled, oracle.problem.scenario
+    assert compiled is not None  # see `bare_oracle`
     other._compiled = lambda _, *points: compiled(leaves, *points)
     other._placed = {id(scenario): (scenario, scenario)}  # never asked for: placing it would take longer than a call
     return other
