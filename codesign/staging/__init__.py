@@ -21,6 +21,7 @@ from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program
 from .running import at_points as at_points
+from .running import running as running
 from .slopes import slopes_of as slopes_of
 from .tables import Table as Table
 from .tables import literal as literal

@@ -19,7 +19,7 @@ from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .program import Equation, Program, flatten, written_out
 from .rows import RowProgram, run_equation
-from .running import Running
+from .running import running
 from .tables import Table, literal, tabulate
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
@@ -58,10 +58,7 @@ class Points:
         made = {slot for equation in self._rest for slot in equation.outputs}
         self._read = sorted(read - made - set(self._u))
         self._whole = self._traced()
-        whole = self._whole
-        self._run = Running(
-            whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1
-        )
+        self._run = running(self._whole)
         self._kept: OrderedDict[int, tuple[Scenario, Packed]] = OrderedDict()
 
     def _split(self) -> tuple[list[Equation], list[Equation]]:

@@ -93,6 +93,12 @@ def _written(
     return space["run"]
 
 
+def running(program: Program) -> Running:
+    """A program made ready to run at many points: each argument has one axis of points in front."""
+    whole = written_out(program)
+    return Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1)
+
+
 def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
     """Outputs of a program for many points that share the numbers of a scenario.
 
@@ -104,8 +110,6 @@ def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndar
     Returns:
         [points or 1, own axes] of each output.
     """
-    whole = written_out(program)
-    run = Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1)
-    kinds = [whole.kinds[slot] for slot in whole.inputs]
+    kinds = [program.kinds[slot] for slot in program.inputs]
     given = [np.asarray(leaf, dtype=kind)[None] for leaf, kind in zip(leaves, kinds, strict=False)]
-    return run(*given, *(np.asarray(column, dtype=float) for column in columns))
+    return running(program)(*given, *(np.asarray(column, dtype=float) for column in columns))

@@ -18,6 +18,7 @@ ROUNDS = 8  # in which the latter are drawn, ever nearer
 WIDEST, NEAREST = 0.3, 0.01  # of a coordinate, in the first of these rounds and in the last
 BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each target
 ROUNDING = 1e-9  # log below the bound that rounding may explain
+COMPARED = 256  # designs priced in two ways
 CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
@@ -69,6 +70,11 @@ class Attack:
                 told(self.tried, count)
                 self._take(*self._around(min(PART, until - self.tried), float(width), rng))
         told(count, count)
+
+    def compare(self, rng: np.random.Generator) -> float:
+        """How far random designs priced with tables, as they all are, lie from the same priced without."""
+        place, u, _ = self._anywhere(COMPARED, rng)
+        return self.model.disagreement(self._values(place), u)
 
     def polish(self) -> int:
         """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""

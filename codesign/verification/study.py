@@ -19,12 +19,12 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import reserve_shares, row_program, tight_tiers
+from ..staging import Points, reserve_shares, row_program, running, tight_tiers
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
 TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
-TANGENT_BLOCK, EXACT_BLOCK = 128, 2048  # points in one call; few, so that a call for some designs costs little
+TANGENT_BLOCK = 128  # points in one call; few, so that a call for some designs costs little
 THREADS = 2
 
 
@@ -122,7 +122,9 @@ class Model:
         self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tree = jax.device_put(asked.scenario)
         self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)))
-        self._exact = quick_jit(jax.vmap(self._priced, in_axes=(None, 0, 0)))
+        self._plain = running(self.program.program)
+        values = {name: np.unique(column) for name, column in asked.space.lists.items()}
+        self._tabled = Points(self.program, values, slopes=False)
 
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
         """Every row by its key, but for those that come with a program."""
@@ -181,6 +183,22 @@ class Model:
         rows, broken = self.program.exact(scenario, plan, self._coordinates(plan, u))
         return rows[self._order], broken
 
+    def _columns(self, plan: np.ndarray, u: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """What the program takes of the plan, and of the variables."""
+        given = dict(zip(self.fields, plan.T, strict=True)) | dict(zip(self.variables, u.T, strict=True))
+        return [given[name] for name in self.program.fields], [given[name] for name in self.program.variables]
+
+    def disagreement(self, plan: np.ndarray, u: np.ndarray) -> float:
+        """How far rows of designs priced with tables of the plan lie from those of the whole program, without them."""
+        fields, values = self._columns(plan, u)
+        leaves = [np.asarray(leaf)[None] for leaf in jax.tree.leaves(self.asked.scenario)]
+        found = [np.broadcast_to(row, (len(plan),)) for row in self._plain(*leaves, *fields, *values)]
+        plain, tabled = np.stack(found[:-1], axis=-1)[:, self._order], self.exact(plan, u).rows
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(plain - tabled) / (1 + np.abs(plain))
+        alike = (plain == tabled) | (np.isnan(plain) & np.isnan(tabled))
+        return float(np.where(alike, 0.0, np.nan_to_num(apart, nan=np.inf)).max(initial=0.0))
+
     def _tangent(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
         """Value and slopes of every row of the reading that lies below it."""
         if not self.variables:
@@ -196,7 +214,11 @@ class Model:
 
     def exact(self, plan: np.ndarray, u: np.ndarray) -> Exact:
         """Designs by the hard model. A constraint holds where its share is at most 1, with no tolerance."""
-        rows, broken = self._run(self._exact, EXACT_BLOCK, (plan, u), lambda done: None)
+        self.evaluated += len(plan)
+        fields, values = self._columns(plan, u)
+        rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
+        found = self._tabled(self.asked.scenario, rows, at, np.ones(len(plan)))
+        rows, broken = found.exact[:, self._order], found.broken
         last = 1 + len(self.constraints)
         holds = (rows[:, 1:last] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
         return Exact(rows, holds)

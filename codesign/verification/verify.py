@@ -23,6 +23,7 @@ from .study import Asked, Model
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree
 LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
+ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
 SMALLEST = 1e-12  # gap that is none
 Told = Callable[[str, int, int], None]
 
@@ -112,6 +113,9 @@ def _verify(
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(bounds.lower.min()))
     tried = _attacker(asked, claim, model, certificate, bounds, covered)
+    apart = tried.compare(rng)
+    if apart > ALIKE:
+        raise Refuted(f"designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
     tried.run(attack, rng, lambda done, total: told("attack", done, total))
     told("polishing", 0, 1)
     lanes = tried.polish()
