@@ -23,6 +23,7 @@ from .rows import row_program as row_program
 from .running import at_points as at_points
 from .running import running as running
 from .slopes import slopes_of as slopes_of
+from .staged import stage as staged
 from .tables import Table as Table
 from .tables import literal as literal
 from .tables import tabulate as tabulate

@@ -54,6 +54,11 @@ class Blocks:
             staged.rest, list(staged.tables), staged.outputs, {}, staged.shapes, staged.kinds, len(self.shape) + 1
         )
 
+    @property
+    def operations(self) -> int:
+        """Of the program, those that are done block by block."""
+        return self._run.operations
+
     def _plan_parts(self) -> set[Fields]:
         return {self._plan_part(table) for table in self._program.tables.values()}
 

@@ -1,0 +1,139 @@
+"""Speed of staged programs: grids by NumPy over tables, rows with slopes, one process against the same model compiled.
+
+    python benchmarks/staging.py                       every study below; one line each
+    python benchmarks/staging.py photonic_rack         one of them
+    python benchmarks/staging.py --points 1e9          the default study with so many points: time and memory
+
+Rates are points per CPU second of the whole process, all that a grid keeps included; tables and traces apart. Where a
+study's own grid is small, it is given more levels a variable, so that tables weigh nothing. `compiled` is the model
+traced again and compiled by XLA for pairs of a plan and a level, in the same run; ratios are against it.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import time
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codesign import study_from_config
+from codesign.compiling import quick_jit
+from codesign.metrics import evaluate
+from codesign.run.setup import prepare_jax
+from codesign.search import Problem
+from codesign.search.grid import BLOCK, Sweep, screen
+from codesign.search.oracle import Oracle, rows_of
+from codesign.staging import Points
+
+STUDIES = {
+    "train_gpt3_175b": ["experiment=train_gpt3_175b"],
+    "codesign_175b": ["experiment=codesign_175b"],
+    "moe": ["experiment=codesign_175b", "model=mixtral_8x7b"],
+    "serve_llama31_405b": ["experiment=serve_llama31_405b"],
+    "photonic_rack": ["experiment=photonic_rack"],
+    "chip_175b": ["experiment=chip_175b"],
+}
+LEAST = 20_000_000  # points a rate is measured on
+COMPILED = 16_384  # points priced by the compiled model
+SLOPES = 4_096  # points of which rows and slopes are asked for
+
+
+def denser(problem: Problem, points: float) -> Problem:
+    """The same problem with more levels of every variable, until there are so many points."""
+    hardware, plans = dict(problem.space.hardware), len(next(iter(problem.space.plans(problem.scenario).values()), [0]))
+    while hardware and plans * np.prod([v.grid for v in hardware.values()], dtype=float) < points:
+        name = min(hardware, key=lambda name: hardware[name].grid)
+        hardware[name] = dataclasses.replace(hardware[name], grid=hardware[name].grid + 1)
+    return dataclasses.replace(problem, space=dataclasses.replace(problem.space, hardware=hardware))
+
+
+def grid_of(problem: Problem, block: int) -> dict[str, Any]:
+    """CPU seconds of the tables, rate of the points, and how much of the program is left for every point."""
+    start = time.process_time()
+    sweep = Sweep(problem, block, 64)
+    tables = time.process_time() - start
+    start, wall = time.process_time(), time.perf_counter()
+    done = screen(problem, block)
+    cpu, wall = time.process_time() - start - tables, time.perf_counter() - wall
+    return {
+        "points": done.evaluated, "tables_cpu_s": tables, "operations": sweep.priced.operations,
+        "m_points_per_cpu_s": done.evaluated / cpu / 1e6, "m_points_per_wall_s": done.evaluated / wall / 1e6,
+    }  # fmt: skip
+
+
+def compiled_of(problem: Problem) -> float:
+    """Millions of points per CPU second of the compiled model, pairs of a plan and a level."""
+    sweep, rng = Sweep(problem, 4096, 1), np.random.default_rng(0)
+    axes, objective = sweep.axes, problem.objective
+
+    def one(scenario: Any, plan: Any, level: Any) -> Any:
+        metrics = evaluate(problem.space.place(scenario, plan | level))
+        return objective.rank(metrics), objective.excess(metrics), metrics.time_s, metrics.usd_per_million_tokens
+
+    run = quick_jit(jax.vmap(one, in_axes=(None, 0, 0)))
+    plan, level = rng.integers(axes.plan_count, size=COMPILED), rng.integers(axes.level_count, size=COMPILED)
+    plans = {name: jnp.asarray(column[plan]) for name, column in axes.plans.items()}
+    levels = {name: jnp.asarray(column) for name, column in axes.values_of(level).items()}
+    jax.block_until_ready(run(problem.scenario, plans, levels))
+    start = time.process_time()
+    jax.block_until_ready(run(problem.scenario, plans, levels))
+    return COMPILED / (time.process_time() - start) / 1e6
+
+
+def slopes_of(problem: Problem) -> dict[str, float]:
+    """Microseconds of CPU time for the rows of one point, and how much longer with slopes by every variable."""
+    oracle, rng = Oracle(problem, rows_of(problem)), np.random.default_rng(0)
+    rows = oracle._table[rng.integers(oracle.count, size=SLOPES)]
+    u = rng.uniform(size=(SLOPES, len(oracle.variables)))
+    lists, taken = problem.space.lists, {}
+    listed = {name: np.unique([*column, *lists.get(name, ())]) for name, column in oracle.plans.items()}
+    for name, slopes in (("value", False), ("slopes", True)):
+        points = Points(oracle.program, listed, slopes=slopes)
+        points(problem.scenario, rows, u, np.full(SLOPES, 50.0))
+        start = time.process_time()
+        for _ in range(3):
+            points(problem.scenario, rows, u, np.full(SLOPES, 50.0))
+        taken[name] = (time.process_time() - start) / 3 / SLOPES * 1e6
+    return {
+        "us_value": taken["value"],
+        "slopes": float(u.shape[1]),
+        "slopes_over_value": taken["slopes"] / taken["value"],
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", nargs="*", choices=[*STUDIES, []])
+    parser.add_argument("--points", type=float, default=0.0, help="the default study with so many points")
+    parser.add_argument("--block", type=int, default=BLOCK)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    prepare_jax()
+    if options.points:
+        problem = denser(study_from_config("experiment=train_gpt3_175b").problem, options.points)
+        row = {"study": "train_gpt3_175b", **grid_of(problem, options.block)}
+        row["peak_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(json.dumps(row) if options.json else row)
+        return
+    for name in options.study or STUDIES:
+        problem = study_from_config(*STUDIES[name]).problem
+        row = {"study": name, **grid_of(denser(problem, LEAST), options.block)}
+        row["over_compiled"] = row["m_points_per_cpu_s"] / compiled_of(problem)
+        row |= slopes_of(problem)
+        if options.json:
+            print(json.dumps(row), flush=True)
+        else:
+            print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

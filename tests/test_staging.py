@@ -1,0 +1,111 @@
+"""Staged programs against the plain model: the same numbers and slopes, whatever is tabulated and however it is cut."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_programs import PLANS, random_model
+
+from codesign import study_from_config
+from codesign.config import available
+from codesign.metrics import evaluate
+from codesign.search.grid import BLOCK, Sweep
+from codesign.search.oracle import Oracle, rows_of
+from codesign.staging import PlanTable, Table, at_points, flatten, running, slopes_of, staged, written_out
+
+DESIGNS = 3
+MIXES = {"workload_mix"}  # several problems, no scenario of its own
+
+
+def problem_of(name: str):
+    return study_from_config(f"experiment={name}").problem
+
+
+@pytest.mark.parametrize("name", sorted(set(available("experiment")) - MIXES))
+def test_a_grid_is_priced_as_the_model_is(name):
+    """Any points of the grid of every experiment: goal, excess, time and cost to 1e-12."""
+    problem, rng = problem_of(name), np.random.default_rng(0)
+    if not problem.space.plan and not problem.space.hardware:
+        pytest.skip("nothing varies")
+    sweep = Sweep(problem, BLOCK, 4)
+    blocks = list(sweep.blocks())
+    for at in rng.integers(len(blocks), size=DESIGNS):
+        block = sweep.evaluated(*blocks[at])
+        row, column = rng.integers(len(block.plan)), rng.integers(len(block.level))
+        point = sweep.axes.points(np.array([[block.plan[row], block.level[column]]]))
+        point = {key: jnp.asarray(float(value[0])) for key, value in point.items()}
+        metrics = evaluate(problem.space.place(problem.scenario, point))
+        seen = [part[row, column] for part in (block.goal, block.excess, *block.front)]
+        told = problem.objective.rank(metrics), problem.objective.excess(metrics)
+        truth = [float(each) for each in (*told, metrics.time_s, metrics.usd_per_million_tokens)]
+        np.testing.assert_allclose(seen, truth, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["train_gpt3_175b", "photonic_rack"])
+def test_rows_and_slopes_are_those_of_the_traced_program(name):
+    problem, rng = problem_of(name), np.random.default_rng(1)
+    oracle = Oracle(problem, rows_of(problem))
+    plan, u = rng.integers(oracle.count, size=DESIGNS), rng.uniform(size=(DESIGNS, len(oracle.variables)))
+    found = oracle.points(problem.scenario, oracle._table[plan], u, np.full(DESIGNS, 50.0))
+    given = (problem.scenario, jnp.asarray(oracle._table[plan[0]]), jnp.asarray(u[0]))
+    rows, broken = oracle.program.exact(*given)
+    below, slopes = oracle.program.tangent(*given, jnp.asarray(50.0))
+    np.testing.assert_allclose(found.exact[0], rows, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.below[0], below, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.slopes[0], slopes, rtol=1e-9, atol=1e-12)
+    assert found.broken[0] == pytest.approx(float(broken), rel=1e-12, abs=1e-12)
+
+
+def test_slopes_by_every_number_against_differences():
+    scenario = problem_of("train_gpt3_175b").scenario
+    (slopes,) = slopes_of(scenario, lambda account: [jnp.log(account.metrics.usd_per_million_tokens)])
+    leaves, structure = jax.tree.flatten(scenario)
+    by_each = jax.tree.leaves(slopes)
+    numbers = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) == 0 and abs(float(leaf * by_each[i])) > 1e-4]
+    rng = np.random.default_rng(2)
+
+    def goal(i, value):
+        changed = [*leaves[:i], jnp.asarray(value), *leaves[i + 1 :]]
+        return float(jnp.log(evaluate(jax.tree.unflatten(structure, changed)).usd_per_million_tokens))
+
+    checked, here = 0, goal(numbers[0], float(leaves[numbers[0]]))
+    for i in rng.permutation(numbers)[:16]:
+        value = float(leaves[i])
+        step = 1e-6 * value
+        above, below = goal(i, value + step) - here, here - goal(i, value - step)
+        if abs(above - below) < 1e-3 * abs(above):  # neither at a kink nor at a step, as whole numbers are
+            assert float(by_each[i]) == pytest.approx((above + below) / (2 * step), rel=2e-4)
+            checked += 1
+    assert checked > 8
+
+
+@pytest.mark.parametrize("most", [0, 3, 10**6])
+def test_random_models_cut_anywhere(most):
+    """Whatever goes into tables and whatever is left for every point: the numbers of JAX."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        model, plans = random_model(rng, 8), PlanTable({}, PLANS)
+        numbers = [jnp.asarray(0.5)] * 4
+        program = flatten(jax.make_jaxpr(model)(*numbers))
+        given = {slot: Table(frozenset([at]), plans.column(at)) for at, slot in enumerate(program.inputs[:2])}
+        cut = staged(program, plans, given, most)
+        columns = [rng.choice(PLANS["a"], 20), rng.choice(PLANS["b"], 20), *rng.uniform(size=(2, 20))]
+        whole = [np.broadcast_to(x, (20,)) for x in at_points(program, [], columns)]
+        rows = [np.searchsorted(np.unique(PLANS[name]), column) for name, column in zip("ab", columns, strict=False)]
+        inputs = [_looked_up(table, plans, rows) for table in cut.tables.values()]
+        rest = written_out(program)._replace(
+            equations=cut.rest, inputs=(*cut.tables, *program.inputs[2:]), outputs=cut.outputs, known={}
+        )
+        found = running(rest)(*inputs, *columns[2:])
+        for mine, other in zip(found, whole, strict=True):
+            np.testing.assert_array_equal(np.broadcast_to(mine, (20,)), other)
+        compiled = jax.jit(jax.vmap(model))(*map(jnp.asarray, columns))
+        for mine, other in zip(whole, compiled, strict=True):
+            np.testing.assert_allclose(mine, np.asarray(other), rtol=1e-9, atol=1e-12)
+
+
+def _looked_up(table, plans, rows):
+    order = sorted(table.fields)
+    if not order:
+        return table.values
+    return table.values[np.ravel_multi_index([rows[i] for i in order], [len(plans.values[i]) for i in order])]
