@@ -26,6 +26,7 @@ from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 131_072  # points: an array of them stays in a cache, and calling NumPy costs little beside them
+PLANS = 64  # of a block at the least, where there are so many: operations run along them
 WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
 
 
@@ -68,7 +69,8 @@ class Sweep:
         self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
         model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
         self.priced = Blocks(model, _asked(problem, model), problem.scenario, self.axes.plans, self.axes.levels)
-        self.wide = self.priced.wide(block)  # levels of a block
+        side = min(self.axes.plan_count, PLANS)
+        self.wide = self.priced.wide(max(1, block // side))  # levels of a block
         self.tall = max(1, min(block // self.wide, self.axes.plan_count))  # plans of a block
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in self.axes.variables]
@@ -85,9 +87,9 @@ class Sweep:
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
-        firsts = range(0, self.axes.plan_count, self.tall), range(0, self.axes.level_count, self.wide)
-        for plan, level in itertools.product(*firsts):
-            yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(level, level + self.wide)
+        for plan in range(0, self.axes.plan_count, self.tall):
+            for level in range(0, self.axes.level_count, self.wide):
+                yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(level, level + self.wide)
 
     def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
         """One block."""

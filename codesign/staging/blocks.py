@@ -19,7 +19,7 @@ from .running import Running
 from .staged import leaves_as_tables, stage
 from .tables import Table
 
-MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB): what has more distinct values is computed block by block
+MOST_ROWS = 1 << 18  # of a table (memory: 2 MB): what has more distinct values is computed block by block
 
 
 class Blocks:
@@ -50,9 +50,7 @@ class Blocks:
         self._program = staged = stage(program, self._table, given, MOST_ROWS)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
         self._spread = [self._spread_out(table) for table in self._program.tables.values()]
-        self._run = Running(
-            staged.rest, list(staged.tables), staged.outputs, {}, staged.shapes, staged.kinds, len(self.shape) + 1
-        )
+        self._run = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, len(self.shape) + 1)
 
     @property
     def operations(self) -> int:
@@ -66,11 +64,12 @@ class Blocks:
         return frozenset(field for field in table.fields if field < self._listed)
 
     def _spread_out(self, table: Table) -> tuple[Fields, np.ndarray]:
-        """(plan fields that reach it, [levels of each variable or 1, combinations of plan fields, own axes])."""
+        """(plan fields that reach it, [own axes, levels of each variable or 1, combinations of plan fields])."""
         part = self._plan_part(table)
         sizes = [size if self._listed + number in table.fields else 1 for number, size in enumerate(self.shape)]
         values = table.values.reshape(-1, *sizes, *table.values.shape[1:])
-        return part, np.ascontiguousarray(np.moveaxis(values, 0, len(sizes)))
+        levels, own = range(1, 1 + len(sizes)), range(1 + len(sizes), values.ndim)
+        return part, np.ascontiguousarray(values.transpose((*own, *levels, 0)))
 
     def __call__(
         self, plan: Int[np.ndarray, " plans"], first: int, count: int
@@ -84,17 +83,18 @@ class Blocks:
         last = int(np.argmax(sizes))
         given = []
         for part, values in self._spread:
-            cut = tuple(
+            own = values.ndim - len(sizes)
+            cut = [
                 slice(start, stop) if size > 1 else slice(None)
-                for (start, stop), size in zip(ranges, values.shape, strict=False)
-            )
-            values = values[cut]
+                for (start, stop), size in zip(ranges, values.shape[own:-1], strict=True)
+            ]
+            values = values[(*[slice(None)] * own, *cut)]
             if part:
-                values = values.take(self._rows[part][plan], axis=len(self.shape))
-            given.append(np.moveaxis(values, last, len(self.shape)))
+                values = values.take(self._rows[part][plan], axis=-1)
+            given.append(np.moveaxis(values, own + last, -1))
         answers = []
         for found in self._run(*given):
-            answer = np.moveaxis(found, len(self.shape), last)
+            answer = np.moveaxis(found, -1, last)
             answers.append(np.broadcast_to(answer, sizes).reshape(count, len(plan)).T)
         return answers
 

@@ -225,6 +225,6 @@ class Packed(NamedTuple):
             sizes = [len(plans.values[i]) for i in order]
             rows[key] = matrix[np.ravel_multi_index(codes[:, order].T, sizes)].T if order else matrix.T
         return [
-            np.moveaxis(rows[key][first:last].reshape(*shape, -1), -1, 0) if shape else rows[key][first]
+            rows[key][first:last].reshape(*shape, -1) if shape else rows[key][first]
             for key, first, last, shape in self.places
         ]

@@ -4,13 +4,30 @@ They are written out as one Python function with a line for each, so that little
 whose number nobody reads any more is given to the next, so that little memory is held.
 """
 
+import contextlib
+import ctypes
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..by_numpy import doer
+from ..by_numpy import behind
 from .program import Equation, Program, written_out
+
+TRIM, PAD, MAPPED = (-1, 512 << 20), (-2, 64 << 20), (-3, 32 << 20)  # settings of the C library, and bytes
+
+
+@functools.cache
+def keep_memory() -> None:
+    """Let the C library keep what large arrays leave, instead of giving it back and asking again at each operation.
+
+    Giving it back costs up to three quarters of a grid's time. Where the library has no such setting, nothing is done.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for setting, value in (TRIM, PAD, MAPPED):
+            library.mallopt(setting, value)
 
 
 class Running:
@@ -21,8 +38,8 @@ class Running:
         inputs: slots whose arrays are given at each call.
         outputs: slots that are asked for.
         known: slot -> what it always is, without axes of points.
-        shapes, kinds: slot -> own axes and type of its numbers.
-        lead: axes of points in front of each array's own.
+        kinds: slot -> type of its numbers.
+        lead: axes of points behind each array's own.
     """
 
     def __init__(
@@ -31,28 +48,25 @@ class Running:
         inputs: Sequence[int],
         outputs: Sequence[int],
         known: Mapping[int, np.ndarray],
-        shapes: Sequence[tuple[int, ...]],
         kinds: Sequence[Any],
         lead: int,
     ):
+        keep_memory()
         self.operations = len(equations)
-        front = (1,) * lead
-        constants = {slot: np.reshape(value, (*front, *np.shape(value))) for slot, value in known.items()}
+        points = (1,) * lead
+        constants = {slot: np.reshape(value, (*np.shape(value), *points)) for slot, value in known.items()}
         used = {slot for equation in equations for slot in equation.inputs} | set(outputs)
         constants = {slot: value for slot, value in constants.items() if slot in used and slot not in inputs}
-        calls = [_call(equation, shapes, kinds, lead) for equation in equations]
+        calls = [
+            behind(equation.primitive, equation.params, [kinds[slot] for slot in equation.inputs], lead)
+            for equation in equations
+        ]
         self._run = _written(equations, calls, inputs, outputs, constants)
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Arrays of the outputs; each axis of points is as long as that of the inputs, or 1 where all are alike."""
         with np.errstate(all="ignore"):
             return self._run(arrays)
-
-
-def _call(equation: Equation, shapes: Sequence[tuple[int, ...]], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
-    """What does an equation; without a look at ranks where they are known to be equal."""
-    alike = len({len(shapes[slot]) for slot in equation.inputs}) <= 1
-    return doer(equation.primitive, equation.params, [kinds[slot] for slot in equation.inputs], lead, alike=alike)
 
 
 def _written(
@@ -94,9 +108,9 @@ def _written(
 
 
 def running(program: Program) -> Running:
-    """A program made ready to run at many points: each argument has one axis of points in front."""
+    """A program made ready to run at many points: each argument has one axis of points behind its own."""
     whole = written_out(program)
-    return Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.shapes, whole.kinds, lead=1)
+    return Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
 
 
 def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
@@ -111,5 +125,6 @@ def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndar
         [points or 1, own axes] of each output.
     """
     kinds = [program.kinds[slot] for slot in program.inputs]
-    given = [np.asarray(leaf, dtype=kind)[None] for leaf, kind in zip(leaves, kinds, strict=False)]
-    return running(program)(*given, *(np.asarray(column, dtype=float) for column in columns))
+    given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=False)]
+    found = running(program)(*given, *(np.asarray(column, dtype=float) for column in columns))
+    return [np.moveaxis(each, -1, 0) for each in found]

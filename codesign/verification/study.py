@@ -191,7 +191,7 @@ class Model:
     def disagreement(self, plan: np.ndarray, u: np.ndarray) -> float:
         """How far rows of designs priced with tables of the plan lie from those of the whole program, without them."""
         fields, values = self._columns(plan, u)
-        leaves = [np.asarray(leaf)[None] for leaf in jax.tree.leaves(self.asked.scenario)]
+        leaves = [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(self.asked.scenario)]
         found = [np.broadcast_to(row, (len(plan),)) for row in self._plain(*leaves, *fields, *values)]
         plain, tabled = np.stack(found[:-1], axis=-1)[:, self._order], self.exact(plan, u).rows
         with np.errstate(invalid="ignore"):
