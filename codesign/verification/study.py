@@ -121,7 +121,7 @@ class Model:
         self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
         self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tree = jax.device_put(asked.scenario)
-        self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)))
+        self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)), once=True)
         self._plain = running(self.program.program)
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
         self._tabled = Points(self.program, values, slopes=False)
