@@ -78,8 +78,8 @@ class Rows(Model):
             u[:, at] = known[np.abs(u[:, at, None] - known).argmin(axis=1)]
         return u
 
-    def exact(self, plan: np.ndarray, u: np.ndarray) -> Exact:
-        """Designs by the hard model."""
+    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> Exact:
+        """Designs by the hard model; nothing is gained where they share values."""
         u, count, parts = self.snapped(u), len(plan), []
         self.evaluated += count
         for first in range(0, count, BLOCK):

@@ -20,6 +20,7 @@ from .reserves import tight_tiers as tight_tiers
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program
+from .running import Running as Running
 from .running import at_points as at_points
 from .running import running as running
 from .slopes import slopes_of as slopes_of

@@ -6,7 +6,7 @@ asked for very often it is compiled.
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,13 +19,15 @@ from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .program import Equation, Program, flatten, written_out
 from .rows import RowProgram, run_equation
-from .running import running
+from .running import Running, running
+from .staged import stage
 from .tables import Table, literal, tabulate
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
 WORKERS = min(2, os.cpu_count() or 1)
 PART = 2048  # points of one pass: arrays of them stay in a cache
+FEWER = 8  # times fewer rows than points has a table of values that points share
 
 
 class Found(NamedTuple):
@@ -156,37 +158,63 @@ class Points:
         sharpness: Float[np.ndarray, " points"],
     ) -> Found:
         """Everything at these plans and coordinates."""
-        packed, codes = self.packed(scenario), self._codes(rows)
+        packed, codes = self.packed(scenario), _codes(self.plans, rows)
 
-        def run(first: int) -> Found:
-            part = slice(first, first + PART)
-            return self._part(packed, codes[part], u[part], sharpness[part])
+        def run(part: slice) -> Sequence[Any]:
+            values = [*packed.at(codes[part], self.plans), *u[part].T, sharpness[part]]
+            return self._run(*values)
 
-        if len(rows) <= PART:
-            return run(0)
+        return self._found(len(rows), run)
+
+    def sharing(
+        self, scenario: Scenario, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
+    ) -> Found:
+        """The same for many points that have few values of each variable: what few values reach is looked up too."""
+        assert not self.slopes
+        known = dict(zip(self.rows.variables, u.T, strict=True))
+        table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
+        first = len(self.plans.fields)
+        given = dict(zip(self._whole.inputs, self.packed(scenario).tables(), strict=False))
+        for number, slot in enumerate(self._whole.inputs[len(self._read) : -1], start=first):
+            given[slot] = Table(frozenset([number]), table.column(number))
+        given[self._whole.inputs[-1]] = literal(np.ones(()))
+        staged = stage(self._whole, table, given, len(rows) // FEWER)
+        rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
+        packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
+        return self._found(len(rows), lambda part: rest(*packed.at(codes[part], table)))
+
+    def _found(self, count: int, run: Callable[[slice], Sequence[Any]]) -> Found:
+        """What a program gives at all points, part by part."""
+
+        def at(first: int) -> Found:
+            part = slice(first, min(first + PART, count))
+            return self._columns(part.stop - first, run(part))
+
+        if count <= PART:
+            return at(0)
         with ThreadPoolExecutor(WORKERS) as pool:
-            parts = list(pool.map(run, range(0, len(rows), PART)))
+            parts = list(pool.map(at, range(0, count, PART)))
         return Found(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-    def _part(self, packed: "Packed", codes: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
-        count, (width, names) = len(codes), (len(self._u), len(self.rows.names))
-        values = [*packed.at(codes, self.plans), *(u[:, i] for i in range(width)), sharpness]
+    def _columns(self, count: int, found: Sequence[Any]) -> Found:
+        width, names = len(self._u), len(self.rows.names)
         columns = np.empty((count, len(self._whole.outputs)))
-        for number, found in enumerate(self._run(*values)):
-            columns[:, number] = found
+        for number, column in enumerate(found):
+            columns[:, number] = column
         if not self.slopes:
             return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 
-    def _codes(self, rows: Float[np.ndarray, "points fields"]) -> Int[np.ndarray, "points fields"]:
-        """Places of the fields' values."""
-        codes = np.empty(rows.shape, dtype=np.int64)
-        for number, values in enumerate(self.plans.values):
-            place = np.searchsorted(values, rows[:, number]).clip(0, len(values) - 1)
-            assert (values[place] == rows[:, number]).all(), f"{self.rows.fields[number]} has a value it does not list"
-            codes[:, number] = place
-        return codes
+
+def _codes(plans: PlanTable, rows: Float[np.ndarray, "points fields"]) -> Int[np.ndarray, "points fields"]:
+    """Places of the fields' values."""
+    codes = np.empty(rows.shape, dtype=np.int64)
+    for number, (name, values) in enumerate(zip(plans.fields, plans.values, strict=True)):
+        place = np.searchsorted(values, rows[:, number]).clip(0, len(values) - 1)
+        assert (values[place] == rows[:, number]).all(), f"{name} has a value it does not list"
+        codes[:, number] = place
+    return codes
 
 
 Place = tuple[Fields, str]
@@ -216,6 +244,13 @@ class Packed(NamedTuple):
             columns.setdefault(key, []).append(flat)
             places.append((key, first, widths[key], table.values.shape[1:]))
         return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
+
+    def tables(self) -> list[Table]:
+        """These tables, one by one."""
+        return [
+            Table(key[0], self.matrices[key][:, first:last].reshape(-1, *shape))
+            for key, first, last, shape in self.places
+        ]
 
     def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
         """The numbers of each table at these points; one for all where no field reaches it."""

@@ -12,13 +12,15 @@ from .inequality import Bounds
 from .polish import polish
 from .study import Exact, Model
 
-PART = 1 << 15  # designs at once
+PART = 1 << 16  # designs at once
+VALUES = 64  # of each variable among them: what one or two variables decide is computed once for these, not for each
 AT_RANDOM = 0.5  # share of the designs that are drawn from the whole space; the rest lie around the best so far
 ROUNDS = 8  # in which the latter are drawn, ever nearer
 WIDEST, NEAREST = 0.3, 0.01  # of a coordinate, in the first of these rounds and in the last
 BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each target
 ROUNDING = 1e-9  # log below the bound that rounding may explain
-COMPARED = 256  # designs priced in two ways
+SHARING = 1 << 13  # designs at least, for tables of the values that they share to be worth while
+COMPARED = 256  # of so many, priced without tables too
 CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
@@ -63,18 +65,18 @@ class Attack:
         first = int(AT_RANDOM * count)
         while self.tried < first:
             told(self.tried, count)
-            self._take(*self._anywhere(min(PART, first - self.tried), rng))
+            self._take(*self._anywhere(min(PART, first - self.tried), rng), sharing=True)
         for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
             until = first + (count - first) * (k + 1) // ROUNDS
             while self.tried < until:
                 told(self.tried, count)
-                self._take(*self._around(min(PART, until - self.tried), float(width), rng))
+                self._take(*self._around(min(PART, until - self.tried), float(width), rng), sharing=True)
         told(count, count)
 
     def compare(self, rng: np.random.Generator) -> float:
         """How far random designs priced with tables, as they all are, lie from the same priced without."""
-        place, u, _ = self._anywhere(COMPARED, rng)
-        return self.model.disagreement(self._values(place), u)
+        place, u, _ = self._anywhere(SHARING, rng)
+        return self.model.disagreement(self._values(place), u, COMPARED)
 
     def polish(self) -> int:
         """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
@@ -100,13 +102,15 @@ class Attack:
         share = (self.high - self.low + 1).prod(axis=1) / np.maximum((self.high - self.low + 1).prod(axis=1).sum(), 1)
         node = rng.choice(len(self.low), count, p=share)
         node[::2] = rng.integers(0, len(self.low), len(node[::2]))
+        width = len(self.model.variables)
         place = rng.integers(self.low[node], self.high[node] + 1)
-        u = rng.uniform(size=(count, len(self.model.variables)))
+        u = rng.uniform(size=(VALUES, width))[rng.integers(0, VALUES, (count, width)), np.arange(width)]
         kind = rng.uniform(size=count)
         u[kind < CORNERS] = np.round(u[kind < CORNERS])
         if self.certificate is not None and len(self.certificate.u):
             there = np.flatnonzero(kind > 1 - POINTS)
-            u[there] = self.certificate.u[rng.integers(0, len(self.certificate.u), len(there))]
+            few = rng.choice(self.certificate.u, VALUES)
+            u[there] = few[rng.integers(0, VALUES, len(there))]
         return place, u, node
 
     def _around(self, count: int, width: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -127,11 +131,11 @@ class Attack:
             place = np.where(change, np.where(far, anew, np.clip(step, 0, sizes - 1)), place)
         moved = np.clip(u + width * rng.normal(size=u.shape), 0.0, 1.0)
         stays = rng.uniform(size=u.shape) < rng.choice([0.0, 0.5], (count, 1))
-        return place, np.where(stays, u, moved)
+        return place, _of_few_values(np.where(stays, u, moved), rng)
 
-    def _take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None) -> None:
+    def _take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
-        found = self.model.exact(self._values(place), u)
+        found = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
         self.tried += len(place)
         if node is None and self.certificate is not None and self.covered is not None:
             node = self.covered.nodes(self.certificate, place)
@@ -192,6 +196,17 @@ class Attack:
                 f"{self.certificate.named(node)}: the weighted tangents that bound it lie {excess:.2g} above the model"
                 f" at a design, so the model is not log-convex there or its values have no order: {described(place, u)}"
             )
+
+
+def _of_few_values(u: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Coordinates moved to the nearest of a few of their own variable, drawn among them; few designs keep their own."""
+    if len(u) <= VALUES:
+        return u
+    near = np.empty_like(u)
+    for j, column in enumerate(u.T):
+        few = np.unique([0.0, 1.0, *rng.choice(column, VALUES)])
+        near[:, j] = few[np.searchsorted((few[1:] + few[:-1]) / 2, column)]
+    return near
 
 
 def sample(table: Float[np.ndarray, "plans fields"], lists: list[np.ndarray]) -> np.ndarray:

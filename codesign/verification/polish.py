@@ -11,8 +11,12 @@ from .study import Model
 
 SHARPNESS = 1e4  # of the weighted maxima: their value lies at most 4e-5 below the hard one
 MARGIN = 1e-4  # log by which constraints are kept, so that designs hold by the hard model too
-ROUNDS = 40
+ROUNDS, CALLS = 40, 100  # iterations and designs of one search; it is a line search without end that takes more
 PRECISION = 1e-9
+
+
+class _Enough(Exception):
+    """A search has had its designs."""
 
 
 class _Together:
@@ -66,10 +70,13 @@ class _Lane:
 
     def __init__(self, together: _Together, lane: int, target: int, constraints: int):
         self.together, self.lane, self.target, self.constraints = together, lane, target, constraints
-        self.at, self.found = np.zeros(0), (np.zeros(0), np.zeros((0, 0)))
+        self.at, self.found, self.calls = np.zeros(0), (np.zeros(0), np.zeros((0, 0))), 0
 
     def _rows(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not np.array_equal(u, self.at):
+            if self.calls == CALLS:
+                raise _Enough
+            self.calls += 1
             value, slope = self.together.tangents(self.lane, u)
             self.found = np.nan_to_num(value, posinf=1e3, neginf=-1e3), np.nan_to_num(slope)
             self.at = u.copy()
@@ -89,6 +96,8 @@ class _Lane:
                 method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if self.constraints else [],
                 options={"maxiter": ROUNDS, "ftol": PRECISION},
             )  # fmt: skip
+        except _Enough:
+            pass
         finally:
             self.together.leave()
 

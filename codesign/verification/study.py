@@ -12,19 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..compiling import quick_jit
 from ..curvature import Judgement, judge
 from ..metrics import Metrics, evaluate
 from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import Points, reserve_shares, row_program, running, tight_tiers
+from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
 from .certificate import GOAL
 
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
 TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
-TANGENT_BLOCK = 128  # points in one call; few, so that a call for some designs costs little
+TANGENT_BLOCK = 2048  # points of one pass: arrays of them stay in a cache
 THREADS = 2
 
 
@@ -120,8 +119,7 @@ class Model:
         space = _Listing(asked.space.plan, asked.space.hardware, tuple(sorted(asked.values)))
         self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
         self._order = np.array([self.program.names.index(key) for key in self.keys])
-        self._tree = jax.device_put(asked.scenario)
-        self._tangents = quick_jit(jax.vmap(self._tangent, in_axes=(None, 0, 0, 0)), once=True)
+        self._tangents = self._derived()
         self._plain = running(self.program.program)
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
         self._tabled = Points(self.program, values, slopes=False)
@@ -178,67 +176,82 @@ class Model:
         names = self.program.variables
         return jnp.stack([given[name] for name in names]) if names else jnp.zeros(0)
 
-    def _priced(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Array, Array]:
-        """Rows and the largest broken rule of one design."""
-        rows, broken = self.program.exact(scenario, plan, self._coordinates(plan, u))
-        return rows[self._order], broken
+    @property
+    def _leaves(self) -> list[np.ndarray]:
+        """Numbers of the scenario, each with an axis of points."""
+        return [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(self.asked.scenario)]
 
     def _columns(self, plan: np.ndarray, u: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """What the program takes of the plan, and of the variables."""
         given = dict(zip(self.fields, plan.T, strict=True)) | dict(zip(self.variables, u.T, strict=True))
         return [given[name] for name in self.program.fields], [given[name] for name in self.program.variables]
 
-    def disagreement(self, plan: np.ndarray, u: np.ndarray) -> float:
-        """How far rows of designs priced with tables of the plan lie from those of the whole program, without them."""
+    def disagreement(self, plan: np.ndarray, u: np.ndarray, count: int) -> float:
+        """How far rows of designs priced with tables, each way, lie from those of the whole program, without them.
+
+        Designs share tables of their values; the first `count` are also priced without such tables, and without any.
+        """
+        shared = self.exact(plan, u, sharing=True).rows[:count]
+        plan, u = plan[:count], u[:count]
         fields, values = self._columns(plan, u)
-        leaves = [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(self.asked.scenario)]
-        found = [np.broadcast_to(row, (len(plan),)) for row in self._plain(*leaves, *fields, *values)]
-        plain, tabled = np.stack(found[:-1], axis=-1)[:, self._order], self.exact(plan, u).rows
+        found = [np.broadcast_to(row, (len(plan),)) for row in self._plain(*self._leaves, *fields, *values)]
+        plain = np.tile(np.stack(found[:-1], axis=-1)[:, self._order], (2, 1))
+        tabled = np.concatenate([self.exact(plan, u).rows, shared])
         with np.errstate(invalid="ignore"):
             apart = np.abs(plain - tabled) / (1 + np.abs(plain))
         alike = (plain == tabled) | (np.isnan(plain) & np.isnan(tabled))
         return float(np.where(alike, 0.0, np.nan_to_num(apart, nan=np.inf)).max(initial=0.0))
 
-    def _tangent(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
-        """Value and slopes of every row of the reading that lies below it."""
-        if not self.variables:
-            return self._priced(scenario, plan, u)[0], jnp.zeros((len(self.names), 0))
-        value, slopes = self.program.tangent(scenario, plan, self._coordinates(plan, u), sharpness)
-        return value[self._order], slopes[self._order][:, self._free]
+    def _derived(self) -> Running:
+        """(scenario, plan, coordinates, sharpness) -> values and slopes of the reading below, run by NumPy."""
+
+        def tangent(scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
+            at = self._coordinates(plan, u)
+            if not self.variables:
+                return self.program.exact(scenario, plan, at)[0][self._order], jnp.zeros((len(self.names), 0))
+            value, slopes = self.program.tangent(scenario, plan, at, sharpness)
+            return value[self._order], slopes[self._order][:, self._free]
+
+        numbers = [jax.ShapeDtypeStruct((len(names),), float) for names in (self.fields, self.variables)]
+        return running(flatten(jax.make_jaxpr(tangent)(self.asked.scenario, *numbers, 1.0)))
 
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, "points rows variables"]]:
         """Values and slopes of all rows; `told` hears how many points are done."""
-        return self._run(self._tangents, TANGENT_BLOCK, (plan, u, sharpness), told)
+        count, leaves = len(plan), self._leaves
+        self.evaluated += count
 
-    def exact(self, plan: np.ndarray, u: np.ndarray) -> Exact:
-        """Designs by the hard model. A constraint holds where its share is at most 1, with no tolerance."""
+        def run(first: int) -> tuple[np.ndarray, ...]:
+            part = slice(first, first + TANGENT_BLOCK)
+            found = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part])
+            size = len(plan[part])
+            return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
+
+        values, slopes = [], []
+        with ThreadPoolExecutor(THREADS) as pool:
+            for value, slope in pool.map(run, range(0, count, TANGENT_BLOCK)):
+                values.append(value)
+                slopes.append(slope)
+                told(sum(map(len, values)))
+        return np.concatenate(values), np.concatenate(slopes)
+
+    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> Exact:
+        """Designs by the hard model. A constraint holds where its share is at most 1, with no tolerance.
+
+        Args:
+            plan: [designs, fields] values.
+            u: [designs, variables] coordinates.
+            sharing: whether designs have few values of each variable, of which tables are worth it.
+        """
         self.evaluated += len(plan)
         fields, values = self._columns(plan, u)
         rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
-        found = self._tabled(self.asked.scenario, rows, at, np.ones(len(plan)))
+        if sharing:
+            found = self._tabled.sharing(self.asked.scenario, rows, at)
+        else:
+            found = self._tabled(self.asked.scenario, rows, at, np.ones(len(plan)))
         rows, broken = found.exact[:, self._order], found.broken
         last = 1 + len(self.constraints)
         holds = (rows[:, 1:last] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
         return Exact(rows, holds)
-
-    def _run(
-        self, compiled: Any, block: int, columns: tuple[np.ndarray, ...], told: Callable[[int], None]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        count, done = len(columns[0]), 0
-        self.evaluated += count
-
-        def run(first: int) -> tuple[np.ndarray, ...]:
-            index = np.minimum(np.arange(first, first + block), count - 1)
-            out = compiled(self._tree, *(jnp.asarray(column[index]) for column in columns))
-            return tuple(np.asarray(part)[: count - first] for part in out)
-
-        parts = []
-        with ThreadPoolExecutor(THREADS) as pool:
-            for part in pool.map(run, range(0, count, block)):
-                parts.append(part)
-                done += len(part[0])
-                told(done)
-        first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return first, second
