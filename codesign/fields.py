@@ -99,6 +99,11 @@ def walk(module: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], Any
             yield from walk(value, f"{path}.{index}" if path else str(index))
 
 
+def with_numpy(tree: Any) -> Any:
+    """The same tree with arrays of NumPy: arithmetic on a few numbers then compiles nothing."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, Tracer) else np.asarray(leaf), tree)
+
+
 def check_ranges(module: Any, prefix: str = "") -> None:
     """Refuse values outside their legal range.
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .errors import ConfigError
-from .fields import check_replacement, get_path
+from .fields import check_replacement, get_path, with_numpy
 from .scenario import Scenario
 
 ROUNDING = 1e-12  # relative: low (high / low)^u ends a few roundings beside `high`
@@ -95,9 +95,10 @@ def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
     Raises:
         ConfigError: the bound, what it makes of the leaf, and what the leaf may be.
     """
+    plain = with_numpy(scenario)
     for name, variable in hardware.items():
         for path in [variable.path] * bool(variable.along) + [getattr(variable, "denominator", "")]:
-            value = get_path(scenario, path) if path else 1.0
+            value = get_path(plain, path) if path else 1.0
             if not isinstance(value, Tracer) and not np.all(value):
                 raise ConfigError(f"space.hardware.{name}: {path} is 0, so nothing can be kept in proportion to it")
     for end, became in ends_of(hardware, scenario).items():
@@ -112,6 +113,7 @@ def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
 
 def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict[str, Any]]:
     """`low` and `high` -> path -> what a leaf becomes where all variables are at that bound: its least and its most."""
+    scenario = with_numpy(scenario)
     ends: dict[str, dict[str, Any]] = {"low": {}, "high": {}}
     for name in ordered(hardware):
         for end, moved in ends.items():

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .collectives import stages
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
-from .fields import walk
+from .fields import walk, with_numpy
 from .metrics import BANDWIDTH, Account
 from .objective import feasible, share_text
 from .scenario import Scenario
@@ -54,7 +54,7 @@ def priced(scenario: Scenario) -> Account:
     """The account of one scenario, by NumPy."""
     base = base_of(scenario)
     found = at_points(base.program, jax.tree.leaves(scenario))
-    return jax.tree.unflatten(base.structure, [jnp.asarray(np.reshape(number, number.shape[1:])) for number in found])
+    return jax.tree.unflatten(base.structure, [np.reshape(number, number.shape[1:]) for number in found])
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
@@ -136,11 +136,11 @@ def pareto(frame: pd.DataFrame) -> pd.DataFrame:
 def placed(problem: Problem, row: pd.Series) -> Scenario:
     """The scenario of one row."""
     point = {
-        name.removeprefix("var."): jnp.asarray(float(row[name]))
+        name.removeprefix("var."): float(row[name])
         for name in row.index
         if name.startswith("var.") and (name[4:] in PLAN_FIELDS or name[4:] in problem.space.hardware)
     }
-    return problem.space.place(problem.scenario, point)
+    return problem.space.place(with_numpy(problem.scenario), point)
 
 
 def ops(scenario: Scenario) -> pd.DataFrame:

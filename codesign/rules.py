@@ -1,7 +1,6 @@
 """Which plans are legal: no rule of the workload is broken on the scenario's devices, and no choice without effect."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -29,7 +28,7 @@ class Rules:
         """(legal and not pointless, plan by plan; rule -> plans that break it)."""
         count = len(next(iter(columns.values()))) if columns else 1
         columns = columns or {"tp": np.full(count, float(self.scenario.plan.tp))}
-        violations, dp = self._one({name: jnp.asarray(column) for name, column in columns.items()})
+        violations, dp = self._one({name: np.asarray(column, dtype=float) for name, column in columns.items()})
         broken = {rule: np.broadcast_to(np.asarray(value) > 0, (count,)) for rule, value in violations.items()}
         legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
         legal &= ~self._pointless(columns, np.broadcast_to(np.asarray(dp), (count,)))

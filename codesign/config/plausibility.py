@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..fields import Usual, replace, walk
+from ..fields import Usual, replace, walk, with_numpy
 from ..report.labels import THIN, money, number
 from ..scenario import Scenario
 from ..space import Continuous, DesignSpace, Variable
@@ -50,7 +50,7 @@ def unusual(
 
     A range is told where no number that it moves is told already.
     """
-    origins = provenance or {}
+    origins, scenario = provenance or {}, with_numpy(scenario)
     usuals = {path: usual for path, usual, _ in _leaves(scenario)}
     leaves = [leaf for leaf in _leaves(scenario) if not _meant_so(leaf[0], origins)]
     found = [_judged(path, float(value), usual, path) for path, usual, value in leaves]

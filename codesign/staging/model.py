@@ -92,11 +92,11 @@ class Model(NamedTuple):
 def base_of(scenario: Scenario) -> Base:
     """The account of scenarios of this structure, traced where none was asked for before."""
     leaves, structure = jax.tree.flatten(scenario)
-    return _base(structure, tuple(map(_shape, map(jnp.asarray, leaves))))
+    return _base(structure, tuple(map(_shape, leaves)))
 
 
-def _shape(leaf: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
 
 
 def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
@@ -124,7 +124,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
     """
     leaves, structure = jax.tree.flatten(scenario)
     tight = tight_tiers(scenario, space)
-    kinds = tuple((jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves)
+    kinds = tuple(map(_shape, leaves))
     moved = tuple((name, type(space.hardware[name]).__name__, _moves(space.hardware[name])) for name in space.names)
     key = (structure, kinds, tuple(fields), moved, tight)
     return _from(_models, key, lambda: _placed(scenario, space, tuple(fields), tight))

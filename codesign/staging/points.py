@@ -1,7 +1,6 @@
 """Rows and slopes at any plans and coordinates: what the plan alone decides is looked up, the rest is run by NumPy.
 
-The rest is traced once with its slopes, each along one coordinate through what that coordinate reaches. Where it is
-asked for very often it is compiled.
+The rest is written once with its slopes, each along one coordinate through what that coordinate reaches.
 """
 
 import os
@@ -11,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from ..scenario import Scenario
+from .derivatives import Draft
 from .distinct import Fields, PlanTable
-from .program import Equation, Program, flatten, written_out
-from .rows import RowProgram, run_equation
+from .program import Equation, Program, written_out
+from .rows import RowProgram
 from .running import Running, running
 from .staged import stage
 from .tables import Table, literal, tabulate
@@ -59,7 +58,7 @@ class Points:
         read = {slot for equation in self._rest for slot in equation.inputs} | set(program.outputs)
         made = {slot for equation in self._rest for slot in equation.outputs}
         self._read = sorted(read - made - set(self._u))
-        self._whole = self._traced()
+        self._whole = self._written()
         self._run = running(self._whole)
         self._kept: OrderedDict[int, tuple[Scenario, Packed]] = OrderedDict()
 
@@ -80,52 +79,20 @@ class Points:
             rest.append(equation)
         return tabled, rest
 
-    def _traced(self) -> Program:
+    def _written(self) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate."""
-        program, width = self.rows.program, len(self._u)
-
-        def run(equations: Sequence[Equation], slots: dict[int, Any], sharpness: Any) -> dict[int, Any]:
-            for equation in equations:
-                given = [slots[slot] for slot in equation.inputs]
-                varied = equation.outputs[0] in self.rows.varied
-                found = run_equation(equation, given, sharpness if varied else None)
-                slots |= dict(zip(equation.outputs, found, strict=True))
-            return slots
-
-        def one(read: list[Any], u: list[Any], sharpness: Any) -> list[Array]:
-            start = dict(zip((*self._read, *self._u), (*read, *u), strict=True))
-            exact = run(self._rest, dict(start), None)
-            if not self.slopes:
-                return [jnp.asarray(exact[slot]) for slot in program.outputs]
-            below = run(self._rest, dict(start), sharpness)
-            rows = program.outputs[:-1]
-            slopes = []
-            for slot in self._u:
-                reached = self._reached(slot)
-                behind = [equation for equation in self._rest if equation.outputs[0] in reached]
-                at = [row for row in rows if row in reached]
-
-                def along(x: Any, slot: int = slot, behind: Any = behind, at: Any = at) -> list[Any]:
-                    found = run(behind, below | {slot: x}, sharpness)
-                    return [found[row] for row in at]
-
-                _, moved = jax.jvp(along, (below[slot],), (jnp.ones_like(below[slot]),))
-                known = dict(zip(at, moved, strict=True))
-                slopes.append([known.get(row, jnp.zeros(())) for row in rows])
-            by_row = [slopes[i][j] for j in range(len(rows)) for i in range(width)]
-            told = [exact[slot] for slot in program.outputs], [below[slot] for slot in rows], by_row
-            return [jnp.asarray(each) for part in told for each in part]
-
-        read = [jax.ShapeDtypeStruct(program.shapes[slot], program.kinds[slot]) for slot in self._read]
-        number = jnp.asarray(0.5)
-        return written_out(flatten(jax.make_jaxpr(one)(read, [number] * width, number)))
-
-    def _reached(self, slot: int) -> set[int]:
-        found = {slot}
-        for equation in self._rest:
-            if found.intersection(equation.inputs):
-                found.update(equation.outputs)
-        return found
+        program, varied = self.rows.program, self.rows.varied
+        draft = Draft(program, (*self._read, *self._u))
+        sharpness, rows = draft.given(), program.outputs[:-1]
+        draft.equations += self._rest
+        outputs = list(program.outputs)
+        if self.slopes:
+            below = draft.below(self._rest, varied, sharpness)
+            one, zero = draft.constant(1.0), draft.constant(0.0)
+            moved = [draft.slopes(self._rest, {slot: one}, below, varied, sharpness) for slot in self._u]
+            outputs += [below.get(row, row) for row in rows]
+            outputs += [along.get(row, zero) for row in rows for along in moved]
+        return written_out(draft.done(outputs))
 
     def packed(self, scenario: Scenario) -> "Packed":
         """Tables of a scenario; those of the last ones asked for are kept."""

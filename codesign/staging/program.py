@@ -202,7 +202,7 @@ def reduced(program: Program) -> Program:
     kept = []
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
-        key = _key(equation, inputs)
+        key = key_of(equation, inputs)
         outputs = seen.setdefault(key, equation.outputs)
         if outputs is equation.outputs:
             kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
@@ -212,9 +212,9 @@ def reduced(program: Program) -> Program:
     return program._replace(equations=_needed(kept, outputs), outputs=outputs)
 
 
-def _key(equation: Equation, inputs: tuple[int, ...]) -> Any:
-    """Equations of equal keys have equal outputs."""
-    if equation.name in EITHER_WAY:
+def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
+    """Equations of equal keys do the same, to inputs of which this is said."""
+    if equation.name in EITHER_WAY and all(isinstance(one, int) for one in inputs):
         inputs = tuple(sorted(inputs))
     if equation.inner is not None:
         return (equation.name, inputs, id(equation.inner))

@@ -40,7 +40,9 @@ def _may_be_full(scenario: Scenario, path: str, ends: dict[str, dict[str, Any]])
         return False
     least = ends["low"].get(f"{path}.capacity_bytes", tier.capacity_bytes)
     most = ends["high"].get(f"{path}.reserved_bytes", tier.reserved_bytes)
-    return not isinstance(least, Tracer) and not isinstance(most, Tracer) and bool(np.min(least) <= np.max(most))
+    if isinstance(least, Tracer) or isinstance(most, Tracer):
+        return False
+    return bool(np.min(np.asarray(least)) <= np.max(np.asarray(most)))
 
 
 def reserve_shares(scenario: Scenario, paths: tuple[str, ...]) -> dict[str, Array]:

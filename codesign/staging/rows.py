@@ -111,9 +111,14 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
     return [slots[slot] for slot in program.outputs]
 
 
+def has_kink(equation: Equation) -> bool:
+    """Whether it is one of the maxima that the reading below is lower at."""
+    return equation.name in (KINK, KINKS)
+
+
 def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> list[Any]:
     """Outputs of an equation by JAX; where a sharpness is given, a mean in the place of a maximum."""
-    if sharpness is not None and equation.name in (KINK, KINKS):
+    if sharpness is not None and has_kink(equation):
         return _mean_of(equation.inner.jaxpr, given, sharpness)
     if equation.inner is not None and equation.name.startswith(OPERATION):
         return list(jaxpr_as_fun(equation.inner)(*given))

@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ..metrics import Account
 from ..scenario import Scenario
+from .derivatives import Draft
 from .model import base_of
-from .program import Program, flatten
-from .rows import run_equation
+from .program import Program
 from .running import at_points
 
 
@@ -38,19 +37,8 @@ def _is_real(kind: Any) -> bool:
 def _along(asked: Program, real: Sequence[int]) -> Program:
     """(leaves, direction: one number for each of the real ones) -> slopes of the outputs along the direction."""
 
-    def told(leaves: list[Any], direction: list[Any]) -> list[Array]:
-        def outputs(some: list[Any]) -> list[Any]:
-            given = list(leaves)
-            for place, leaf in zip(real, some, strict=True):
-                given[place] = leaf
-            slots: dict[int, Any] = {slot: jnp.asarray(value) for slot, value in asked.known.items()}
-            slots |= dict(zip(asked.inputs, given, strict=True))
-            for equation in asked.equations:
-                found = run_equation(equation, [slots[slot] for slot in equation.inputs], None)
-                slots |= dict(zip(equation.outputs, found, strict=True))
-            return [slots[slot] for slot in asked.outputs]
-
-        return jax.jvp(outputs, ([leaves[place] for place in real],), (direction,))[1]
-
-    leaves = [jax.ShapeDtypeStruct(asked.shapes[slot], asked.kinds[slot]) for slot in asked.inputs]
-    return flatten(jax.make_jaxpr(told)(leaves, [jnp.asarray(1.0)] * len(real)))
+    draft = Draft(asked, asked.inputs)
+    seeds = {asked.inputs[place]: draft.given() for place in real}
+    draft.equations += asked.equations
+    moved, zero = draft.slopes(asked.equations, seeds), draft.constant(0.0)
+    return draft.done([moved.get(slot, zero) for slot in asked.outputs])

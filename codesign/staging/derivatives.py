@@ -1,0 +1,176 @@
+"""Slopes of a program, written equation by equation by JAX's own rules: each kind of equation is traced once.
+
+A model has some thousand equations of some hundred kinds (an operation, its settings, shapes, which arguments move).
+Tracing the derivative of the whole costs a second; of each kind, milliseconds, and the next program finds them there.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .program import Equation, Program, flatten, key_of
+from .rows import has_kink, run_equation
+
+MOST_KINDS = 8192
+_kinds: OrderedDict[Any, tuple[Any, "Rule"]] = OrderedDict()
+
+
+class Rule(NamedTuple):
+    """What stands in the place of an equation: (its arguments, sharpness if asked for, slopes) -> outputs.
+
+    moves: of each output, whether any slope reaches it.
+    """
+
+    program: Program
+    moves: tuple[bool, ...]
+
+
+class Draft:
+    """A program that is being written.
+
+    Args:
+        program: whose slots keep their numbers.
+        inputs: of the program that is written, slots of the other one.
+    """
+
+    def __init__(self, program: Program, inputs: Sequence[int]):
+        self._of, self.inputs = program, list(inputs)
+        self.equations: list[Equation] = []
+        self.known = dict(program.known)
+        self.shapes, self.kinds = list(program.shapes), list(program.kinds)
+
+    def new(self, shape: tuple[int, ...] = (), kind: Any = float) -> int:
+        """One more slot."""
+        self.shapes.append(shape)
+        self.kinds.append(np.dtype(kind))
+        return len(self.shapes) - 1
+
+    def given(self, like: int | None = None) -> int:
+        """One more input: a number, or what has the shape of a slot."""
+        self.inputs.append(self.new() if like is None else self.new(self.shapes[like], self.kinds[like]))
+        return self.inputs[-1]
+
+    def constant(self, value: Any) -> int:
+        """A slot that always has this value."""
+        array = np.asarray(value)
+        slot = self.new(array.shape, array.dtype)
+        self.known[slot] = array
+        return slot
+
+    def put(self, program: Program, inputs: Sequence[int]) -> list[int]:
+        """Write another program here; says where its outputs are."""
+        shift, place = len(self.shapes), dict(zip(program.inputs, inputs, strict=True))
+        self.shapes += program.shapes
+        self.kinds += program.kinds
+        self.known |= {slot + shift: value for slot, value in program.known.items()}
+        for equation in program.equations:
+            read, made = (
+                tuple(place.get(slot, slot + shift) for slot in slots) for slots in (equation.inputs, equation.outputs)
+            )
+            self.equations.append(equation._replace(inputs=read, outputs=made))
+        return [place.get(slot, slot + shift) for slot in program.outputs]
+
+    def below(self, equations: Sequence[Equation], varied: frozenset[int], sharpness: int) -> dict[int, int]:
+        """Write the reading below, in which a mean stands for each maximum that the hardware reaches.
+
+        Returns:
+            Slot of the program -> where its reading below is, of those that have another.
+        """
+        other: dict[int, int] = {}
+        for equation in equations:
+            inputs = [other.get(slot, slot) for slot in equation.inputs]
+            if has_kink(equation) and equation.outputs[0] in varied:
+                found = self.put(self._rule(equation, (), True).program, [*inputs, sharpness])
+            elif inputs != list(equation.inputs):
+                found = [self.new(self.shapes[slot], self.kinds[slot]) for slot in equation.outputs]
+                self.equations.append(equation._replace(inputs=tuple(inputs), outputs=tuple(found)))
+            else:
+                continue
+            other |= dict(zip(equation.outputs, found, strict=True))
+        return other
+
+    def slopes(
+        self,
+        equations: Sequence[Equation],
+        seeds: Mapping[int, int],
+        values: Mapping[int, int] | None = None,
+        varied: frozenset[int] = frozenset(),
+        sharpness: int | None = None,
+    ) -> dict[int, int]:
+        """Write slopes along one direction.
+
+        Args:
+            equations: in order.
+            seeds: slot -> where its slope is.
+            values: slot -> where its value is, if not there.
+            varied, sharpness: of the reading below, if it is that one's slopes.
+
+        Returns:
+            Slot -> where its slope is, of those that move.
+        """
+        moved, values = dict(seeds), values or {}
+        for equation in equations:
+            moving = tuple(i for i, slot in enumerate(equation.inputs) if slot in moved)
+            if not moving:
+                continue
+            soft = sharpness is not None and has_kink(equation) and equation.outputs[0] in varied
+            rule = self._rule(equation, moving, soft)
+            if not any(rule.moves):
+                continue
+            given = [values.get(slot, slot) for slot in equation.inputs]
+            along = [moved[equation.inputs[i]] for i in moving]
+            found = self.put(rule.program, [*given, *([sharpness] if soft else []), *along])
+            parts = zip(equation.outputs, found, rule.moves, strict=True)
+            moved |= {slot: slope for slot, slope, moves in parts if moves}
+        return moved
+
+    def done(self, outputs: Sequence[int]) -> Program:
+        """What was written."""
+        return Program(self.equations, self.known, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)
+
+    def _rule(self, equation: Equation, moving: tuple[int, ...], soft: bool) -> Rule:
+        """Of this kind of equation: its value where nothing moves, else its slopes."""
+        shapes = [jax.ShapeDtypeStruct(self._of.shapes[slot], self._of.kinds[slot]) for slot in equation.inputs]
+        own = key_of(equation, tuple((shape.shape, shape.dtype) for shape in shapes))
+        key = (own, moving, soft)
+        if key not in _kinds:
+            _kinds[key] = (
+                equation,
+                _derived(equation, shapes, moving, soft),
+            )  # what `own` tells apart by id stays alive
+            if len(_kinds) > MOST_KINDS:
+                _kinds.popitem(last=False)
+        _kinds.move_to_end(key)
+        return _kinds[key][1]
+
+
+def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...], soft: bool) -> Rule:
+    """Traced by JAX."""
+
+    def value(given: Sequence[Any], sharpness: Any) -> list[Any]:
+        return run_equation(equation, given, sharpness if soft else None)
+
+    def told(given: list[Any], sharpness: list[Any], along: list[Any]) -> list[Any]:
+        sharp = sharpness[0] if soft else None
+        if not moving:
+            return value(given, sharp)
+
+        def of_moving(*some: Any) -> list[Any]:
+            whole = list(given)
+            for place, one in zip(moving, some, strict=True):
+                whole[place] = one
+            return value(whole, sharp)
+
+        found, slopes = jax.jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
+        return [
+            s if jnp.issubdtype(f.dtype, jnp.inexact) else jnp.zeros(()) for f, s in zip(found, slopes, strict=True)
+        ]
+
+    number = jax.ShapeDtypeStruct((), jnp.asarray(1.0).dtype)
+    program = flatten(jax.make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
+    reached = program.reached(program.inputs[len(program.inputs) - len(moving) :]) if moving else frozenset()
+    return Rule(program, tuple(slot in reached for slot in program.outputs))
