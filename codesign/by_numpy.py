@@ -234,11 +234,11 @@ def _ranked(function: Callable[..., Any], lead: int) -> Callable[..., Any]:
     if lead == 0:
         return function
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Any, **settings: Any) -> Any:
         rank = max(x.ndim for x in inputs)
         if all(x.ndim == rank for x in inputs):
-            return function(*inputs)
-        return function(*(x.reshape(*x.shape, *([1] * (rank - x.ndim))) for x in inputs))
+            return function(*inputs, **settings)
+        return function(*(x.reshape(*x.shape, *([1] * (rank - x.ndim))) for x in inputs), **settings)
 
     return run
 

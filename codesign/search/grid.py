@@ -68,10 +68,9 @@ class Sweep:
     def __init__(self, problem: Problem, block: int, keep: int):
         self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
         model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
-        self.priced = Blocks(model, _asked(problem, model), problem.scenario, self.axes.plans, self.axes.levels)
-        side = min(self.axes.plan_count, PLANS)
-        self.wide = self.priced.wide(max(1, block // side))  # levels of a block
-        self.tall = max(1, min(block // self.wide, self.axes.plan_count))  # plans of a block
+        asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
+        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block, PLANS)
+        self.wide, self.tall = self.priced.wide, self.priced.tall  # levels and plans of a block
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
         sizes = [len(column) for _, column in self.axes.variables]
         self.offsets = np.cumsum([0, *sizes])

@@ -1,10 +1,12 @@
 """A staged program over all plans and all levels of the hardware, block by block.
 
 Inside a block every number has one axis for each hardware variable and one for the plans, of length 1 where it does not
-change: what a few levels of two variables decide is computed once for them, not for every point. The longest axis comes
-last, where NumPy runs fastest.
+change: what a few levels of two variables decide is computed once for them, not for every point. NumPy runs fastest
+along a long last axis: that of the plans, or, where a block has few of them, of plans and last variables together.
 """
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -13,6 +15,7 @@ from jaxtyping import Float, Int
 
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
+from .layout import best_layout, reached
 from .model import Model
 from .program import Program
 from .running import Running
@@ -31,6 +34,10 @@ class Blocks:
         scenario: what is varied.
         plans: field -> its value in each plan.
         levels: values of each hardware variable, in the model's order.
+        block: points of a block, at most.
+        least: plans of a block, where there are so many.
+
+    Attributes: wide and tall are the levels and plans of a block.
     """
 
     def __init__(
@@ -40,6 +47,8 @@ class Blocks:
         scenario: Scenario,
         plans: dict[str, np.ndarray],
         levels: Sequence[np.ndarray],
+        block: int,
+        least: int,
     ):
         self.shape = tuple(map(len, levels))
         self._table = PlanTable(plans, dict(zip(model.variables, levels, strict=True)))
@@ -49,8 +58,21 @@ class Blocks:
             given[slot] = Table(frozenset([number]), self._table.column(number))
         self._program = staged = stage(program, self._table, given, MOST_ROWS)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
-        self._spread = [self._spread_out(table) for table in self._program.tables.values()]
-        self._run = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, len(self.shape) + 1)
+        count = len(next(iter(plans.values()), [0]))
+        self.wide = _wide(self.shape, max(1, block // min(count, least)))
+        self.tall = max(1, min(block // self.wide, count))
+        sizes = [stop - start for start, stop in self._ranges(0, self.wide)]
+        reach = reached(staged.rest, {slot: table.fields for slot, table in staged.tables.items()})
+        parts = {slot: self._parts(fields) for slot, fields in reach.items()}
+        operations = Counter[tuple[bool, Fields]]()
+        for slot in (*staged.tables, *(slot for equation in staged.rest for slot in equation.outputs)):
+            operations[parts[slot]] += max(1, math.prod(staged.shapes[slot]))
+        layout = best_layout(sizes, self.tall, operations)
+        self._apart = layout.apart
+        self._spread = [self._spread_out(table) for table in staged.tables.values()]
+        alike = {slot: (staged.shapes[slot], layout.shape(*part)) for slot, part in parts.items()}
+        lead = self._apart + 1
+        self._run = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead, alike)
 
     @property
     def operations(self) -> int:
@@ -60,16 +82,22 @@ class Blocks:
     def _plan_parts(self) -> set[Fields]:
         return {self._plan_part(table) for table in self._program.tables.values()}
 
+    def _parts(self, fields: Fields) -> tuple[bool, Fields]:
+        """Whether any plan field is among them, and which hardware variables are, by number."""
+        variables = frozenset(field - self._listed for field in fields if field >= self._listed)
+        return len(variables) < len(fields), variables
+
     def _plan_part(self, table: Table) -> Fields:
         return frozenset(field for field in table.fields if field < self._listed)
 
     def _spread_out(self, table: Table) -> tuple[Fields, np.ndarray]:
-        """(plan fields that reach it, [own axes, levels of each variable or 1, combinations of plan fields])."""
+        """(plan fields that reach it, [own axes, levels apart, combinations of plan fields, levels with the plans])."""
         part = self._plan_part(table)
         sizes = [size if self._listed + number in table.fields else 1 for number, size in enumerate(self.shape)]
         values = table.values.reshape(-1, *sizes, *table.values.shape[1:])
-        levels, own = range(1, 1 + len(sizes)), range(1 + len(sizes), values.ndim)
-        return part, np.ascontiguousarray(values.transpose((*own, *levels, 0)))
+        levels, own = list(range(1, 1 + len(sizes))), range(1 + len(sizes), values.ndim)
+        order = (*own, *levels[: self._apart], 0, *levels[self._apart :])
+        return part, np.ascontiguousarray(values.transpose(order))
 
     def __call__(
         self, plan: Int[np.ndarray, " plans"], first: int, count: int
@@ -78,24 +106,26 @@ class Blocks:
 
         Levels are numbered with the last variable running fastest.
         """
-        ranges = self._ranges(first, count)
-        sizes = (*(stop - start for start, stop in ranges), len(plan))
-        last = int(np.argmax(sizes))
+        ranges, apart = self._ranges(first, count), self._apart
+        sizes = [stop - start for start, stop in ranges]
+        together = (len(plan), *sizes[apart:])
         given = []
         for part, values in self._spread:
-            own = values.ndim - len(sizes)
-            cut = [
-                slice(start, stop) if size > 1 else slice(None)
-                for (start, stop), size in zip(ranges, values.shape[own:-1], strict=True)
-            ]
-            values = values[(*[slice(None)] * own, *cut)]
+            own = values.ndim - len(sizes) - 1
+            levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
+            cut = [slice(*ends) if size > 1 else slice(None) for ends, size in zip(ranges, levels, strict=True)]
+            values = values[(*[slice(None)] * own, *cut[:apart], slice(None), *cut[apart:])]
             if part:
-                values = values.take(self._rows[part][plan], axis=-1)
-            given.append(np.moveaxis(values, own + last, -1))
+                values = values.take(self._rows[part][plan], axis=own + apart)
+            front, behind = values.shape[: own + apart], values.shape[own + apart :]
+            if behind != together and max(behind) > 1:
+                values = np.broadcast_to(values, (*front, *together))
+            given.append(values.reshape(*front, -1))
+        whole = (*sizes[:apart], *together)
         answers = []
         for found in self._run(*given):
-            answer = np.moveaxis(found, -1, last)
-            answers.append(np.broadcast_to(answer, sizes).reshape(count, len(plan)).T)
+            spread = found.reshape(*found.shape[:-1], *(together if found.shape[-1] > 1 else [1] * len(together)))
+            answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))
         return answers
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:
@@ -108,11 +138,12 @@ class Blocks:
             count //= length
         return ranges[::-1]
 
-    def wide(self, most: int) -> int:
-        """The most levels of one block, at most `most`."""
-        count = 1
-        for size in reversed(self.shape):
-            if count * size > most:
-                return count * max(part for part in range(1, size + 1) if size % part == 0 and count * part <= most)
-            count *= size
-        return count
+
+def _wide(shape: Sequence[int], most: int) -> int:
+    """The most levels of one block, at most `most`."""
+    count = 1
+    for size in reversed(shape):
+        if count * size > most:
+            return count * max(part for part in range(1, size + 1) if size % part == 0 and count * part <= most)
+        count *= size
+    return count

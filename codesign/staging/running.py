@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..by_numpy import behind
+from ..by_numpy import ELEMENTWISE, behind
 from .program import Equation, Program, written_out
 
 TRIM, PAD, MAPPED = (-1, 512 << 20), (-2, 64 << 20), (-3, 32 << 20)  # settings of the C library, and bytes
@@ -40,6 +40,7 @@ class Running:
         known: slot -> what it always is, without axes of points.
         kinds: slot -> type of its numbers.
         lead: axes of points behind each array's own.
+        alike: slot -> what its shape follows from; memory of arrays that nobody reads any more is then used again.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Running:
         known: Mapping[int, np.ndarray],
         kinds: Sequence[Any],
         lead: int,
+        alike: Mapping[int, Any] | None = None,
     ):
         keep_memory()
         self.operations = len(equations)
@@ -61,7 +63,8 @@ class Running:
             behind(equation.primitive, equation.params, [kinds[slot] for slot in equation.inputs], lead)
             for equation in equations
         ]
-        self._run = _written(equations, calls, inputs, outputs, constants)
+        again = _again(equations, outputs, kinds, alike) if alike else {}
+        self._run = _written(equations, calls, inputs, outputs, constants, again)
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Arrays of the outputs; each axis of points is as long as that of the inputs, or 1 where all are alike."""
@@ -75,8 +78,9 @@ def _written(
     inputs: Sequence[int],
     outputs: Sequence[int],
     constants: Mapping[int, np.ndarray],
+    again: Mapping[int, int],
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """A Python function of the inputs that does one call after the other."""
+    """A Python function of the inputs that does one call after the other; `again`: place -> argument it writes over."""
     last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
     last |= dict.fromkeys((*outputs, *constants), len(equations))
     space: dict[str, Any] = {f"c{slot}": value for slot, value in constants.items()}
@@ -94,6 +98,8 @@ def _written(
     for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
         space[f"f{place}"] = call
         read = ", ".join(names[slot] for slot in equation.inputs)
+        if place in again:
+            read += f", out={names[again[place]]}"
         for slot in dict.fromkeys(equation.inputs):
             if last[slot] == place and names[slot].startswith("x"):
                 free.append(names[slot])
@@ -105,6 +111,28 @@ def _written(
     lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
     exec("def run(given):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
     return space["run"]
+
+
+def _again(
+    equations: Sequence[Equation], outputs: Sequence[int], kinds: Sequence[Any], alike: Mapping[int, Any]
+) -> dict[int, int]:
+    """Place of an equation -> an argument of its shape that nobody reads later, and that shares memory with nothing."""
+    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+    makes_new = [_is_ufunc(equation) or equation.name == "select_n" for equation in equations]
+    shared = {slot for equation, new in zip(equations, makes_new, strict=True) if not new for slot in equation.inputs}
+    own = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
+    free, found = own - shared - set(outputs), {}
+    for place, equation in enumerate(equations):
+        if _is_ufunc(equation):
+            like = (alike[equation.outputs[0]], kinds[equation.outputs[0]])
+            done = [slot for slot in equation.inputs if slot in free and last[slot] == place]
+            fitting = [slot for slot in done if (alike[slot], kinds[slot]) == like]
+            found |= {place: fitting[0]} if fitting else {}
+    return found
+
+
+def _is_ufunc(equation: Equation) -> bool:
+    return isinstance(ELEMENTWISE.get(equation.name), np.ufunc)
 
 
 def running(program: Program) -> Running:
