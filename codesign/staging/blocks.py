@@ -8,6 +8,7 @@ along a long last axis: that of the plans, or, where a block has few of them, of
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from jaxtyping import Float, Int
 
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
+from .lanes import by_lanes
 from .layout import best_layout, reached
 from .model import Model
 from .program import Program
@@ -61,18 +63,23 @@ class Blocks:
         count = len(next(iter(plans.values()), [0]))
         self.wide = _wide(self.shape, max(1, block // min(count, least)))
         self.tall = max(1, min(block // self.wide, count))
-        sizes = [stop - start for start, stop in self._ranges(0, self.wide)]
-        reach = reached(staged.rest, {slot: table.fields for slot, table in staged.tables.items()})
-        parts = {slot: self._parts(fields) for slot, fields in reach.items()}
+        fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}
+        moving = tuple(slot for slot in staged.tables if slot not in fixed)
+        rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
+        written, parts = by_lanes(rest)
+        fields = {part: staged.tables[slot].fields for slot in moving for part, _ in parts.get(slot, [(slot, ())])}
+        reach = reached(written.equations, fields | dict.fromkeys(written.known, frozenset()))
+        sort = {slot: self._parts(each) for slot, each in reach.items()}
         operations = Counter[tuple[bool, Fields]]()
-        for slot in (*staged.tables, *(slot for equation in staged.rest for slot in equation.outputs)):
-            operations[parts[slot]] += max(1, math.prod(staged.shapes[slot]))
-        layout = best_layout(sizes, self.tall, operations)
-        self._apart = layout.apart
-        self._spread = [self._spread_out(table) for table in staged.tables.values()]
-        alike = {slot: (staged.shapes[slot], layout.shape(*part)) for slot, part in parts.items()}
-        lead = self._apart + 1
-        self._run = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead, alike)
+        for slot in (*written.inputs, *(slot for equation in written.equations for slot in equation.outputs)):
+            operations[sort[slot]] += max(1, math.prod(written.shapes[slot]))
+        layout = best_layout([stop - start for start, stop in self._ranges(0, self.wide)], self.tall, operations)
+        self._apart, self._inputs = layout.apart, [parts.get(slot) for slot in moving]
+        self._spread = [self._spread_out(staged.tables[slot]) for slot in moving]
+        self._last: dict[int, tuple[Any, list[np.ndarray]]] = {}  # table -> for which block, what was given
+        alike = {slot: (written.shapes[slot], layout.shape(*each)) for slot, each in sort.items()}
+        known, lead = dict(written.known), self._apart + 1
+        self._run = Running(written.equations, written.inputs, written.outputs, known, written.kinds, lead, alike)
 
     @property
     def operations(self) -> int:
@@ -109,24 +116,38 @@ class Blocks:
         ranges, apart = self._ranges(first, count), self._apart
         sizes = [stop - start for start, stop in ranges]
         together = (len(plan), *sizes[apart:])
-        given = []
-        for part, values in self._spread:
-            own = values.ndim - len(sizes) - 1
-            levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
-            cut = [slice(*ends) if size > 1 else slice(None) for ends, size in zip(ranges, levels, strict=True)]
-            values = values[(*[slice(None)] * own, *cut[:apart], slice(None), *cut[apart:])]
-            if part:
-                values = values.take(self._rows[part][plan], axis=own + apart)
-            front, behind = values.shape[: own + apart], values.shape[own + apart :]
-            if behind != together and max(behind) > 1:
-                values = np.broadcast_to(values, (*front, *together))
-            given.append(values.reshape(*front, -1))
+        asked = plan.tobytes()
+        given = [array for number in range(len(self._spread)) for array in self._given(number, plan, asked, ranges)]
         whole = (*sizes[:apart], *together)
         answers = []
         for found in self._run(*given):
             spread = found.reshape(*found.shape[:-1], *(together if found.shape[-1] > 1 else [1] * len(together)))
             answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))
         return answers
+
+    def _given(
+        self, number: int, plan: np.ndarray, asked: bytes, ranges: Sequence[tuple[int, int]]
+    ) -> list[np.ndarray]:
+        """What a table has for a block; the last answer again where other variables have moved on."""
+        (part, values), apart, lanes = self._spread[number], self._apart, self._inputs[number]
+        own = values.ndim - len(ranges) - 1
+        levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
+        cut = [ends if size > 1 else (0, 1) for ends, size in zip(ranges, levels, strict=True)]
+        key, known = (asked, tuple(cut)), self._last.get(number)
+        if known is not None and known[0] == key:
+            return known[1]
+        places = [slice(*ends) for ends in cut]
+        values = values[(*[slice(None)] * own, *places[:apart], slice(None), *places[apart:])]
+        if part:
+            values = values.take(self._rows[part][plan], axis=own + apart)
+        front, behind = values.shape[: own + apart], values.shape[own + apart :]
+        together = (len(plan), *(stop - start for start, stop in ranges[apart:]))
+        if behind != together and max(behind) > 1:
+            values = np.broadcast_to(values, (*front, *together))
+        values = values.reshape(*front, -1)
+        found = [values] if lanes is None else [values[index] for _, index in lanes]
+        self._last[number] = (key, found)
+        return found
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:
         """[start, stop) of the levels of each variable."""

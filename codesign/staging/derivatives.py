@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from .draft import Draft
 from .program import Equation, Program, flatten, key_of
 from .rows import has_kink, run_equation
 
@@ -29,50 +29,8 @@ class Rule(NamedTuple):
     moves: tuple[bool, ...]
 
 
-class Draft:
-    """A program that is being written.
-
-    Args:
-        program: whose slots keep their numbers.
-        inputs: of the program that is written, slots of the other one.
-    """
-
-    def __init__(self, program: Program, inputs: Sequence[int]):
-        self._of, self.inputs = program, list(inputs)
-        self.equations: list[Equation] = []
-        self.known = dict(program.known)
-        self.shapes, self.kinds = list(program.shapes), list(program.kinds)
-
-    def new(self, shape: tuple[int, ...] = (), kind: Any = float) -> int:
-        """One more slot."""
-        self.shapes.append(shape)
-        self.kinds.append(np.dtype(kind))
-        return len(self.shapes) - 1
-
-    def given(self, like: int | None = None) -> int:
-        """One more input: a number, or what has the shape of a slot."""
-        self.inputs.append(self.new() if like is None else self.new(self.shapes[like], self.kinds[like]))
-        return self.inputs[-1]
-
-    def constant(self, value: Any) -> int:
-        """A slot that always has this value."""
-        array = np.asarray(value)
-        slot = self.new(array.shape, array.dtype)
-        self.known[slot] = array
-        return slot
-
-    def put(self, program: Program, inputs: Sequence[int]) -> list[int]:
-        """Write another program here; says where its outputs are."""
-        shift, place = len(self.shapes), dict(zip(program.inputs, inputs, strict=True))
-        self.shapes += program.shapes
-        self.kinds += program.kinds
-        self.known |= {slot + shift: value for slot, value in program.known.items()}
-        for equation in program.equations:
-            read, made = (
-                tuple(place.get(slot, slot + shift) for slot in slots) for slots in (equation.inputs, equation.outputs)
-            )
-            self.equations.append(equation._replace(inputs=read, outputs=made))
-        return [place.get(slot, slot + shift) for slot in program.outputs]
+class Slopes(Draft):
+    """A draft that can write slopes of the program it begins with."""
 
     def below(self, equations: Sequence[Equation], varied: frozenset[int], sharpness: int) -> dict[int, int]:
         """Write the reading below, in which a mean stands for each maximum that the hardware reaches.
@@ -127,10 +85,6 @@ class Draft:
             parts = zip(equation.outputs, found, rule.moves, strict=True)
             moved |= {slot: slope for slot, slope, moves in parts if moves}
         return moved
-
-    def done(self, outputs: Sequence[int]) -> Program:
-        """What was written."""
-        return Program(self.equations, self.known, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)
 
     def _rule(self, equation: Equation, moving: tuple[int, ...], soft: bool) -> Rule:
         """Of this kind of equation: its value where nothing moves, else its slopes."""

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
-from .derivatives import Draft
+from .derivatives import Slopes
 from .distinct import Fields, PlanTable
 from .program import Equation, Program, written_out
 from .rows import RowProgram
@@ -82,7 +82,7 @@ class Points:
     def _written(self) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate."""
         program, varied = self.rows.program, self.rows.varied
-        draft = Draft(program, (*self._read, *self._u))
+        draft = Slopes(program, (*self._read, *self._u))
         sharpness, rows = draft.given(), program.outputs[:-1]
         draft.equations += self._rest
         outputs = list(program.outputs)

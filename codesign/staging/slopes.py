@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..metrics import Account
 from ..scenario import Scenario
-from .derivatives import Draft
+from .derivatives import Slopes
 from .model import base_of
 from .program import Program
 from .running import at_points
@@ -37,7 +37,7 @@ def _is_real(kind: Any) -> bool:
 def _along(asked: Program, real: Sequence[int]) -> Program:
     """(leaves, direction: one number for each of the real ones) -> slopes of the outputs along the direction."""
 
-    draft = Draft(asked, asked.inputs)
+    draft = Slopes(asked, asked.inputs)
     seeds = {asked.inputs[place]: draft.given() for place in real}
     draft.equations += asked.equations
     moved, zero = draft.slopes(asked.equations, seeds), draft.constant(0.0)

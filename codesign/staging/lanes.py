@@ -1,0 +1,165 @@
+"""Arrays of a few numbers written out, each number by itself.
+
+A model that prices its operations together has arrays of them at every point. Where points are many, arrays of each
+number alone stay in a cache, and what is computed twice is seen.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer
+from .draft import Draft
+from .program import Equation, Program, flatten, reduced
+
+MOST = 16  # numbers of an array that is written out
+EACH = {*ELEMENTWISE, *SETTLED, *FLOATING, "select_n", "convert_element_type", "round"}  # done number by number
+MOVED = {"squeeze", "expand_dims", "reshape", "transpose", "rev", "stack", "concatenate", "split", "slice",
+         "broadcast_in_dim"}  # numbers in other places  # fmt: skip
+PAIRS = {"reduce_sum": lax.add_p, "reduce_prod": lax.mul_p, "reduce_max": lax.max_p, "reduce_min": lax.min_p}
+
+
+class Written(NamedTuple):
+    """parts: of each input of the program that was written out, (slot, index) of the numbers it has."""
+
+    program: Program
+    parts: dict[int, list[tuple[int, tuple[int, ...]]]]
+
+
+def by_lanes(program: Program) -> Written:
+    """The same numbers, small arrays written out.
+
+    Args:
+        program: of primitives alone.
+    """
+    draft = _Lanes(program)
+    parts = {slot: draft.split_input(slot) for slot in program.inputs if draft.small(slot)}
+    for equation in program.equations:
+        draft.write(equation)
+    written = reduced(draft.done([draft.whole(slot) for slot in program.outputs]))
+    return Written(written._replace(equations=_in_turn(written)), parts)
+
+
+def _in_turn(program: Program) -> list[Equation]:
+    """Each equation shortly before what reads it, so that few numbers wait at a time."""
+    maker = {slot: equation for equation in program.equations for slot in equation.outputs}
+    done, order = set[int](), []
+    for output in program.outputs:
+        waiting = [(output, False)]
+        while waiting:
+            slot, ready = waiting.pop()
+            equation = maker.get(slot)
+            if equation is None or slot in done:
+                continue
+            if ready:
+                done.update(equation.outputs)
+                order.append(equation)
+            else:
+                waiting.append((slot, True))
+                waiting += [(read, False) for read in reversed(equation.inputs)]
+    return order
+
+
+class _Lanes(Draft):
+    """lanes: slot of the program -> slots of its numbers, an array of its shape."""
+
+    def __init__(self, program: Program):
+        super().__init__(program, program.inputs)
+        self.program = program
+        self.lanes: dict[int, np.ndarray] = {}
+        self.at: dict[int, int] = {}  # where a whole array is, if not in its own slot
+
+    def small(self, slot: int) -> bool:
+        """Whether it is an array that is written out."""
+        shape = self.program.shapes[slot]
+        return shape != () and math.prod(shape) <= MOST
+
+    def split_input(self, slot: int) -> list[tuple[int, tuple[int, ...]]]:
+        """Have an input for each number instead."""
+        shape, place = self.program.shapes[slot], self.inputs.index(slot)
+        own = [(self.new((), self.program.kinds[slot]), index) for index in np.ndindex(*shape)]
+        self.inputs[place : place + 1] = [number for number, _ in own]
+        self.lanes[slot] = np.array([number for number, _ in own], dtype=int).reshape(shape)
+        return own
+
+    def write(self, equation: Equation) -> None:
+        """One equation, by numbers where that can be done."""
+        small = [self.small(slot) for slot in (*equation.inputs, *equation.outputs)]
+        fits = [self.program.shapes[slot] == () or self.small(slot) for slot in (*equation.inputs, *equation.outputs)]
+        if any(small) and all(fits):
+            if equation.name in EACH:
+                return self._each(equation)
+            if equation.name in MOVED:
+                return self._moved(equation)
+            if equation.name in PAIRS:
+                return self._reduced(equation)
+        inputs = tuple(self.whole(slot) for slot in equation.inputs)
+        self.equations.append(equation._replace(inputs=inputs))
+        return None
+
+    def numbers(self, slot: int) -> np.ndarray:
+        """Slots of the numbers of an array, or of a number itself."""
+        if slot not in self.lanes:
+            shape, at = self.program.shapes[slot], self.at.get(slot, slot)
+            if shape == ():
+                self.lanes[slot] = np.array(at)
+            elif slot in self.program.known:
+                each = [self.constant(value) for value in self.program.known[slot].reshape(-1)]
+                self.lanes[slot] = np.array(each).reshape(shape)
+            else:
+                like = jax.ShapeDtypeStruct(shape, self.program.kinds[slot])
+                cut = flatten(jax.make_jaxpr(lambda x: [x[index] for index in np.ndindex(*shape)])(like))
+                self.lanes[slot] = np.array(self.put(cut, [at])).reshape(shape)
+        return self.lanes[slot]
+
+    def whole(self, slot: int) -> int:
+        """Where the whole array is."""
+        if slot in self.lanes and slot not in self.at:
+            shape, own = self.program.shapes[slot], self.lanes[slot]
+            if shape == ():
+                self.at[slot] = int(own)
+            elif slot not in self.program.known:
+                number = jax.ShapeDtypeStruct((), self.program.kinds[slot])
+                join = flatten(jax.make_jaxpr(lambda *x: jax.numpy.stack(x).reshape(shape))(*[number] * own.size))
+                self.at[slot] = self.put(join, own.reshape(-1).tolist())[0]
+        return self.at.get(slot, slot)
+
+    def _each(self, equation: Equation) -> None:
+        made = equation.outputs[0]
+        shape = self.program.shapes[made]
+        given = [np.broadcast_to(self.numbers(slot), shape) for slot in equation.inputs]
+        params = equation.params | ({"sharding": None} if "sharding" in equation.params else {})
+        found = np.empty(shape, dtype=int)
+        for index in np.ndindex(*shape):
+            read = tuple(int(numbers[index]) for numbers in given)
+            found[index] = self._one(equation._replace(params=params), read, self.program.kinds[made])
+        self.lanes[made] = found
+
+    def _moved(self, equation: Equation) -> None:
+        given = [self.numbers(slot) for slot in equation.inputs]
+        found = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
+        for slot, numbers in zip(equation.outputs, found if isinstance(found, list) else [found], strict=True):
+            self.lanes[slot] = np.asarray(numbers)
+
+    def _reduced(self, equation: Equation) -> None:
+        axes, made = tuple(int(axis) for axis in equation.params["axes"]), equation.outputs[0]
+        numbers = self.numbers(equation.inputs[0])
+        rest = [axis for axis in range(numbers.ndim) if axis not in axes]
+        shape = tuple(numbers.shape[axis] for axis in rest)
+        columns = numbers.transpose((*rest, *axes)).reshape(*shape, -1)
+        primitive, found = PAIRS[equation.name], np.empty(shape, dtype=int)
+        for index in np.ndindex(*shape):
+            first, *others = columns[index].tolist()
+            for other in others:
+                pair = equation._replace(name=primitive.name, primitive=primitive, params={})
+                first = self._one(pair, (first, other), self.program.kinds[made])
+            found[index] = first
+        self.lanes[made] = found
+
+    def _one(self, equation: Equation, inputs: tuple[int, ...], kind: Any) -> int:
+        made = self.new((), kind)
+        self.equations.append(equation._replace(inputs=inputs, outputs=(made,)))
+        return made
