@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
+from .identities import largest
 from .lanes import by_lanes
 from .layout import best_layout, reached
 from .model import Model
@@ -66,7 +67,7 @@ class Blocks:
         fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}
         moving = tuple(slot for slot in staged.tables if slot not in fixed)
         rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
-        written, parts = by_lanes(rest)
+        written, parts = by_lanes(rest, {slot: largest(staged.tables[slot].values) for slot in moving})
         fields = {part: staged.tables[slot].fields for slot in moving for part, _ in parts.get(slot, [(slot, ())])}
         reach = reached(written.equations, fields | dict.fromkeys(written.known, frozenset()))
         sort = {slot: self._parts(each) for slot, each in reach.items()}

@@ -1,10 +1,11 @@
 """Arrays of a few numbers written out, each number by itself.
 
 A model that prices its operations together has arrays of them at every point. Where points are many, arrays of each
-number alone stay in a cache, and what is computed twice is seen.
+number alone stay in a cache, and what is computed twice or for nothing is seen.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,8 @@ from jax import lax
 
 from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer
 from .draft import Draft
-from .program import Equation, Program, flatten, reduced
+from .identities import without_identities
+from .program import Equation, Program, flatten
 
 MOST = 16  # numbers of an array that is written out
 EACH = {*ELEMENTWISE, *SETTLED, *FLOATING, "select_n", "convert_element_type", "round"}  # done number by number
@@ -29,17 +31,19 @@ class Written(NamedTuple):
     parts: dict[int, list[tuple[int, tuple[int, ...]]]]
 
 
-def by_lanes(program: Program) -> Written:
+def by_lanes(program: Program, largest: Mapping[int, float]) -> Written:
     """The same numbers, small arrays written out.
 
     Args:
         program: of primitives alone.
+        largest: input -> what its numbers never exceed, in either direction.
     """
     draft = _Lanes(program)
     parts = {slot: draft.split_input(slot) for slot in program.inputs if draft.small(slot)}
     for equation in program.equations:
         draft.write(equation)
-    written = reduced(draft.done([draft.whole(slot) for slot in program.outputs]))
+    sizes = {part: largest[slot] for slot in program.inputs for part, _ in parts.get(slot, [(slot, ())])}
+    written = without_identities(draft.done([draft.whole(slot) for slot in program.outputs]), sizes)
     return Written(written._replace(equations=_in_turn(written)), parts)
 
 

@@ -1,0 +1,89 @@
+"""Equations that change nothing: zero added, one multiplied by, a choice that is known or between the same.
+
+A product with zero is zero where the other factor has an end, which follows from the largest of all inputs. Of sums
+with zero only the sign of a zero may differ.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .program import Equation, Program, reduced
+
+NEUTRAL = {"add": (0.0, True), "mul": (1.0, True), "sub": (0.0, False), "div": (1.0, False)}
+"""Operation -> the number that changes nothing, and whether it may also come first."""
+LARGEST = 1e300  # what is below has an end, whatever rounding does
+
+
+def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
+    """The same numbers by fewer equations.
+
+    Args:
+        program: of numbers.
+        sizes: input -> what its numbers never exceed, in either direction.
+    """
+    same: dict[int, int] = {}
+    kept, most = [], _most(program, sizes)
+    for equation in program.equations:
+        inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+        alike = _alike(equation, inputs, program, most)
+        if alike is not None:
+            same[equation.outputs[0]] = alike
+        else:
+            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+    outputs = tuple(same.get(slot, slot) for slot in program.outputs)
+    return reduced(program._replace(equations=kept, outputs=outputs))
+
+
+def _most(program: Program, sizes: Mapping[int, float]) -> dict[int, float]:
+    """Slot -> what its numbers never exceed, in either direction; infinite where that is not known."""
+    most = {slot: largest(value) for slot, value in program.known.items()}
+    most |= {slot: sizes.get(slot, math.inf) for slot in program.inputs}
+    for equation in program.equations:
+        given = [most[slot] for slot in equation.inputs]
+        found = math.inf
+        if equation.name in ("add", "sub"):
+            found = sum(given)
+        elif equation.name == "mul":
+            found = math.inf if math.inf in given else math.prod(given)
+        elif equation.name in ("max", "min", "neg", "abs"):
+            found = max(given)
+        elif equation.name == "select_n":
+            found = max(given[1:])
+        most |= dict.fromkeys(equation.outputs, found)
+    return most
+
+
+def largest(value: np.ndarray) -> float:
+    """Its largest number, in either direction; infinite where one is none."""
+    found = float(np.max(np.abs(value.astype(float)), initial=0.0))
+    return found if found < LARGEST else math.inf
+
+
+def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Mapping[int, float]) -> int | None:
+    """The argument that an equation passes on."""
+    found = None
+    if equation.name in NEUTRAL and len(inputs) == 2:
+        number, first = NEUTRAL[equation.name]
+        if _always(program, inputs[1], lambda value: value == number):
+            found = inputs[0]
+        elif first and _always(program, inputs[0], lambda value: value == number):
+            found = inputs[1]
+        elif equation.name == "mul":
+            zeros = [slot for slot in inputs if _always(program, slot, lambda value: value == 0.0)]
+            found = zeros[0] if zeros and all(most[slot] < LARGEST for slot in inputs) else None
+    elif equation.name == "select_n":
+        if len(set(inputs[1:])) == 1:
+            found = inputs[1]
+        elif len(inputs) == 3 and _always(program, inputs[0], lambda value: value == value.reshape(-1)[:1]):
+            found = inputs[1 + int(program.known[inputs[0]].reshape(-1)[0])]
+    made = equation.outputs[0]
+    if found is None or (program.shapes[found], program.kinds[found]) != (program.shapes[made], program.kinds[made]):
+        return None
+    return found
+
+
+def _always(program: Program, slot: int, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether something holds of every number of a slot that is known."""
+    return slot in program.known and program.known[slot].size > 0 and bool(np.all(holds(program.known[slot])))
