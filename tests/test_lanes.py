@@ -1,0 +1,104 @@
+"""Programs rewritten for blocks of a grid say what they said: arrays written out, identities, layouts, memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_programs import random_model
+
+from codesign.staging import flatten, running, written_out
+from codesign.staging.identities import largest, without_identities
+from codesign.staging.lanes import by_lanes
+from codesign.staging.layout import Layout, best_layout
+from codesign.staging.running import Running
+
+
+def many(a, b, c):
+    """Arrays of a few numbers in every way a model has them; some products are with zero."""
+    stacked = jnp.stack([a, b, a * 0.0])
+    matrix = jnp.outer(stacked, c) + jnp.array([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
+    masked = jnp.where(jnp.array([True, False, True]), stacked, 0.0) + jnp.zeros(3)
+    total = jnp.sum(matrix, axis=0) * jnp.max(matrix) + jnp.prod(masked + 2.0)
+    moved = jnp.concatenate([matrix.T.reshape(-1)[1:4], stacked[::-1]]) / 1.0
+    sorted_places = jnp.argmin(moved) * 1.0  # has no lanes
+    return total, moved, jnp.min(moved[None], axis=1), sorted_places, stacked
+
+
+def lanes_of(found, given):
+    """Arguments of the rewritten program."""
+    return [
+        array
+        for slot, value in given.items()
+        for array in ([value[index] for _, index in found.parts[slot]] if slot in found.parts else [value])
+    ]
+
+
+@pytest.mark.parametrize("ends", [(0.1, 3.0), (-2.0, 2.0), (np.inf, np.inf)])
+def test_arrays_written_out_are_the_same_numbers(ends):
+    numbers = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (), (2,))]
+    program = written_out(flatten(jax.make_jaxpr(many)(*numbers)))
+    rng = np.random.default_rng(3)
+    points = [
+        rng.uniform(*ends, (*shape.shape, 50)) if np.isfinite(ends[0]) else np.full((*shape.shape, 50), ends[0])
+        for shape in numbers
+    ]
+    given = dict(zip(program.inputs, points, strict=True))
+    found = by_lanes(program, {slot: largest(value) for slot, value in given.items()})
+    assert all(found.program.shapes[slot] == () for slot in found.program.inputs)
+    said = running(found.program)(*lanes_of(found, given))
+    for was, now in zip(running(program)(*points), said, strict=True):
+        np.testing.assert_allclose(np.broadcast_to(now, was.shape), was, rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_without_identities(seed):
+    """A zero added, a one multiplied by, a zero multiplied by: none of them is left, and no number moves."""
+    rng = np.random.default_rng(seed)
+    model, zero, one = random_model(rng, 12), np.zeros(()), np.ones(())
+
+    def decorated(a, b, u, v):
+        return [x * one + zero * a - zero for x in model(a, b, u, v)]
+
+    program = written_out(flatten(jax.make_jaxpr(decorated)(*[jnp.asarray(0.5)] * 4)))
+    points = [rng.uniform(0.1, 2.0, 40) for _ in range(4)]
+    less = without_identities(program, dict.fromkeys(program.inputs, 2.0))
+    assert len(less.equations) < len(program.equations)
+    for was, now in zip(running(program)(*points), running(less)(*points), strict=True):
+        np.testing.assert_allclose(np.broadcast_to(now, was.shape), was, rtol=0, atol=0)
+
+
+def test_a_product_of_zero_and_no_end_is_kept():
+    program = flatten(jax.make_jaxpr(lambda x: x * 0.0 + 1.0)(1.0))
+    endless = without_identities(program, {program.inputs[0]: np.inf})
+    assert np.isnan(running(endless)(np.array([np.inf]))[0]).all()
+    assert not without_identities(program, {program.inputs[0]: 5.0}).equations[1:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_used_again_moves_no_number(seed):
+    rng = np.random.default_rng(100 + seed)
+    program = written_out(flatten(jax.make_jaxpr(random_model(rng, 25))(*[jnp.asarray(0.5)] * 4)))
+    points = [rng.uniform(0.1, 2.0, 30) for _ in range(4)]
+    kept = [point.copy() for point in points]
+    alike = {slot: (shape, bool(program.reached(program.inputs).intersection([slot])))
+             for slot, shape in enumerate(program.shapes)}  # fmt: skip
+    again = Running(program.equations, program.inputs, program.outputs, program.known, program.kinds, 1, alike)
+    for _ in range(2):
+        for was, now in zip(running(program)(*points), again(*points), strict=True):
+            np.testing.assert_array_equal(now, was)
+    for was, now in zip(kept, points, strict=True):
+        np.testing.assert_array_equal(now, was)
+
+
+def test_a_layout_by_hand():
+    """Three and five levels, seven plans: one axis of 35 for plans and last variable, or of 7 for plans alone."""
+    only_plans, last, first = (True, frozenset()), (False, frozenset([1])), (False, frozenset([0]))
+    assert Layout([3, 5], 7, 1).shape(*last) == (1, 35)
+    assert Layout([3, 5], 7, 1).shape(*first) == (3, 1)
+    assert Layout([3, 5], 7, 2).shape(*only_plans) == (1, 1, 7)
+    assert Layout([3, 5], 7, 2).shape(*last) == (1, 5, 1)
+    everything = (True, frozenset([0, 1]))
+    assert best_layout([3, 5], 7, {everything: 100.0}).apart == 0  # one row
+    assert (
+        best_layout([40, 50], 7000, {last: 1000.0, everything: 1.0}).apart == 2
+    )  # what few variables decide stays small
