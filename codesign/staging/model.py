@@ -11,7 +11,7 @@ from jaxtyping import Array
 from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
-from .program import Program, chained, flatten
+from .program import Program, chained, flatten, kept
 from .reserves import reserve_shares, tight_tiers
 
 MOST_KEPT = 32
@@ -111,7 +111,7 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
 
         return Base(flatten(jax.make_jaxpr(told)(list(avals))), *shapes)
 
-    return _from(_bases, (structure, avals), traced)
+    return kept(_bases, (structure, avals), traced, MOST_KEPT)
 
 
 def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> Model:
@@ -127,17 +127,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
     kinds = tuple(map(_shape, leaves))
     moved = tuple((name, type(space.hardware[name]).__name__, _moves(space.hardware[name])) for name in space.names)
     key = (structure, kinds, tuple(fields), moved, tight)
-    return _from(_models, key, lambda: _placed(scenario, space, tuple(fields), tight))
-
-
-def _from(kept: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-    """What is kept under a key, made where it is not; the ones not asked for longest are dropped."""
-    if key not in kept:
-        kept[key] = make()
-        if len(kept) > MOST_KEPT:
-            kept.popitem(last=False)
-    kept.move_to_end(key)
-    return kept[key]
+    return kept(_models, key, lambda: _placed(scenario, space, tuple(fields), tight), MOST_KEPT)
 
 
 def _moves(variable: Any) -> tuple[Any, ...]:

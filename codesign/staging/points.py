@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from ..scenario import Scenario
 from .derivatives import Slopes
 from .distinct import Fields, PlanTable
-from .program import Equation, Program, written_out
+from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
 from .running import Running, running
 from .staged import stage
@@ -24,9 +24,13 @@ from .tables import Table, literal, tabulate
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
+MOST_PREPARED = 8  # programs that are kept ready to run, for whoever asks the same of the same model
 WORKERS = min(2, os.cpu_count() or 1)
 PART = 2048  # points of one pass: arrays of them stay in a cache
 FEWER = 8  # times fewer rows than points has a table of values that points share
+
+
+_prepared: OrderedDict[Any, Any] = OrderedDict()
 
 
 class Found(NamedTuple):
@@ -54,13 +58,20 @@ class Points:
         self._leaves = program.inputs[: rows.leaves]
         self._fields = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
-        self._tabled, self._rest = self._split()
-        read = {slot for equation in self._rest for slot in equation.inputs} | set(program.outputs)
-        made = {slot for equation in self._rest for slot in equation.outputs}
-        self._read = sorted(read - made - set(self._u))
-        self._whole = self._written()
-        self._run = running(self._whole)
+        sizes = tuple(map(len, self.plans.values))
+        key = (likeness(program, values=False), rows.leaves, rows.fields, rows.varied, sizes, slopes)
+        prepared = kept(_prepared, key, self._prepare, MOST_PREPARED)
+        self._tabled, self._read, self._whole, self._run = prepared[1:]
         self._kept: OrderedDict[int, tuple[Scenario, Packed]] = OrderedDict()
+
+    def _prepare(self) -> tuple[Program, list[Equation], list[int], Program, Running]:
+        """(the program, equations of tables, slots of which the others read one, these with slopes, made to run)."""
+        program, (tabled, rest) = self.rows.program, self._split()
+        needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
+        made = {slot for equation in rest for slot in equation.outputs}
+        read = sorted(needed - made - set(self._u))
+        whole = self._written(rest, read)
+        return program, tabled, read, whole, running(whole)
 
     def _split(self) -> tuple[list[Equation], list[Equation]]:
         """Equations of the plan alone that have few distinct values, and the others."""
@@ -79,17 +90,20 @@ class Points:
             rest.append(equation)
         return tabled, rest
 
-    def _written(self) -> Program:
-        """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate."""
-        program, varied = self.rows.program, self.rows.varied
-        draft = Slopes(program, (*self._read, *self._u))
+    def _written(self, rest: list[Equation], read: list[int]) -> Program:
+        """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
+
+        What is known is read too: another limit is another number, not another program.
+        """
+        program, varied = self.rows.program._replace(known={}), self.rows.varied
+        draft = Slopes(program, (*read, *self._u))
         sharpness, rows = draft.given(), program.outputs[:-1]
-        draft.equations += self._rest
+        draft.equations += rest
         outputs = list(program.outputs)
         if self.slopes:
-            below = draft.below(self._rest, varied, sharpness)
+            below = draft.below(rest, varied, sharpness)
             one, zero = draft.constant(1.0), draft.constant(0.0)
-            moved = [draft.slopes(self._rest, {slot: one}, below, varied, sharpness) for slot in self._u]
+            moved = [draft.slopes(rest, {slot: one}, below, varied, sharpness) for slot in self._u]
             outputs += [below.get(row, row) for row in rows]
             outputs += [along.get(row, zero) for row in rows for along in moved]
         return written_out(draft.done(outputs))

@@ -5,7 +5,8 @@ stay one equation, because what they are cannot be read off their parts.
 """
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,16 @@ class Program(NamedTuple):
             if found.intersection(equation.inputs):
                 found.update(equation.outputs)
         return frozenset(found)
+
+
+def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
+    """What is kept under a key, made where it is not; the ones not asked for longest are dropped."""
+    if key not in store:
+        store[key] = make()
+        if len(store) > most:
+            store.popitem(last=False)
+    store.move_to_end(key)
+    return store[key]
 
 
 def _is_ours(file: str) -> bool:
@@ -224,6 +235,37 @@ def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
     except TypeError:
         return (equation.name, inputs, id(equation.params))
     return key
+
+
+def likeness(program: Program, *, values: bool = True) -> Any:
+    """Programs of equal likeness do the same; slot by slot, where their `known` do not differ.
+
+    Args:
+        program: of any origin: two traces of the same functions are alike.
+        values: whether numbers that are known count, or only their shapes and types.
+    """
+    numbers = (
+        (slot, value.shape, value.dtype.str, value.tobytes() if values else b"")
+        for slot, value in sorted(program.known.items())
+    )
+    inputs = tuple((slot, program.shapes[slot], str(program.kinds[slot])) for slot in program.inputs)
+    equations = tuple(
+        (
+            _kind_of(equation),
+            equation.inputs,
+            equation.outputs,
+            tuple(program.shapes[slot] for slot in equation.outputs),
+        )
+        for equation in program.equations
+    )
+    return (tuple(numbers), inputs, program.outputs, equations)
+
+
+def _kind_of(equation: Equation) -> Any:
+    """What an equation does; slopes that are somebody's own are told apart by where they were written down."""
+    if equation.inner is None or equation.primitive.name in DERIVED:
+        return key_of(equation, ())
+    return (equation.name, likeness(inside(equation.inner)))
 
 
 def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:

@@ -1,5 +1,6 @@
 """Slopes of a few numbers by every number of a scenario: one forward pass along all of them at once."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from ..metrics import Account
 from ..scenario import Scenario
 from .derivatives import Slopes
 from .model import base_of
-from .program import Program
-from .running import at_points
+from .program import Program, kept, likeness
+from .running import running
+
+MOST_MADE = 8  # programs that are kept with their slopes
+_made: OrderedDict[Any, Any] = OrderedDict()
 
 
 def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]]) -> list[Scenario]:
@@ -22,7 +26,10 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]]) ->
     """
     leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
     real = [i for i, slot in enumerate(asked.inputs) if asked.shapes[slot] == () and _is_real(asked.kinds[slot])]
-    found = at_points(_along(asked, real), leaves, [*np.eye(len(real))])
+    made = kept(_made, likeness(asked), lambda: (asked, running(_along(asked, real))), MOST_MADE)
+    kinds = [asked.kinds[slot] for slot in asked.inputs]
+    given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
+    found = made[1](*given, *np.eye(len(real)))
     structure, zeros, trees = jax.tree.structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], []
     for slopes in found:
         of_each = dict(zip(real, np.broadcast_to(slopes, (len(real),)), strict=True))
