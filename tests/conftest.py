@@ -7,6 +7,7 @@ from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
 
+import composing
 import hypothesis
 import jax
 import pytest
@@ -45,6 +46,7 @@ def load(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
 
 
 OmegaConf.load = load
+composing.install()
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")

@@ -1,6 +1,5 @@
 """Arithmetic intensity against bytes counted while attention is carried out block by block."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
