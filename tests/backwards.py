@@ -191,6 +191,20 @@ def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], d
     return run
 
 
+def with_gradient(function: Callable[..., Any], tree: Any) -> tuple[Any, Any]:
+    """What a function makes of a tree of numbers, and a tree of the slopes of its first number by all of these."""
+    trace = jax.jit(function).trace(tree)
+    leaves, whole = jax.tree.leaves(tree), flatten(trace.jaxpr)
+    program = with_slopes(whole, [slot for slot in whole.inputs if _real(whole, slot)])
+    slots = prepared(program)({slot: np.asarray(x)[None] for slot, x in zip(program.inputs, leaves, strict=True)})
+    found = [np.broadcast_to(slots[slot], (1, *program.shapes[slot]))[0] for slot in program.outputs]
+    count = len(whole.outputs)
+    slopes = dict(zip([slot for slot in whole.inputs if _real(whole, slot)], found[count:], strict=True))
+    told = [slopes.get(slot, np.zeros(whole.shapes[slot])) for slot in whole.inputs]
+    values = jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(found[:count]))
+    return values, jax.tree.unflatten(jax.tree.structure(tree), jax.device_put(told))
+
+
 def values_and_slopes(
     function: Callable[..., Any], numbers: Mapping[str, Any], columns: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
 
+import composing
 import hypothesis
 import jax
 import pytest
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+jax.config.update("jax_disable_most_optimizations", True)  # programs here run a few times: compiling is what costs
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -45,6 +47,7 @@ def load(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
 
 
 OmegaConf.load = load
+composing.install()
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from backwards import with_gradient
 from builders import cluster
 
 from codesign.config import build
-from codesign.interpreting import interpreted
 from codesign.metrics import evaluate, priced_ops
 from codesign.scenario import Scenario
 from codesign.workloads import (
@@ -368,7 +368,7 @@ def test_deepseek_v3_has_finite_metrics_and_gradients(kind):
         metrics = evaluate(candidate)
         return jnp.log(metrics.time_s) + jnp.log(metrics.energy_j) + jnp.log(metrics.usage["hbm"]), metrics
 
-    (value, metrics), slope = interpreted(jax.value_and_grad(goal, has_aux=True))(scenario)
+    (value, metrics), slope = with_gradient(goal, scenario)
     assert np.isfinite(float(value))
     assert all(np.isfinite(float(number)) for number in metrics.flat().values())
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(slope))

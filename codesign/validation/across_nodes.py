@@ -27,7 +27,6 @@ from ..collectives import NetworkLevel, hierarchical
 from ..collectives.levels import Stage
 from ..errors import ConfigError
 from ..fabrics import Group
-from .batches import PIECE
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
 from .tables import Suite, named
@@ -37,6 +36,7 @@ CLUSTER_COLUMNS = ("gpu", "cluster", "num_nodes", "gpus_per_node", "num_gpus", "
 LOG_COLUMNS = ("source", "gpu", "fabric", "num_gpus", "gpus_per_node", "collective", "message_bytes")
 EXCHANGE_COLUMNS = ("gpu", "comm_backend", "phase", "comm_dtype", "ep_size", "hidden_size", "topk", "num_tokens",
                     "latency_us")  # fmt: skip
+PADDED = 64  # rows: few lengths of a table are compiled
 RATED = "400G"  # of the name of a cluster whose network the configuration has
 RACK = {"GB200": 72, "GB300": 72}  # devices of one scale-up domain, where it is not a node
 UNNAMED = "see source"  # a fabric that a table does not name
@@ -60,7 +60,7 @@ def predicted(gpu: str, operation: str, inner: np.ndarray, outer: np.ndarray, nb
     """
     cluster = measured_cluster(gpu)
     levels, count = [cluster.network[name] for name in cluster.levels], len(nbytes)
-    index = np.resize(np.arange(count), count + -count % PIECE)
+    index = np.resize(np.arange(count), count + -count % PADDED)
     arrays = (jnp.asarray(np.asarray(column, dtype=float)[index]) for column in (inner, outer, nbytes))
     return np.asarray(_seconds(levels, operation, *arrays))[:count]
 

@@ -1,8 +1,8 @@
-"""Many jobs priced together: one compilation for each shape of problem, whatever devices and models are named.
+"""Many jobs priced together: one trace for each shape of problem, whatever devices and models are named.
 
-Names and number formats are structure, so runs of two GPUs, or in two formats, would each compile a program of their
-own. `anonymous` gives a scenario the same numbers under the parts that its formats play, and scenarios are priced in
-pieces of equal length: a handful of programs then serves all tables.
+Names and number formats are structure, so runs of two GPUs, or in two formats, would each be a program of their own.
+`anonymous` gives a scenario the same numbers under the parts that its formats play: a handful of programs then serves
+all tables.
 """
 
 import functools
@@ -14,22 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..compiling import quick_jit
 from ..scenario import Cluster, Scenario
 from ..workloads import Precision
+from .many import at_many
 
-PIECE = 64  # rows that are priced together; short tables are padded
+PIECE = 1024  # rows that are priced together: their arrays stay in a cache
 PARTS = {  # class of kernel -> the part its number format plays in a precision
     "gemm": "compute", "moe_gemm": "compute", "attention_prefill": "attention", "attention_decode": "attention",
     "mla_prefill": "attention", "mla_decode": "attention", "elementwise": "vector", "optimizer": "vector",
 }  # fmt: skip
 
 Adjust = Callable[[Scenario], Scenario]
-Priced = Callable[[Scenario], tuple[jax.Array, jax.Array]]
+Priced = Callable[[Scenario], tuple[np.ndarray, np.ndarray]]
 
 
 class Batch(NamedTuple):
-    """Scenarios of one structure, their numbers stacked and padded to whole pieces, and their places in a table."""
+    """Scenarios of one structure, their numbers stacked, and their places in a table."""
 
     places: list[int]
     scenarios: Scenario
@@ -94,14 +94,12 @@ def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
         return known[id(leaf)]
 
     rows = np.array([[number(leaf) for leaf in leaves] for _, leaves in members])
-    padding = -len(rows) % PIECE
-    rows = np.concatenate([rows, np.repeat(rows[-1:], padding, axis=0)])
     return Batch([place for place, _ in members], jax.tree.unflatten(structure, list(np.ascontiguousarray(rows.T))))
 
 
 def vectorised(function: Callable[[Scenario], tuple[Any, Any]]) -> Priced:
-    """A function of one scenario as a compiled function of a piece."""
-    return quick_jit(jax.vmap(function))
+    """A function of one scenario as a function of a piece."""
+    return at_many(function)
 
 
 def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s: s) -> tuple[np.ndarray, np.ndarray]:
@@ -118,6 +116,5 @@ def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s
         for start in range(0, len(places), PIECE):
             piece = jax.tree.map(lambda leaf, at=start: leaf[at : at + PIECE], changed)
             mine = places[start : start + PIECE]
-            one, two = priced(piece)
-            first[mine], second[mine] = np.asarray(one)[: len(mine)], np.asarray(two)[: len(mine)]
+            first[mine], second[mine] = priced(piece)
     return first, second

@@ -37,13 +37,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ..compiling import quick_jit
 from ..config import scenario_from_config
 from ..errors import ConfigError, DataError, suggestion
 from ..fields import replace
 from ..metrics import evaluate
 from ..scenario import Scenario
 from .calculon_overlap import hidden_shares
+from .many import at_many
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
 """Calculon's systems and the outer network they stand in."""
@@ -219,8 +219,8 @@ def _tier(memory: dict[str, Array], tier: str) -> Array:
     return sum((nbytes for name, nbytes in memory.items() if name.startswith(tier)), jnp.asarray(0.0))
 
 
-_answers = jax.jit(jax.vmap(quantities))
-_swept = quick_jit(jax.vmap(lambda base, values: quantities(replace(base, values)), in_axes=(None, 0)))
+_answers = at_many(quantities)
+_swept = at_many(lambda base, values: quantities(replace(base, values)), in_axes=(None, 0))
 
 
 def predict(frame: pd.DataFrame) -> pd.DataFrame:
@@ -234,9 +234,9 @@ def predict(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         kinds.setdefault(jax.tree.structure(candidate), {})[index] = candidate
     for group in kinds.values():
-        batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group.values())
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *group.values())
         for name, values in _answers(batch).items():
-            answers.loc[list(group), name] = np.asarray(values, dtype=float)
+            answers.loc[list(group), name] = values
     return answers
 
 
@@ -246,10 +246,9 @@ def predict_alike(frame: pd.DataFrame, block: int = 1024) -> pd.DataFrame:
     columns = pd.DataFrame([numbers(row) for row in frame.to_dict(orient="records")])
     parts = []
     for first in range(0, len(frame), block):
-        index = np.minimum(np.arange(first, first + block), len(frame) - 1)
-        values = {path: jnp.asarray(column.to_numpy()[index]) for path, column in columns.items()}
-        parts.append(pd.DataFrame({k: np.asarray(v, dtype=float) for k, v in _swept(base, values).items()}))
-    return pd.concat(parts, ignore_index=True).iloc[: len(frame)].set_axis(frame.index)
+        values = {path: column.to_numpy()[first : first + block] for path, column in columns.items()}
+        parts.append(pd.DataFrame(_swept(base, values)))
+    return pd.concat(parts, ignore_index=True).set_axis(frame.index)
 
 
 def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:

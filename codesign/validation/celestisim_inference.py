@@ -12,14 +12,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
 from ..collectives import Collectives, NetworkLevel, RingAllGather, ScaledVolume, Send
-from ..compiling import quick_jit
 from ..config import scenario_from_config
 from ..fabrics import SwitchDomain
 from ..fields import replace
@@ -28,6 +25,7 @@ from ..metrics import evaluate
 from ..scenario import Scenario
 from ..units import GB
 from ..workloads import Plan
+from .many import at_many
 
 H100_FLOPS, H100_BYTES_PER_S, H100_BYTES = 1.979e15, 3350e9, 80 * GB
 APPLIANCE_BYTES_PER_S, APPLIANCE_BYTES = 26800e9, 32000 * GB
@@ -121,7 +119,7 @@ def _priced() -> Callable[..., Any]:
             "parameters": job.model.parameters(),
         }
 
-    return quick_jit(jax.vmap(one, in_axes=(None, 0)))
+    return at_many(one, in_axes=(None, 0))
 
 
 def price(scenario: Scenario, rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
@@ -134,8 +132,8 @@ def price(scenario: Scenario, rows: list[dict[str, float]]) -> dict[str, np.ndar
     Returns:
         time_s, ttft_s and tpot_s of the batch; bytes of the weights, of one sequence's cache, on a device; parameters.
     """
-    columns = {name: jnp.asarray([float(row[name]) for row in rows]) for name in PATHS}
-    return {name: np.asarray(values) for name, values in _priced()(scenario, columns).items()}
+    columns = {name: np.array([float(row[name]) for row in rows]) for name in PATHS}
+    return _priced()(scenario, columns)
 
 
 def largest_batch(

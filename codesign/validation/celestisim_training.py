@@ -13,19 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ..compiling import quick_jit
 from ..config import scenario_from_config
 from ..fabrics import PathEnergy
 from ..fields import replace
 from ..metrics import Entry, evaluate, ledger
 from ..scenario import Scenario
 from ..units import GB
+from .many import at_many
 
 BATCH = 3072.0
 STORE_BYTES = 1e18  # an external store that never fills
@@ -117,7 +116,7 @@ def _timed() -> Callable[..., Any]:
         outgrown = shared["scale_up_devices"] < plan["tp"]
         return metrics.time_s, jnp.where(outgrown, 1.0, worst)
 
-    return quick_jit(jax.vmap(one, in_axes=(None, None, 0)))
+    return at_many(one, in_axes=(None, None, 0))
 
 
 def plan_grid() -> dict[str, np.ndarray]:
@@ -138,12 +137,10 @@ def timed_plans(models: pd.DataFrame, devices: float, *, sharded: bool = False) 
         Columns of `models`, `system`, the fields of the plan, `zero` and `time_s`.
     """
     grid, parts = plan_grid(), []
-    plans = {name: jnp.asarray(column) for name, column in grid.items()}
     for model, (name, system) in itertools.product(models.to_dict("records"), SYSTEMS.items()):
-        shared = {key: jnp.asarray(float(model[key])) for key in MODEL}
-        shared |= {key: jnp.asarray(float(value)) for key, value in vars(system).items()}
-        shared |= {"devices": jnp.asarray(float(devices)), "zero": jnp.asarray(float(sharded))}
-        seconds, excess = (np.asarray(answer) for answer in _timed()(template(), shared, plans))
+        shared = {key: float(model[key]) for key in MODEL} | {key: float(value) for key, value in vars(system).items()}
+        shared |= {"devices": float(devices), "zero": float(sharded)}
+        seconds, excess = _timed()(template(), shared, grid)
         timed = pd.DataFrame(grid | {"zero": float(sharded), "time_s": seconds})[excess <= 1e-9]
         parts.append(timed.assign(**{str(key): value for key, value in model.items()}, system=name))
     columns = [*models.columns, "system", *grid, "zero", "time_s"]
@@ -160,7 +157,7 @@ def _booked() -> Callable[..., Any]:
     def one(base: Scenario, row: dict[str, Array], paths: PathEnergy) -> dict[str, Entry]:
         return ledger(_placed(base, row), paths)
 
-    return quick_jit(jax.vmap(one, in_axes=(None, 0, None)))
+    return at_many(one, in_axes=(None, 0, None))
 
 
 def physical_ledger(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, Entry]:
@@ -171,5 +168,5 @@ def physical_ledger(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, Entry]:
     """
     alone = {"devices": plans["tp"] * plans["pp"], "virtual_stages": 1.0, "zero": 0.0}
     frame = plans.assign(**{name: value for name, value in alone.items() if name not in plans})
-    columns = {key: jnp.asarray(frame[key].to_numpy(dtype=float)) for key in (*MODEL, *PLAN, "zero", "devices")}
+    columns = {key: frame[key].to_numpy(dtype=float) for key in (*MODEL, *PLAN, "zero", "devices")}
     return _booked()(template(), columns, paths)
