@@ -136,6 +136,18 @@ def _gather(
     return found[()]
 
 
+def _dynamic_slice(lead: int, x: Any, *starts: Any, slice_sizes: Any) -> Any:
+    """A slice of x that begins where it is told, moved inside where it would reach beyond the end."""
+    x, *places = _alike(lead, (np.asarray(x), *map(np.asarray, starts)))
+    rank, found = lead + len(slice_sizes), []
+    for axis, (place, size, length) in enumerate(zip(places, x.shape[lead:], slice_sizes, strict=True)):
+        first = np.clip(place.astype(np.int64), 0, size - length).reshape(*place.shape, *[1] * len(slice_sizes))
+        found.append(first + np.arange(length).reshape([length if a == lead + axis else 1 for a in range(rank)]))
+    points = [np.arange(size).reshape([size if a == axis else 1 for a in range(rank)])
+              for axis, size in enumerate(x.shape[:lead])]  # fmt: skip
+    return x[(*points, *found)][()]
+
+
 SHAPED: dict[str, Callable[..., Any]] = {
     "convert_element_type": lambda lead, x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
     "squeeze": lambda lead, x, dimensions: np.squeeze(x, _axes(lead, dimensions))[()] if dimensions else x,
@@ -156,12 +168,21 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "slice": _slice,
     "broadcast_in_dim": _broadcast,
     "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
     "round": _round,
     "argmin": _place(np.argmin),
     "argmax": _place(np.argmax),
     "iota": _iota,
 }
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
+
+
+LOOPS = ("scan", "while", "cond")
+
+
+def knows(primitive: Any) -> bool:
+    """Whether NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
+    return primitive.name in {*ELEMENTWISE, *SETTLED, *FLOATING, *SHAPED, *LOOPS, "select_n"}
 
 
 def doer(

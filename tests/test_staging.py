@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from random_programs import PLANS, random_model
 
-from codesign import study_from_config
+from codesign import by_numpy, study_from_config
 from codesign.config import available
 from codesign.metrics import evaluate
 from codesign.search.grid import BLOCK, Sweep
 from codesign.search.oracle import Oracle, rows_of
-from codesign.staging import PlanTable, Table, at_points, flatten, running, slopes_of, staged, written_out
+from codesign.staging import PlanTable, Table, at_points, base_of, flatten, running, slopes_of, staged, written_out
 
 DESIGNS = 3
 MIXES = {"workload_mix"}  # several problems, no scenario of its own
@@ -29,6 +29,9 @@ def test_a_grid_is_priced_as_the_model_is(name):
         pytest.skip("nothing varies")
     sweep = Sweep(problem, BLOCK, 4)
     blocks = list(sweep.blocks())
+    told = written_out(base_of(problem.scenario).program).equations
+    strangers = sorted({equation.name for equation in told if not by_numpy.knows(equation.primitive)})
+    assert not strangers, f"primitives that codesign/by_numpy.py does not know: {strangers}"
     for at in rng.integers(len(blocks), size=DESIGNS):
         block = sweep.evaluated(*blocks[at])
         row, column = rng.integers(len(block.plan)), rng.integers(len(block.level))
