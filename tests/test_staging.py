@@ -1,5 +1,8 @@
 """Staged programs against the plain model: the same numbers and slopes, whatever is tabulated and however it is cut."""
 
+import dataclasses
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +45,30 @@ def test_a_grid_is_priced_as_the_model_is(name):
         told = problem.objective.rank(metrics), problem.objective.excess(metrics)
         truth = [float(each) for each in (*told, metrics.time_s, metrics.usd_per_million_tokens)]
         np.testing.assert_allclose(seen, truth, rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_of_any_size_say_the_same_of_every_point_once():
+    """Seven, five and three levels of 13,968 plans: blocks that end within a range, at its end, and hold everything."""
+    problem = problem_of("train_gpt3_175b")
+    grids = zip(problem.space.hardware.items(), (7, 5, 3), strict=True)
+    hardware = {name: dataclasses.replace(variable, grid=grid) for (name, variable), grid in grids}
+    problem = dataclasses.replace(problem, space=dataclasses.replace(problem.space, hardware=hardware))
+    answers = []
+    for block in (1 << 12, 50_000, 1 << 21):
+        sweep = Sweep(problem, block, 4)
+        goal = np.full((sweep.axes.plan_count, sweep.axes.level_count), np.nan)
+        seen = np.zeros(goal.shape, dtype=int)
+        plans = np.arange(sweep.axes.plan_count)[: 2 * sweep.tall]  # two rows of blocks
+        for plan, level in sweep.blocks():
+            if plan[0] <= plans[-1]:
+                goal[np.ix_(plan, level)] = sweep.evaluated(plan, level).goal
+            seen[np.ix_(plan, level)] += 1
+        assert (seen == 1).all()
+        answers.append(goal)
+    for one, other in itertools.pairwise(answers):
+        both = np.isfinite(one) & np.isfinite(other)
+        assert both[:100].all(axis=1).any()
+        np.testing.assert_allclose(one[both], other[both], rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["train_gpt3_175b", "photonic_rack"])

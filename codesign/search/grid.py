@@ -25,7 +25,7 @@ from .stream import Block, Kept, fingerprint
 from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
-BLOCK = 131_072  # points: an array of them stays in a cache, and calling NumPy costs little beside them
+BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
 PLANS = 64  # of a block at the least, where there are so many: operations run along them
 WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
 
@@ -70,8 +70,8 @@ class Sweep:
         model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
         asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
         self.priced = Blocks(model, asked, problem.scenario, plans, levels, block, PLANS)
-        self.wide, self.tall = self.priced.wide, self.priced.tall  # levels and plans of a block
-        self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.wide))
+        self.tall = self.priced.tall  # plans of a block
+        self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.priced.wide))
         sizes = [len(column) for _, column in self.axes.variables]
         self.offsets = np.cumsum([0, *sizes])
         plan_columns = list(self.axes.plans.values())
@@ -87,8 +87,8 @@ class Sweep:
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
         for plan in range(0, self.axes.plan_count, self.tall):
-            for level in range(0, self.axes.level_count, self.wide):
-                yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(level, level + self.wide)
+            for first, count in self.priced.levels():
+                yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(first, first + count)
 
     def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
         """One block."""

@@ -7,7 +7,7 @@ along a long last axis: that of the plans, or, where a block has few of them, of
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -134,7 +134,8 @@ class Blocks:
         own = values.ndim - len(ranges) - 1
         levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
         cut = [ends if size > 1 else (0, 1) for ends, size in zip(ranges, levels, strict=True)]
-        key, known = (asked, tuple(cut)), self._last.get(number)
+        together = (len(plan), *(stop - start for start, stop in ranges[apart:]))
+        key, known = (asked, tuple(cut), together), self._last.get(number)
         if known is not None and known[0] == key:
             return known[1]
         places = [slice(*ends) for ends in cut]
@@ -142,13 +143,24 @@ class Blocks:
         if part:
             values = values.take(self._rows[part][plan], axis=own + apart)
         front, behind = values.shape[: own + apart], values.shape[own + apart :]
-        together = (len(plan), *(stop - start for start, stop in ranges[apart:]))
         if behind != together and max(behind) > 1:
             values = np.broadcast_to(values, (*front, *together))
         values = values.reshape(*front, -1)
         found = [values] if lanes is None else [values[index] for _, index in lanes]
         self._last[number] = (key, found)
         return found
+
+    def levels(self) -> Iterator[tuple[int, int]]:
+        """(first, count) of the levels of each block: the last one of a variable's range may have fewer."""
+        inner, within = 1, 1  # levels of whole variables in a block, and of the next variable with these
+        for size in reversed(self.shape):
+            within = inner * size
+            if within > self.wide:
+                break
+            inner = within
+        for start in range(0, math.prod(self.shape), within):
+            for first in range(start, start + within, self.wide):
+                yield first, min(self.wide, start + within - first)
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:
         """[start, stop) of the levels of each variable."""
@@ -162,10 +174,11 @@ class Blocks:
 
 
 def _wide(shape: Sequence[int], most: int) -> int:
-    """The most levels of one block, at most `most`."""
+    """Levels of a block, at most `most`: all of the last variables, and an even part of the one before these."""
     count = 1
     for size in reversed(shape):
         if count * size > most:
-            return count * max(part for part in range(1, size + 1) if size % part == 0 and count * part <= most)
+            parts = -(-size // (most // count))
+            return count * -(-size // parts)
         count *= size
     return count
