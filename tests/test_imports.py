@@ -23,6 +23,7 @@ FOUNDATION = {
     "compiling",
     "interpreting",
     "strict_json",
+    "plain_yaml",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,

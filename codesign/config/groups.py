@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from ..errors import ConfigError, suggestion
+from ..plain_yaml import read_yaml as read_text
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design
 
@@ -123,7 +124,7 @@ def read_yaml(path: Path) -> Any:
         ConfigError: it cannot be read, with the place.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return read_text(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""

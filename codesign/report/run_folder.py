@@ -11,6 +11,7 @@ import pandas as pd
 import yaml
 
 from ..errors import ConfigError
+from ..plain_yaml import read_yaml
 from .labels import Metric, counted, metric, unit_of, variable
 
 CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
@@ -197,7 +198,7 @@ def _optional_frame(path: Path) -> pd.DataFrame:
 
 def _mapping(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return read_yaml(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import hydra
 import pandas as pd
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -16,6 +15,7 @@ from ..config import compose, conf_dir, study_from_resolved
 from ..config.composition import admit
 from ..config.groups import PACKAGES, expand
 from ..errors import CodesignError, ConfigError, suggestion
+from ..plain_yaml import read_yaml
 from ..report.figures import render, style
 from ..report.labels import unit_of
 from ..report.phases import phases_of
@@ -101,7 +101,7 @@ def collect_jobs(root: Path) -> int:
         if not (folder / "designs.parquet").is_file():
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
-        variables = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
+        variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
         units |= {name: unit_of(entry["path"]) for name, entry in variables.items() if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
@@ -116,7 +116,7 @@ def collect_jobs(root: Path) -> int:
 
 def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
-    asked = yaml.safe_load((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
+    asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():
         figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units)
         if figure is not None:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import yaml
 from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
+from ..plain_yaml import write_yaml
 from ..report import build_report
 from ..results import Results, collect, placed
 from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
@@ -176,7 +176,7 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
 
 def write_inputs(study: Study, folder: Path) -> None:
     """Resolved configuration, overrides, versions and what is unusual, before the search starts."""
-    write_text(folder / "config.yaml", yaml.safe_dump(study.resolved, sort_keys=False, allow_unicode=True))
+    write_text(folder / "config.yaml", write_yaml(study.resolved))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
     write_text(folder / "versions.json", dumps(versions(), indent=2))
     write_text(folder / "provenance.json", dumps(study.provenance, indent=2))
