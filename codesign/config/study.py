@@ -1,5 +1,6 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -66,7 +67,7 @@ class Study:
         check_ranges(self.scenario)
         self.space.check(self.scenario)
 
-    @property
+    @functools.cached_property
     def unusual(self) -> tuple[Unusual, ...]:
         """Numbers and ranges that are legal, but that no product or paper has; each once for all workloads of a mix."""
         problems = self.search.problems.values() if isinstance(self.search, Mix) else [self.problem]
