@@ -252,6 +252,11 @@ class DesignSpace:
             )
         return np.concatenate(found)[:most]
 
+    def every_value(self, plans: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Field -> every value that it has in these plans or is listed with."""
+        lists = self.lists
+        return {name: np.unique([*column, *lists.get(name, ())]) for name, column in plans.items()}
+
     def decoded(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Plan fields of numbered combinations; the last field changes fastest."""
         columns = {}

@@ -116,9 +116,7 @@ class Evaluator:
         plans = box.plans or {"tp": np.full(1, float(box.problem.scenario.plan.tp))}
         self._fields, self._table = tuple(plans), np.stack(list(plans.values()), axis=-1)
         program = row_program(box.problem.scenario, box.problem.space, self._fields, rows, GOAL)
-        lists = box.problem.space.lists
-        values = {name: np.unique([*column, *lists.get(name, ())]) for name, column in plans.items()}
-        self._points = Points(program, values, slopes=False)
+        self._points = Points(program, box.problem.space.every_value(plans), slopes=False)
         self._goals = [program.names.index(name) for name in goals]
         aims = {GOAL, *goals, *(name for name in program.names if name.startswith(RESERVE))}
         self._limits = [at for at, name in enumerate(program.names) if name not in aims]

@@ -223,9 +223,7 @@ class Oracle(AbstractOracle):
     def points(self) -> Points:
         """The rows staged: what the plan alone decides as tables, the rest by NumPy."""
         if self._points is None:
-            lists = self.problem.space.lists
-            values = {name: np.unique([*column, *lists.get(name, ())]) for name, column in self.plans.items()}
-            self._points = Points(self.program, values)
+            self._points = Points(self.program, self.problem.space.every_value(self.plans))
         return self._points
 
     def judged(
