@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
-jax.config.update("jax_disable_most_optimizations", True)  # programs here run a few times: compiling is what costs
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -53,22 +53,20 @@ def test_blocks_of_any_size_say_the_same_of_every_point_once():
     grids = zip(problem.space.hardware.items(), (7, 5, 3), strict=True)
     hardware = {name: dataclasses.replace(variable, grid=grid) for (name, variable), grid in grids}
     problem = dataclasses.replace(problem, space=dataclasses.replace(problem.space, hardware=hardware))
-    answers = []
+    answers, priced = [], 200  # plans
     for block in (1 << 12, 50_000, 1 << 21):
         sweep = Sweep(problem, block, 4)
         goal = np.full((sweep.axes.plan_count, sweep.axes.level_count), np.nan)
         seen = np.zeros(goal.shape, dtype=int)
-        plans = np.arange(sweep.axes.plan_count)[: 2 * sweep.tall]  # two rows of blocks
         for plan, level in sweep.blocks():
-            if plan[0] <= plans[-1]:
+            if plan[0] < priced:
                 goal[np.ix_(plan, level)] = sweep.evaluated(plan, level).goal
             seen[np.ix_(plan, level)] += 1
         assert (seen == 1).all()
-        answers.append(goal)
+        answers.append(goal[:priced])
+    assert np.isfinite(answers[0]).all()
     for one, other in itertools.pairwise(answers):
-        both = np.isfinite(one) & np.isfinite(other)
-        assert both[:100].all(axis=1).any()
-        np.testing.assert_allclose(one[both], other[both], rtol=1e-13)
+        np.testing.assert_allclose(one, other, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["train_gpt3_175b", "photonic_rack"])
