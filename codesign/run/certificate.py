@@ -13,7 +13,7 @@ from ..search import Evidence
 from ..strict_json import dumps
 
 FOLDER, HEADER = "certificate", "certificate.json"
-TABLES = ("nodes", "points", "cuts")
+TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
 
 
 def write_certificate(evidence: Evidence, folder: Path) -> None:
@@ -21,8 +21,8 @@ def write_certificate(evidence: Evidence, folder: Path) -> None:
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
     header = evidence.header | {"counts": {}}
-    for name in TABLES:
-        frame = pd.DataFrame(evidence.tables[name])
+    for name, columns in evidence.tables.items():
+        frame = pd.DataFrame(columns)
         header["counts"][name] = len(frame)
         split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
         partial = target / f"{name}.parquet.partial"
@@ -50,8 +50,8 @@ def read_certificate(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, 
         raise ConfigError(f"{str(target / HEADER)!r} is no JSON: {str(error).splitlines()[0]}") from error
     if not isinstance(header, dict):
         raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
-    tables = {}
-    for name in TABLES:
+    tables, counts = {}, header.get("counts")
+    for name in dict.fromkeys((*TABLES, *(counts if isinstance(counts, dict) else ()))):
         path = target / f"{name}.parquet"
         try:
             frame = pd.read_parquet(path)

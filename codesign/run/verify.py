@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pandas as pd
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,16 +16,16 @@ from ..config import Study, study_from_resolved
 from ..errors import ConfigError
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse, Whole
+from ..search import Inverse, Pareto, Whole
 from ..strict_json import dumps
-from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify
+from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify, verify_front
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME, check_listed
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
 
-KEEPERS = ("certified", "grid_then_proof", "inverse", "whole")  # searches that keep what their proof rests on
+KEEPERS = ("certified", "grid_then_proof", "inverse", "pareto", "whole")  # searches that keep what their proof rests on
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
@@ -45,15 +46,18 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     wall, cpu = time.perf_counter(), time.process_time()
     folder = read_run(run)
     claimed = folder.summary.get("certificate")
-    if not isinstance(claimed, dict) or "goal" not in claimed or "sense" not in claimed:
+    if not isinstance(claimed, dict) or not ("front" in claimed or {"goal", "sense"} <= set(claimed)):
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
     asked, stored = asked_of(study), read_certificate(Path(run))
-    if stored is None and (claimed.get("bound") is not None or claimed.get("certified")):
+    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or "front" in claimed):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
-        answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
+        if stored is not None and "front" in claimed:
+            answer = _front(asked, folder, claimed["front"], stored, attack, seed, watch)
+        else:
+            answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
     return 0 if answer.verified else 1
@@ -64,6 +68,9 @@ def asked_of(study: Study) -> Asked:
     objective, search = study.objective, study.search
     if isinstance(search, Inverse):
         return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.most else 1.0)
+    if isinstance(search, Pareto):
+        first, *others = ((wanted.name, wanted.sign) for wanted in search.wanted)
+        return Asked(study.scenario, study.space, objective, *first, levelled=dict(others))
     asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
     if isinstance(search, Whole):
         return dataclasses.replace(asked, values=search.values, units=search.units)
@@ -97,6 +104,33 @@ def _answer(
     if not answer.verified and "plan." in answer.line:
         kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
         answer.numbers["again"] = " ".join(["codesign evaluate", *kept, answer.line.rpartition("): ")[2]])
+    return answer
+
+
+def _front(
+    asked: Asked,
+    folder: RunFolder,
+    claimed: dict[str, Any],
+    stored: tuple[dict[str, Any], dict[str, Any]],
+    attack: int,
+    seed: int,
+    watch: "_Watch",
+) -> Answer:
+    """Compare what the run says of its front in several files, then check it."""
+    header, tables = stored
+    told = header.get("front")
+    if told != claimed:
+        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
+        return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
+    answer = verify_front(asked, header, tables, attack, seed, watch)
+    if answer.verified:
+        kept = pd.DataFrame(
+            {f"var.{name}": column for name, column in tables["designs"].items() if name != "statement"}
+        )
+        kept = kept.assign(**{name: [one["values"][name] for one in told["points"]] for name in told["metrics"]})
+        shown = folder.designs[list(kept)]
+        if sorted(map(tuple, kept.to_numpy().tolist())) != sorted(map(tuple, shown.to_numpy().tolist())):
+            return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
     return answer
 
 

@@ -60,7 +60,8 @@ class Between:
             known = pairs[self.oracle.asked[asked.plan[pairs]] > slot]
             if len(known):
                 memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
-                ledger.keep(known, *memory.tangents(known, np.zeros((len(known), ledger.width)), 1.0))
+                at = self.oracle.number[asked.plan[known], slot]
+                ledger.keep(known, *memory.tangents(known, np.zeros((len(known), ledger.width)), 1.0), at=at)
 
     def designs(self, points: list[Point]) -> None:
         """The best design at every level among the plans that are good at the neighbouring steps, and their own kin."""
@@ -100,10 +101,11 @@ class Between:
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
-        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, FINE * self.gap, np.inf)
+        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, FINE * self.gap, np.inf, self.sweep.pool)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
         ledger.best = np.array([point.value for point in points])
-        ledger.keep(every, *ledger.evaluate(every, start, REFERENCE_SHARPNESS))
+        where = ledger.place(start, REFERENCE_SHARPNESS)
+        ledger.keep(every, *ledger.evaluate(every, start, REFERENCE_SHARPNESS), at=where)
         self._recall(ledger, every)
         self._refine(ledger, ROUNDS)
         for pair, (value, u) in ledger.feasible.items():
@@ -152,7 +154,7 @@ class Between:
         shift[:, self.columns] = np.array([point.level for point, _, _ in group])[at]
         value = np.array([point.value for point, _, _ in group])
         shift[:, self.oracle.names.index(GOAL)] = value[at]
-        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, self.gap, 0.0)
+        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, self.gap, 0.0, self.sweep.pool)
         ledger.lower = np.concatenate([floor for _, _, floor in group]) - value[at]
         hardware = np.array([point.u for point, _, _ in group])
         self._bound(ledger, np.arange(len(at)), hardware)
@@ -190,14 +192,16 @@ class Between:
             left = left[self.oracle.asked[asked.plan[left]] > slot]
             memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
             if len(left):
-                ledger.bound_by(left, memory.tangents(left, hardware[asked.level[left]], 1.0)[1], weights)
+                affine, at = memory.tangents(left, hardware[asked.level[left]], 1.0)[1], self.oracle.number
+                ledger.bound_by(left, affine, weights, at[asked.plan[left], slot])
         left = self._still(ledger, pairs)
         if len(left) == 0:
             return
-        exact, affine = ledger.evaluate(left, hardware[asked.level[left]], REFERENCE_SHARPNESS)
-        ledger.bound_by(left, affine, weights)
+        u = hardware[asked.level[left]]
+        at, (exact, affine) = ledger.place(u, REFERENCE_SHARPNESS), ledger.evaluate(left, u, REFERENCE_SHARPNESS)
+        ledger.bound_by(left, affine, weights, at)
         still = ledger.lower[left] < ledger.cut
-        ledger.keep(left[still], exact[still], affine[still])
+        ledger.keep(left[still], exact[still], affine[still], at=at[still])
         self._recall(ledger, left[still])
 
     def _still(self, ledger: Apart, pairs: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ groups rest on the note of their group until they have a better one.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,63 @@ SINGLE = 2.0**-24  # relative error of a number in single precision
 REACH = 32.0  # log that no tangent exceeds anywhere in the cube, roughly: what rounding a weight may cost
 
 
+class Places:
+    """Points that rows were linearised at, with the sharpness of the maxima there, each by its number."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[np.ndarray, np.ndarray]] = []
+        self._placed = 0
+
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of these points."""
+        first, self._placed = self._placed, self._placed + len(u)
+        self._points.append((u.copy(), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(u),))))
+        return np.arange(first, self._placed)
+
+    def distinct(self, asked: Int[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(points, sharpness, number of each asked one among them), every point once."""
+        used, where = np.unique(asked, return_inverse=True)
+        begins = np.cumsum([0, *(len(u) for u, _ in self._points)])
+        chunk = np.searchsorted(begins, used, side="right") - 1
+        rows = [
+            np.concatenate([u[mine], sharpness[mine, None]], axis=1)
+            for k, (u, sharpness) in enumerate(self._points)
+            if len(mine := used[chunk == k] - begins[k])
+        ]
+        distinct, again = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
+        return distinct[:, :-1], distinct[:, -1], again.reshape(-1)[where]
+
+
+class Listener(Protocol):
+    """Is told by a ledger what its bounds rest on."""
+
+    def grow(self, count: int) -> None:
+        """Make room for so many numbers."""
+        ...
+
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of these points."""
+        ...
+
+    def note(
+        self,
+        plan: Int[np.ndarray, " k"],
+        at: Int[np.ndarray, "k cuts"],
+        weights: Float[np.ndarray, "k cuts rows"],
+        value: Float[np.ndarray, " k"],
+        higher: Bool[np.ndarray, " k"],
+    ) -> None:
+        """What tangents at these points bound with these weights; a point of -1 says nothing.
+
+        value: least of the weighted tangents over the cube; higher: where that raises a bound.
+        """
+        ...
+
+    def inherit(self, part: Int[np.ndarray, " k"], group: Int[np.ndarray, " k"]) -> None:
+        """Bounds of parts rest on what bounds their groups."""
+        ...
+
+
 class Recorder:
     """Takes notes: points that are linearised at, and which weights raised which bound.
 
@@ -32,11 +89,11 @@ class Recorder:
 
     def __init__(self) -> None:
         self.source = np.zeros(0, dtype=np.int64)
-        self._points: list[tuple[np.ndarray, np.ndarray]] = []
+        self.places = Places()
         self._plan: list[np.ndarray] = []
         self._at: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []
-        self._placed = self._noted = 0
+        self._noted = 0
 
     def grow(self, count: int) -> None:
         """Make room for so many numbers."""
@@ -45,17 +102,19 @@ class Recorder:
 
     def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
         """Numbers of these points."""
-        first, self._placed = self._placed, self._placed + len(u)
-        self._points.append((u, np.broadcast_to(np.asarray(sharpness, dtype=float), (len(u),))))
-        return np.arange(first, self._placed)
+        return self.places.place(u, sharpness)
 
     def note(
         self,
         plan: Int[np.ndarray, " k"],
         at: Int[np.ndarray, "k cuts"],
         weights: Float[np.ndarray, "k cuts rows"],
+        value: Float[np.ndarray, " k"],
+        higher: Bool[np.ndarray, " k"],
     ) -> None:
-        """Bounds of these were raised by tangents at these points with these weights; a point of -1 says nothing."""
+        """Keep what raises bounds; see `Listener`."""
+        del value
+        plan, at, weights = plan[higher], at[higher], weights[higher]
         self.source[plan] = self._noted + np.arange(len(plan))
         self._noted += len(plan)
         self._plan.append(plan)
@@ -89,21 +148,8 @@ class Recorder:
                 column.append(values)
             last += len(mine)
         cuts = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()}
-        points, sharpness, cuts["point"] = self._distinct(cuts["point"])
+        points, sharpness, cuts["point"] = self.places.distinct(cuts["point"])
         return np.concatenate(nodes), cuts, points, sharpness
-
-    def _distinct(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(points, sharpness, number of each asked one), every point once."""
-        used, where = np.unique(asked, return_inverse=True)
-        begins = np.cumsum([0, *(len(u) for u, _ in self._points)])
-        chunk = np.searchsorted(begins, used, side="right") - 1
-        rows = [
-            np.concatenate([u[mine], sharpness[mine, None]], axis=1)
-            for k, (u, sharpness) in enumerate(self._points)
-            if len(mine := used[chunk == k] - begins[k])
-        ]
-        distinct, again = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
-        return distinct[:, :-1], distinct[:, -1], again.reshape(-1)[where]
 
 
 def _rounded(weights: Float[np.ndarray, "k cuts rows"], room: Float[np.ndarray, " k"]) -> np.ndarray:
@@ -142,7 +188,7 @@ def evidence_of(
     known = np.isfinite(lower[some]) & math.isfinite(bound)
     room[known] = lower[some][known] - bound
     nodes, cuts, points, sharpness = recorder.kept(some, room)
-    header, columns = _nodes(oracle, nodes)
+    header, columns = nodes_of(oracle, nodes)
     header |= {"version": VERSION, "rows": list(rows), "variables": list(variables)}
     kinds = {"node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
     tables = {
@@ -181,7 +227,7 @@ def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -
     return Evidence(parts[0].header | ({"held": held} if held else {}), joined)
 
 
-def _nodes(oracle: Oracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def nodes_of(oracle: Oracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """(plan fields with their values and which rows share a view, the nodes as ranges of places)."""
     fields = list(oracle.problem.space.plan)
     lists = {name: np.unique(oracle.problem.space.lists[name]) for name in fields}

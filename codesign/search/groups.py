@@ -143,6 +143,11 @@ class GroupOracle(Oracle):
         """The group each number came out of."""
         return self.tree.parent
 
+    @property
+    def divided(self) -> np.ndarray:
+        """Groups whose parts are listed."""
+        return self.tree.divided
+
     def near(self, plan: int, changes: int) -> np.ndarray:
         """Single plans that differ from one in at most so many fields."""
         return self.tree.near(plan, changes)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from . import interior
 from .bounds import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
-from .evidence import Recorder
+from .evidence import Listener
 from .oracle import GOAL, AbstractOracle
 
 MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
@@ -78,7 +78,7 @@ class Ledger:
     each bound rests on.
     """
 
-    def __init__(self, programme: Programme, gap: float, recorder: Recorder | None = None):
+    def __init__(self, programme: Programme, gap: float, recorder: Listener | None = None):
         self.programme, self.gap, self.recorder = programme, gap, recorder
         self.width = len(programme.oracle.variables)
         self.lower, self.tried = np.zeros(0), np.zeros(0, dtype=np.int32)  # tried: 0 where never solved
@@ -182,12 +182,19 @@ class Ledger:
         return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.place(u, sharpness)
 
     def raise_(
-        self, plan: np.ndarray, bound: np.ndarray, at: np.ndarray | None, weights: Float[np.ndarray, "plans cuts rows"]
+        self,
+        plan: np.ndarray,
+        bound: np.ndarray,
+        at: np.ndarray | None,
+        weights: Float[np.ndarray, "plans cuts rows"],
+        value: np.ndarray | None = None,
     ) -> None:
-        """Raise bounds to those that the tangents at these points [plans, cuts] give with these weights."""
+        """Raise bounds to those that the tangents at these points [plans, cuts] give with these weights.
+
+        `value` is the least of the weighted tangents where a bound is infinite: constraints that cannot hold together.
+        """
         if self.recorder is not None and at is not None:
-            higher = bound > self.lower[plan]
-            self.recorder.note(plan[higher], at[higher], weights[higher])
+            self.recorder.note(plan, at, weights, bound if value is None else value, bound > self.lower[plan])
         self.lower[plan] = np.maximum(self.lower[plan], bound)
 
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -247,9 +254,11 @@ class Ledger:
         broken = np.flatnonzero(least.max(axis=1) > 0)
         weights[broken] = 0.0
         weights[broken, least[broken].argmax(axis=1)] = 1.0
-        self.raise_(plan, bound, None if at is None else at[:, None], weights[:, None])
+        value = bound.copy()
+        value[broken] = least[broken].max(axis=1)
+        self.raise_(plan, bound, None if at is None else at[:, None], weights[:, None], value)
         if self.endings is not None:
-            bound[broken] = least[broken].max(axis=1)
+            bound = value
             closed = self.lower[plan] >= self.cut
             self.endings.append(Ending(plan[closed], bound[closed], weights[closed]))
 
@@ -375,7 +384,8 @@ class Ledger:
         lanes = np.flatnonzero(missing)
         shares = weights[lanes] / total[lanes, None, None]
         shares[:, :, 0] = 0.0
-        self.raise_(plan[lanes], np.full(len(lanes), np.inf), None if at is None else at[lanes], shares)
+        where = None if at is None else at[lanes]
+        self.raise_(plan[lanes], np.full(len(lanes), np.inf), where, shares, least[lanes])
         if self.endings is not None:
             self.endings.append(Ending(plan[missing], least[missing], (of_rows / total[:, None])[missing]))
         return missing

@@ -120,6 +120,11 @@ class AbstractOracle(abc.ABC):
         """For every number that of a group with all its plans and more; itself where there is none."""
         return np.arange(self.count)
 
+    @property
+    def divided(self) -> np.ndarray:
+        """Numbers of groups that were split: `split` lists all their parts."""
+        return np.zeros(0, dtype=int)
+
     @abc.abstractmethod
     def tangents(
         self,

@@ -9,6 +9,7 @@ from ..objective import feasible_logs
 from .closing import MOST_TRIES
 from .ledger import Ledger, Programme
 from .oracle import AbstractOracle, Tangents
+from .pool import Pool
 
 AMISS = 1e3  # price of a unit by which constraints cannot hold together
 
@@ -86,10 +87,12 @@ class Apart(Ledger):
         rows: the programme's, the goal first.
         gap: in the log, within which a level's best design counts as found.
         best: value to beat, the same at every level.
+        pool: takes note of what is proven.
     """
 
-    def __init__(self, asked: Levelled, rows: tuple[str, ...], gap: float, best: float):
-        super().__init__(Programme(asked, rows[0], rows[1:]), gap)
+    def __init__(self, asked: Levelled, rows: tuple[str, ...], gap: float, best: float, pool: Pool):
+        programme = Programme(asked, rows[0], rows[1:])
+        super().__init__(programme, gap, pool.listener(programme, asked))
         self.asked, self.upper, self.fixed, self.endings = asked, best, best, []
         self.best = np.full(asked.level.max() + 1, best)
 

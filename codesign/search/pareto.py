@@ -26,9 +26,11 @@ from .certified import Certified, Wanted
 from .closing import Effort, Outcome
 from .convexity import Verdict, check
 from .front import hypervolume, knee, non_dominated_rows
+from .front_evidence import front_evidence, settle
 from .groups import oracle_for
 from .levels import Found, Walk
 from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
+from .pool import Pool
 from .recall import Remembering
 from .sweep import Sweep
 
@@ -107,7 +109,8 @@ class Pareto(AbstractSearch):
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
-        sweep = Sweep(Remembering(oracle), limits, effort, seed)
+        pool = Pool(oracle.names, (GOAL, *self.metrics[1:]))
+        sweep = Sweep(Remembering(oracle, places=pool.places), limits, effort, seed, pool)
         told = proving(report, verdict.convex)
         walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()
@@ -122,15 +125,23 @@ class Pareto(AbstractSearch):
         return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
     def _traced(self, oracle: Oracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
-        values = np.array([one.values for one in walk.found])
-        front = [walk.found[i] for i in non_dominated_rows(values)]
+        statements, backed = settle(walk, oracle)
+        on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
+        front = [walk.found[i] for i in on_front]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}
         certificate = self._certificate(verdict, front, walk, stopped)
         claim = _claim(verdict, front, math.log1p(self.gap), stopped)
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
-        return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate)
+        kept = None
+        if verdict.convex:
+            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
+            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": False, "design": {}}
+            sense = "minimise" if self.wanted[0].sign > 0 else "maximise"
+            kept.header["claim"] = {"goal": self.metrics[0], "sense": sense} | nothing
+            kept.header.update(kind="front", front=certificate["front"])
+        return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
 
     def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> dict[str, Any]:
         """Every design of the front with its bound, in values of the metrics.

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .evidence import Places
 from .interior import EMPTY
 from .oracle import AbstractOracle, RelayingOracle, Tangents
 
@@ -13,10 +14,11 @@ ROOM = 1.5  # numbers there is room for, over those given out, when more is made
 
 
 class Recalled(NamedTuple):
-    """Plans with one remembered tangent each, and where it was taken."""
+    """Plans with one remembered tangent each, where it was taken, and the number of that point."""
 
     plan: np.ndarray
     u: np.ndarray
+    at: np.ndarray
 
 
 class Remembering(RelayingOracle):
@@ -26,16 +28,19 @@ class Remembering(RelayingOracle):
         inner: the oracle that is asked.
         depth: tangents of a plan; fewer where there are too many plans to keep so many. Of plans and groups that are
             listed later and find no room none is kept.
+        places: numbers the points.
     """
 
-    def __init__(self, inner: AbstractOracle, depth: int = DEEPEST):
+    def __init__(self, inner: AbstractOracle, depth: int = DEEPEST, places: Places | None = None):
         super().__init__(inner)
+        self.places = Places() if places is None else places
         rows, n = len(inner.names), len(inner.variables)
         most = MEMORY_BYTES / (8.0 * (rows * (n + 2) + n))
         self.depth = int(np.clip(most / inner.count, 1, depth))
         self.most = int(most / self.depth)
         self.exact, self.affine = np.zeros((0, self.depth, rows)), np.zeros((0, self.depth, rows, n + 1))
         self.at, self._asked = np.zeros((0, self.depth, n)), np.zeros(0, dtype=int)
+        self.number = np.zeros((0, self.depth), dtype=int)
         self._make_room()
 
     @property
@@ -56,24 +61,27 @@ class Remembering(RelayingOracle):
         self.affine = np.concatenate([self.affine, empty])
         self.exact = np.concatenate([self.exact, np.full((kept, *self.exact.shape[1:]), np.inf)])
         self.at = np.concatenate([self.at, np.zeros((kept, *self.at.shape[1:]))])
+        self.number = np.concatenate([self.number, np.full((kept, self.depth), -1)])
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Ask, and remember the answer in the place of the oldest of its plan."""
         found = self.inner.tangents(plan, u, sharpness)
         self.evaluated += len(plan)
         self._make_room()
+        number = self.places.place(u, sharpness)
         kept = np.flatnonzero(plan < len(self.exact))
         plan = plan[kept]
         slot = (self._asked[plan] + _repeats(plan)) % self.depth
         np.add.at(self._asked, plan, 1)
         self.exact[plan, slot] = np.where((found.broken > 0)[:, None], np.inf, found.exact)[kept]
         self.affine[plan, slot], self.at[plan, slot] = found.affine[kept], u[kept]
+        self.number[plan, slot] = number[kept]
         return found
 
     def recall(self, plan: np.ndarray, slot: int) -> Recalled:
         """Those of the plans that have a tangent in this slot."""
         plan = plan[self.asked[plan] > slot]
-        return Recalled(plan, self.at[plan, slot])
+        return Recalled(plan, self.at[plan, slot], self.number[plan, slot])
 
 
 class Memory(RelayingOracle):

@@ -7,6 +7,7 @@ import numpy as np
 
 from .closing import Closing, Effort, Outcome
 from .ledger import Ledger, Programme
+from .pool import Pool
 from .recall import Memory, Remembering
 from .references import References
 
@@ -73,12 +74,14 @@ class Sweep:
         limits: rows that must hold in every programme.
         effort: of one programme; its seconds are those of the whole sweep.
         seed: of the first programme's sample.
+        pool: takes note of all that is proven.
     """
 
     oracle: Remembering
     limits: tuple[str, ...]
     effort: Effort
     seed: int
+    pool: Pool
     steps: list[Step] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
@@ -90,10 +93,14 @@ class Sweep:
     def solve(self, goal: str, allowed: dict[str, float]) -> Outcome:
         """Minimise a row under the limits and under what further rows are allowed (logs)."""
         programme = Programme(self.oracle, goal, (*self.limits, *allowed), allowed)
-        closing = Closing(programme, replace(self.effort, seconds=max(self.left, 0.1)), self.seed)
+        effort = replace(self.effort, seconds=max(self.left, 0.1))
+        closing = Closing(programme, effort, self.seed, recorder=self.pool.listener(programme))
         closing.ledger.endings = []
         outcome = closing.run(lambda: self._follow(closing, goal, allowed)) if self.steps else closing.run()
-        outcome.ledger.own.clear()  # many times the size of all else; the oracle remembers the latest
+        (
+            outcome.ledger.own.clear(),
+            outcome.ledger.own_at.clear(),
+        )  # many times the size of all else; the oracle remembers the latest
         self.steps.append(Step(goal, allowed, outcome))
         return outcome
 
@@ -142,9 +149,9 @@ class Sweep:
         for slot in range(self.oracle.depth):
             with _remembered(ledger, self.oracle, slot):
                 for start in range(0, len(known), CHUNK):
-                    plan, u = self.oracle.recall(known[start : start + CHUNK], slot)
+                    plan, u, at = self.oracle.recall(known[start : start + CHUNK], slot)
                     if len(plan):
-                        ledger.bound_by(plan, ledger.evaluate(plan, u, 1.0)[1], weights)
+                        ledger.bound_by(plan, ledger.evaluate(plan, u, 1.0)[1], weights, at)
             known = known[ledger.lower[known] < ledger.cut]
         again = known[[p in nearest.weights and p not in ledger.own for p in known.tolist()]]
         self._recall(ledger, again)
@@ -155,10 +162,10 @@ class Sweep:
     def _recall(self, ledger: Ledger, plan: np.ndarray) -> None:
         """Give plans the tangents that are remembered of them."""
         for slot in range(self.oracle.depth):
-            seen, u = self.oracle.recall(plan, slot)
+            seen, u, at = self.oracle.recall(plan, slot)
             if len(seen):
                 with _remembered(ledger, self.oracle, slot):
-                    ledger.keep(seen, *ledger.evaluate(seen, u, 1.0))
+                    ledger.keep(seen, *ledger.evaluate(seen, u, 1.0), at=at)
 
 
 class _remembered:

@@ -65,6 +65,11 @@ class PlanTree:
         """Plans of all roots."""
         return self.roots * self.per_combination
 
+    @property
+    def divided(self) -> Int[np.ndarray, " groups"]:
+        """Nodes whose children are listed."""
+        return np.flatnonzero(self._first_child >= 0)
+
     def single(self, node: Int[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
         """Which nodes are one plan."""
         return (self.low[node] == self.high[node]).all(axis=1)

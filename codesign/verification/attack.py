@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from .certificate import Certificate, Refuted
 from .coverage import Cover
-from .inequality import Bounds
+from .inequality import Sums
 from .polish import polish
 from .study import Exact, Model
 
@@ -26,6 +26,31 @@ PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
 
 
+@dataclass(frozen=True)
+class Aim:
+    """What some of the best designs are kept and polished for: the least of a row.
+
+    upper: what each row but the goal's may be at most, in the order of the model's rows.
+    """
+
+    row: int
+    most: int
+    upper: Float[np.ndarray, " rows"]
+
+    def rank(self, rows: Float[np.ndarray, "designs rows"]) -> Float[np.ndarray, " designs"]:
+        """The row, and what is broken at a price; inf where it is no number."""
+        broken = np.maximum(rows[:, 1 : 1 + len(self.upper)] - self.upper, 0.0).sum(axis=1)
+        found = rows[:, self.row] + PENALTY * broken
+        return np.where(np.isfinite(found), found, np.inf)
+
+
+def aims_of(model: Model) -> list[Aim]:
+    """The goal, then the least of each target: a goal may have its cliff there."""
+    levels = np.full(len(model.levelled), np.inf)
+    upper = np.concatenate([np.zeros(len(model.constraints)), levels])
+    return [Aim(0, BEST, upper), *(Aim(row, EXTREME, upper) for row in range(model.bounded, len(model.names)))]
+
+
 @dataclass
 class Attack:
     """Designs that were tried, and the best of them.
@@ -34,34 +59,36 @@ class Attack:
         model: evaluates.
         lists: values of each plan field.
         low, high: places of the plans that designs are drawn from, as ranges.
-        limit: log of the goal that no feasible design may lie below.
-        legal: which plans the space lists; asked of designs that lie below the limit.
-        start: plan places and coordinates of a design to begin with, if there is one.
-        certificate, bounds, covered: tested at each design too, where given.
+        below: rows of feasible designs -> log by which each is better than is claimed to be possible.
+        legal: which plans the space lists; asked of designs that are.
+        aims: what the best designs are kept for, the goal first.
+        start: plan places and coordinates of designs to begin with, if there are any.
+        certificate, sums, covered: tested at each design too, where given.
     """
 
     model: Model
     lists: list[np.ndarray]
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
-    limit: float
+    below: Callable[[np.ndarray], np.ndarray]
     legal: Callable[[np.ndarray], np.ndarray]
+    aims: list[Aim]
     start: tuple[np.ndarray, np.ndarray] | None = None
     certificate: Certificate | None = None
-    bounds: Bounds | None = None
+    sums: Sums | None = None
     covered: Cover | None = None
     tried: int = 0
     feasible: int = 0
     held: int = 0
     best: float = np.inf
-    design: tuple[np.ndarray, np.ndarray] | None = None
+    beaten: tuple[float, np.ndarray, np.ndarray] = (ROUNDING, np.zeros(0), np.zeros(0))  # the claim, by a design
     worst: tuple[float, int, np.ndarray, np.ndarray] = (0.0, -1, np.zeros(0), np.zeros(0))
     pools: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
-        """Try so many designs and polish the best; `best` and `design` are the least goal of a feasible one."""
+        """Try so many designs; `best` is the least goal of a feasible one."""
         if self.start is not None:
-            self._take(self.start[0][None], self.start[1][None])
+            self._take(*self.start)
         first = int(AT_RANDOM * count)
         while self.tried < first:
             told(self.tried, count)
@@ -82,14 +109,14 @@ class Attack:
         """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
         if not self.pools:
             return 0
-        targets = [0, *range(1 + len(self.model.constraints), len(self.model.names))]
-        place, u, target = [], [], []
-        for row, (_, places, coordinates), most in zip(targets, self.pools, (BEST, *[EXTREME] * 99), strict=False):
-            place.append(places[:most])
-            u.append(coordinates[:most])
-            target.append(np.full(len(places[:most]), row))
+        place, u, target, upper = [], [], [], []
+        for aim, (_, places, coordinates) in zip(self.aims, self.pools, strict=True):
+            place.append(places)
+            u.append(coordinates)
+            target.append(np.full(len(places), aim.row))
+            upper.append(np.broadcast_to(aim.upper, (len(places), len(aim.upper))))
         places, start = np.concatenate(place), np.concatenate(u)
-        lane, there = polish(self.model, self._values(places), start, np.concatenate(target))
+        lane, there = polish(self.model, self._values(places), start, np.concatenate(target), np.concatenate(upper))
         self._take(places[lane], there)
         return len(places)
 
@@ -140,13 +167,17 @@ class Attack:
         if node is None and self.certificate is not None and self.covered is not None:
             node = self.covered.nodes(self.certificate, place)
         goal = np.where(found.feasible, found.rows[:, 0], np.inf)
-        below = np.flatnonzero(goal < self.limit - ROUNDING)
+        excess = np.full(len(place), -np.inf)
+        excess[found.feasible] = self.below(found.rows[found.feasible])
+        below = np.flatnonzero(excess > ROUNDING)
         if len(below):  # plans that are told apart by a choice without effect are not listed
-            goal[below[~self.legal(place[below])]] = np.inf
+            unlisted = below[~self.legal(place[below])]
+            goal[unlisted], excess[unlisted] = np.inf, -np.inf
         self.feasible += int(np.isfinite(goal).sum())
-        least = int(np.argmin(goal))
-        if goal[least] < self.best:
-            self.best, self.design = float(goal[least]), (place[least].copy(), u[least].copy())
+        self.best = min(self.best, float(goal.min()))
+        most = int(np.argmax(excess))
+        if excess[most] > self.beaten[0]:
+            self.beaten = float(excess[most]), place[most].copy(), u[most].copy()
         if node is not None:
             self._compare(node, place, u, found)
         self._pool(place, u, found)
@@ -154,10 +185,10 @@ class Attack:
     def _compare(self, node: np.ndarray, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
         """The weighted tangents of a design's node may not lie above its weighted rows."""
         known = np.flatnonzero(node >= 0)
-        if self.bounds is None or len(known) == 0:
+        if self.sums is None or len(known) == 0:
             return
         self.held += len(known)
-        excess = self.bounds.excess(node[known], u[known], found.rows[known])
+        excess = self.sums.excess(node[known], u[known], found.rows[known])
         excess = np.nan_to_num(excess, nan=np.inf, posinf=np.inf, neginf=-np.inf)
         at = int(np.argmax(excess))
         if excess[at] > max(self.worst[0], CONVEX):
@@ -165,15 +196,11 @@ class Attack:
             self.worst = float(excess[at]), int(node[lane]), place[lane].copy(), u[lane].copy()
 
     def _pool(self, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
-        """Keep the best by the goal, and those that have least of each target, each with what it breaks at a price."""
-        last = 1 + len(self.model.constraints)
-        broken = np.maximum(found.rows[:, 1:last], 0.0).sum(axis=1)
-        ranks = found.rows[:, [0, *range(last, found.rows.shape[1])]] + PENALTY * broken[:, None]
-        ranks = np.where(np.isfinite(ranks), ranks, np.inf)
-        for k in range(ranks.shape[1]):
-            most = BEST if k == 0 else EXTREME
-            first = np.argpartition(ranks[:, k], min(most, len(ranks)) - 1)[:most]
-            rank, places, coordinates = ranks[first, k], place[first], u[first]
+        """Keep the best for each aim."""
+        for k, aim in enumerate(self.aims):
+            ranks, most = aim.rank(found.rows), aim.most
+            first = np.argpartition(ranks, min(most, len(ranks)) - 1)[:most]
+            rank, places, coordinates = ranks[first], place[first], u[first]
             if k < len(self.pools):
                 before = self.pools[k]
                 rank = np.concatenate([before[0], rank])
@@ -188,8 +215,8 @@ class Attack:
         Raises:
             Refuted: a design below the bound; or one where the inequality does not hold that a bound rests on.
         """
-        if self.design is not None and self.best < self.limit - ROUNDING:
-            raise Refuted(f"{claimed}, but a feasible design has {described(*self.design)}")
+        if self.beaten[0] > ROUNDING:
+            raise Refuted(f"{claimed}, but a feasible design has {described(*self.beaten[1:])}")
         excess, node, place, u = self.worst
         if node >= 0 and self.certificate is not None:
             raise Refuted(

@@ -4,12 +4,12 @@ A listed variable is one more field that no rule of the plan looks at.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from ..errors import ConfigError
 from ..fields import replace
@@ -151,6 +151,44 @@ def _every_plan(certificate: Certificate, asked: Asked) -> Cover:
         first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in plans.items())
         raise Refuted(f"{len(missing):,} of {len(place):,} legal plans are in no node; the first: {first}")
     return Cover(len(place), owner, True)
+
+
+def covered_by(certificate: Certificate, asked: Asked, chosen: Iterable[Bool[np.ndarray, " nodes"]]) -> Iterator[str]:
+    """For each choice of nodes the first legal plan that none of them stands for, in words; empty where there is none.
+
+    The certificate as a whole has passed `cover`.
+    """
+    if asked.combinations > MOST_LISTED or not certificate.plan:
+        for some in chosen:
+            try:
+                cover(_of_nodes(certificate, some), asked)
+                yield ""
+            except Refuted as why:
+                yield str(why)
+        return
+    sizes, cells, lines = certificate.sizes, [], []
+    for nodes in _parts(certificate.weights):
+        place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
+        cells.append(_cell(place, sizes))
+        lines.append(nodes[line])
+    cell, line, plans = np.concatenate(cells), np.concatenate(lines), _legal(asked)
+    place = np.stack([np.searchsorted(certificate.plan[name], column) for name, column in plans.items()], axis=-1)
+    wanted = _cell(place, sizes)
+    for some in chosen:
+        there = np.zeros(int(sizes.prod()), dtype=bool)
+        there[cell[some[line]]] = True
+        missing = np.flatnonzero(~there[wanted])
+        if len(missing):
+            first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in plans.items())
+            yield f"{len(missing):,} of {len(wanted):,} legal plans have no weights that say so; the first: {first}"
+        else:
+            yield ""
+
+
+def _of_nodes(certificate: Certificate, some: np.ndarray) -> Certificate:
+    """With these nodes only; its cuts are not looked at."""
+    low, high, best = certificate.low[some], certificate.high[some], certificate.best[:, some]
+    return dataclasses.replace(certificate, low=low, high=high, best=best)
 
 
 def _legal(asked: Asked) -> dict[str, np.ndarray]:

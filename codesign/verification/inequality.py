@@ -19,13 +19,10 @@ SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: 
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Of every node: `lower`, below the log of the goal of all its designs; inf where they cannot be feasible.
+class Sums:
+    """Of every node: constant + slope . u lies below the rows weighted by `weights`, and `least` below all of it."""
 
-    constant + slope . u, divided by `total` where that is positive, lies below the rows weighted by `weights`.
-    """
-
-    lower: Float[np.ndarray, " nodes"]
+    least: Float[np.ndarray, " nodes"]
     constant: Float[np.ndarray, " nodes"]
     slope: Float[np.ndarray, "nodes variables"]
     weights: Float[np.ndarray, "nodes rows"]
@@ -43,7 +40,7 @@ class Bounds:
         return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
 
 
-def derive(certificate: Certificate, model: Model, told: Callable[[int, int], None]) -> Bounds:
+def derive(certificate: Certificate, model: Model, told: Callable[[int, int], None]) -> Sums:
     """Evaluate the model where the certificate says and add up: weak duality over the cube.
 
     For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
@@ -52,14 +49,13 @@ def derive(certificate: Certificate, model: Model, told: Callable[[int, int], No
 
     and without the goal a positive right-hand side says that the constraints cannot hold together. A running error
     bound is taken off: gamma = 2 (terms) 2^-53 times the sum of the magnitudes of all that is added, which covers the
-    products, the sums and the minimum, and `MODEL` for each evaluation of the model. `lower` is then stepped to the
-    next number below.
+    products, the sums and the minimum, and `MODEL` for each evaluation of the model.
 
     Assumes: rows are convex in u, and of a group each is least at the value of the open fields that the certificate
     says (what `directions` and `attack` test).
 
     Raises:
-        Refuted: rows that the study does not have, weights that bound nothing, rows that are no numbers.
+        Refuted: rows that the study does not have, rows that are no numbers.
     """
     rows = _rows(certificate, model)
     cut_row, view = rows[certificate.row], certificate.view[certificate.row]
@@ -79,14 +75,14 @@ def derive(certificate: Certificate, model: Model, told: Callable[[int, int], No
 
 def _rows(certificate: Certificate, model: Model) -> np.ndarray:
     """Place of each row of the certificate among the model's."""
-    known = model.names[: 1 + len(model.constraints)]
+    known = model.names[: model.bounded]
     for name in certificate.rows:
         if name not in known:
             raise Refuted(f"row {name!r} of the certificate is no constraint of the study")
     return np.array([known.index(name) for name in certificate.rows])
 
 
-def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Bounds:
+def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Sums:
     node, weight, count = certificate.node, certificate.weight, len(certificate.low)
     wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
     if len(wrong):
@@ -109,12 +105,16 @@ def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: 
     weights = np.zeros((count, rows))
     np.add.at(weights, (node, row), weight)
     least = constant + np.minimum(slopes, 0.0).sum(axis=1) - doubt
-    return Bounds(_lower(certificate, least, weights), constant, slopes, weights)
+    return Sums(least, constant, slopes, weights)
 
 
-def _lower(certificate: Certificate, least: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Bounds of nodes whose goal has weight 1, and inf where constraints alone are positive."""
-    goal = weights[:, 0]
+def lower_of(certificate: Certificate, sums: Sums) -> Float[np.ndarray, " nodes"]:
+    """Bounds of the log of the goal of nodes whose goal has weight 1, and inf where constraints alone are positive.
+
+    Raises:
+        Refuted: weights that bound nothing.
+    """
+    goal, least = sums.weights[:, 0], sums.least
     unsettled = np.flatnonzero((goal > 0) & (np.abs(goal - 1.0) > SINGLE))
     if len(unsettled):
         node = int(unsettled[0])
@@ -126,6 +126,10 @@ def _lower(certificate: Certificate, least: np.ndarray, weights: np.ndarray) -> 
             f"{certificate.named(node)}: its constraints, so weighted, are {least[node]:.3g} somewhere in the box:"
             " they do not rule it out"
         )
+    return np.where(goal > 0, per_unit(least, goal), np.inf)
+
+
+def per_unit(least: Float[np.ndarray, " nodes"], weight: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, " nodes"]:
+    """What a row is at least where so much of it is at least `least`, rounded down."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = np.nextafter(least / goal - 4 * UNIT * np.abs(least), -np.inf)
-    return np.where(goal > 0, scaled, np.inf)
+        return np.nextafter(least / weight - 4 * UNIT * np.abs(least), -np.inf)

@@ -66,10 +66,11 @@ class _Together:
 
 
 class _Lane:
-    """One search: the row `target` of one plan under the constraints."""
+    """One search: the row `target` of one plan, the rows behind the goal's at most `upper` where that is finite."""
 
-    def __init__(self, together: _Together, lane: int, target: int, constraints: int):
-        self.together, self.lane, self.target, self.constraints = together, lane, target, constraints
+    def __init__(self, together: _Together, lane: int, target: int, upper: np.ndarray):
+        self.together, self.lane, self.target = together, lane, target
+        self.rows, self.upper = 1 + np.flatnonzero(np.isfinite(upper)), upper[np.isfinite(upper)]
         self.at, self.found, self.calls = np.zeros(0), (np.zeros(0), np.zeros((0, 0))), 0
 
     def _rows(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,16 +85,15 @@ class _Lane:
 
     def run(self, start: np.ndarray) -> None:
         """Minimise; where it went is known to `together`."""
-        last = 1 + self.constraints
         limits = {
             "type": "ineq",
-            "fun": lambda u: -MARGIN - self._rows(u)[0][1:last],
-            "jac": lambda u: -self._rows(u)[1][1:last],
+            "fun": lambda u: self.upper - MARGIN - self._rows(u)[0][self.rows],
+            "jac": lambda u: -self._rows(u)[1][self.rows],
         }
         try:
             minimize(
                 lambda u: self._rows(u)[0][self.target], start, jac=lambda u: self._rows(u)[1][self.target],
-                method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if self.constraints else [],
+                method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if len(self.rows) else [],
                 options={"maxiter": ROUNDS, "ftol": PRECISION},
             )  # fmt: skip
         except _Enough:
@@ -107,12 +107,16 @@ def polish(
     plan: Float[np.ndarray, "lanes fields"],
     u: Float[np.ndarray, "lanes variables"],
     target: Int[np.ndarray, " lanes"],
+    upper: Float[np.ndarray, "lanes rows"],
 ) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, "k variables"]]:
-    """(lane, coordinates) of every design that searches for the least `target` row met, each from its own start."""
+    """(lane, coordinates) of every design that searches for the least `target` row met, each from its own start.
+
+    `upper` is what rows behind the goal's may be at most, inf where anything.
+    """
     if len(plan) == 0 or not model.variables:
         return np.arange(len(plan)), u
     together = _Together(model, plan)
-    lanes = [_Lane(together, lane, int(row), len(model.constraints)) for lane, row in enumerate(target)]
+    lanes = [_Lane(together, lane, int(row), upper[lane]) for lane, row in enumerate(target)]
     with ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(lambda lane: lane.run(u[lane.lane]), lanes))
     return tuple(np.concatenate(part) for part in zip(*together.seen, strict=True))  # type: ignore[return-value]

@@ -21,6 +21,7 @@ from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
 from .certificate import GOAL
 
+LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
 TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
 TANGENT_BLOCK = 2048  # points of one pass: arrays of them stay in a cache
@@ -34,7 +35,8 @@ class Asked:
     goal: name of what is optimised: the objective's, or a variable of the space (`search=inverse`); sign: 1 where less
     is better. targets: metrics whose extremes an attack visits too: a goal may have its cliff there. values: hardware
     variable -> the only values it may have; each is chosen as a plan field is. units: hardware variable -> what a
-    design must have a whole number of; bounds hold for all numbers.
+    design must have a whole number of; bounds hold for all numbers. levelled: metrics that a front holds to levels ->
+    1 where less is better, -1 where more is.
     """
 
     scenario: Scenario
@@ -45,6 +47,7 @@ class Asked:
     targets: tuple[str, ...] = TARGETS
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)
+    levelled: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def lists(self) -> dict[str, np.ndarray]:
@@ -102,7 +105,8 @@ class Model:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
     Listed variables are fields of a plan, behind its own. names: of the rows: the goal's log, the log of each
-    constraint's used share, and the logs of the targets.
+    constraint's used share, the logs of metrics that have levels, and those of the targets; `bounded` counts all but
+    the last.
     """
 
     def __init__(self, asked: Asked):
@@ -114,7 +118,9 @@ class Model:
         shares = asked.objective.usages(asked.metrics(somewhere))
         reserves = reserve_shares(asked.scenario, tight_tiers(asked.scenario, asked.space))
         self.constraints = tuple(sorted({*shares, *reserves}))
-        self.names = (GOAL, *self.constraints, *asked.targets)
+        self.levelled = tuple(LEVELLED + name for name in asked.levelled)
+        self.names = (GOAL, *self.constraints, *self.levelled, *asked.targets)
+        self.bounded = len(self.names) - len(asked.targets)
         self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
         space = _Listing(asked.space.plan, asked.space.hardware, tuple(sorted(asked.values)))
         self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
@@ -131,6 +137,9 @@ class Model:
         for key, name in zip(self.keys[1:], self.names[1:], strict=True):
             if name in self.constraints and key.isdigit() and int(key) <= len(self.constraints):
                 found[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
+            elif name in self.levelled:
+                metric = name.removeprefix(LEVELLED)
+                found[key] = asked.levelled[metric] * jnp.log(metrics.get(metric))
             elif key.isdigit():
                 found[key] = jnp.log(metrics.get(name))
         return found
@@ -144,8 +153,7 @@ class Model:
             listed: field -> its value in each legal combination.
             free: field -> all its values, where each is legal with every combination.
         """
-        last = 1 + len(self.constraints)
-        rows = dict(zip(self.keys[:last], self.names[:last], strict=True))
+        rows = dict(zip(self.keys[: self.bounded], self.names[: self.bounded], strict=True))
         unproven: dict[str, str] = {}
         said: list[dict[tuple[str, str], int | None]] = []
         for found in self._judgements(listed, free):

@@ -13,11 +13,11 @@ import numpy as np
 from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
-from .attack import Attack, sample
+from .attack import Attack, aims_of, sample
 from .certificate import Certificate, Claim, Refuted
 from .coverage import Cover, cover
 from .directions import check_directions
-from .inequality import Bounds, derive
+from .inequality import Sums, derive, lower_of
 from .structure import check_structure
 from .study import Asked, Model
 
@@ -87,7 +87,7 @@ def _verify(
         certificate = None
     if certificate is not None and not certificate.held:  # a proof for all values, those that are listed among them
         asked = dataclasses.replace(asked, values={})
-    bounds, covered = None, None
+    sums, covered = None, None
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
     elif claim.best is not None and certificate is not None:
@@ -102,8 +102,9 @@ def _verify(
         told("curvature", 0, 1)
         proven, text = check_structure(certificate, model)
         answer.checks.append(text)
-        bounds = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
-        answer.checks.append(_check_bound(certificate, bounds, asked))
+        sums = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
+        lower = lower_of(certificate, sums)
+        answer.checks.append(_check_bound(certificate, lower, asked))
         directions = check_directions(
             certificate, model, rng, proven, lambda done, total: told("directions", done, total)
         )
@@ -111,8 +112,8 @@ def _verify(
             answer.checks.append(directions.text)
         answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
-        answer.numbers["bound"] = _value(claim, float(bounds.lower.min()))
-    tried = _attacker(asked, claim, model, certificate, bounds, covered)
+        answer.numbers["bound"] = _value(claim, float(lower.min()))
+    tried = _attacker(asked, claim, model, certificate, sums, covered)
     apart = tried.compare(rng)
     if apart > ALIKE:
         raise Refuted(f"designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
@@ -188,17 +189,17 @@ def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
             raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.units.{name}, not whole")
 
 
-def _check_bound(certificate: Certificate, bounds: Bounds, asked: Asked) -> str:
+def _check_bound(certificate: Certificate, lower: np.ndarray, asked: Asked) -> str:
     """No node's bound may lie below the claim."""
     claim = certificate.claim
-    low = int(np.argmin(bounds.lower))
-    derived = float(bounds.lower[low])
+    low = int(np.argmin(lower))
+    derived = float(lower[low])
     if not derived >= claim.log_bound - SAME:
         wanted = "no design feasible" if claim.infeasible else f"{claim.bound:.9g}"
         raise Refuted(f"{certificate.named(low)}: its bound is {_value(claim, derived):.9g}, claimed is {wanted}")
     if claim.infeasible:
-        return f"the constraints of each of {len(bounds.lower):,} nodes cannot hold together"
-    ruled = int(np.isinf(bounds.lower).sum())
+        return f"the constraints of each of {len(lower):,} nodes cannot hold together"
+    ruled = int(np.isinf(lower).sum())
     return (
         f"bound derived anew from {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points:"
         f" {asked.goal} {_value(claim, derived):.9g}; {ruled:,} nodes ruled out by their constraints alone"
@@ -214,16 +215,16 @@ def _attacker(
     claim: Claim,
     model: Model,
     certificate: Certificate | None,
-    bounds: Bounds | None,
+    sums: Sums | None,
     covered: Cover | None,
 ) -> Attack:
     lists = list(asked.lists.values())
     start = None
     if claim.design:
-        place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)[0]
+        place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)
         values = {name: jnp.asarray(claim.design[name]) for name in asked.variables}
         found = asked.space.coordinates(values)
-        start = place, np.clip(np.array([float(found[name]) for name in asked.variables]), 0.0, 1.0)
+        start = place, np.clip(np.array([[float(found[name]) for name in asked.variables]]), 0.0, 1.0)
     if certificate is not None:
         low, high = certificate.low, certificate.high
     else:
@@ -236,7 +237,10 @@ def _attacker(
     def legal(place: np.ndarray) -> np.ndarray:
         return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
 
-    return Attack(model, lists, low, high, claim.log_bound, legal, start, certificate, bounds, covered)
+    return Attack(
+        model, lists, low, high, lambda rows: claim.log_bound - rows[:, 0], legal, aims_of(model), start,
+        certificate, sums, covered,
+    )  # fmt: skip
 
 
 def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) -> str:

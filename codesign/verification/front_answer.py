@@ -1,0 +1,172 @@
+"""The whole check of a front: its designs, the statements behind them, what follows from these, and an attack."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..objective import feasible_logs
+from ..rules import Rules
+from .attack import EXTREME, Aim, Attack, aims_of, sample
+from .certificate import Certificate, Refuted, certificate_of
+from .coverage import cover, covered_by
+from .directions import check_directions
+from .envelope import check_corners, envelope
+from .front import SAME, Front, check_points, front_of
+from .inequality import derive
+from .structure import check_structure
+from .study import Asked, Model
+from .verify import ALIKE, Answer, Told, described
+
+AIMS = 16  # statements, spread over the front, that designs are searched against
+
+
+def verify_front(
+    asked: Asked,
+    header: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, np.ndarray]],
+    attack: int,
+    seed: int,
+    told: Told = lambda stage, done, total: None,
+) -> Answer:
+    """Check all that is claimed of a front.
+
+    Args:
+        asked: the study; its goal is the front's first metric, `levelled` are the others.
+        header, tables: the certificate as it was left.
+        attack: designs to try.
+        seed: of these.
+        told: hears stage, done and total.
+    """
+    answer = Answer(False, "")
+    try:
+        _verify(answer, asked, front_of(header, tables), certificate_of(header, tables), attack, seed, told)
+        answer.verified = True
+    except Refuted as found:
+        answer.line = f"not verified: {found}"
+    return answer
+
+
+def _verify(
+    answer: Answer, asked: Asked, front: Front, certificate: Certificate, attack: int, seed: int, told: Told
+) -> None:
+    rng, checks = np.random.default_rng(seed), answer.checks
+    if (front.metrics, front.signs) != ((asked.goal, *asked.levelled), (asked.sign, *asked.levelled.values())):
+        raise Refuted(f"the certificate is of a front of {', '.join(front.metrics)}, the study asks for another")
+    checks.append(check_points(front))
+    model = Model(asked)
+    place, u = _check_designs(front, asked, model)
+    checks.append(f"all {len(place)} designs are legal and feasible, with the values that are claimed")
+    told("covering the space", 0, 1)
+    covered = cover(certificate, asked)
+    told("curvature", 0, 1)
+    proven, text = check_structure(certificate, model)
+    checks.append(text)
+    sums = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
+    columns = [0, *(model.names.index(name) for name in model.levelled)]
+    reached = (front.statements.reached(one, sums, columns) for one in range(len(front.statements)))
+    for one, missing in enumerate(covered_by(certificate, asked, reached)):
+        told("statements", one, len(front.statements))
+        if missing:
+            said = front.statements.words(one, front.metrics, front.signs)
+            raise Refuted(f"statement {one}, {said}: {missing}")
+    what = "legal plans" if covered.exact else "plans, by combinations of their closed fields,"
+    checks.append(
+        f"{len(front.statements)} statements derived anew for all {covered.plans:,} {what} from"
+        f" {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points"
+    )
+    checks.append(check_corners(front))
+    directions = check_directions(certificate, model, rng, proven, lambda done, total: told("directions", done, total))
+    checks.extend([directions.text] * bool(directions.text))
+    tried = _attacker(front, asked, model, certificate)
+    tried = dataclasses.replace(tried, start=(place, u), certificate=certificate, sums=sums, covered=covered)
+    apart = tried.compare(rng)
+    if apart > ALIKE:
+        raise Refuted(f"designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
+    tried.run(attack, rng, lambda done, total: told("attack", done, total))
+    told("polishing", 0, 1)
+    lanes = tried.polish()
+    tried.refuse(lambda at, there: described(asked, tried, at, there), "a statement of the front says it cannot be")
+    checks.append(
+        f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, none beyond a statement;"
+        f" the inequality of its node held at {tried.held:,} of them"
+    )
+    answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
+    answer.numbers |= {"statements": len(front.statements), "designs": len(place), "tried": tried.tried}
+    answer.numbers |= {"feasible": tried.feasible, "polished": lanes, "held": tried.held}
+    answer.line = (
+        f"verified: no design is better in {', '.join(front.metrics)} than those of the front by more than"
+        f" {front.worst:.3%} of {front.metrics[0]}; {len(place)} designs"
+    )
+
+
+def _check_designs(
+    front: Front, asked: Asked, model: Model
+) -> tuple[Int[np.ndarray, "designs fields"], Float[np.ndarray, "designs variables"]]:
+    """Places and coordinates of all designs, which are listed, legal, inside the box, feasible and as good as claimed.
+
+    Raises:
+        Refuted: naming the first that is not.
+    """
+    space, designs = asked.space, front.designs
+    if set(designs) != {*space.plan, *space.hardware}:
+        raise Refuted("designs.parquet has other variables than the study")
+    for name, values in space.lists.items():
+        wrong = np.flatnonzero(~np.isin(designs[name], values))
+        if len(wrong):
+            raise Refuted(f"design {wrong[0]}: {name} = {designs[name][wrong[0]]:g} is not listed in space.plan")
+    for name, variable in space.hardware.items():
+        inside = (designs[name] >= variable.low * (1 - SAME)) & (designs[name] <= variable.high * (1 + SAME))
+        wrong = np.flatnonzero(~inside)
+        if len(wrong):
+            value = designs[name][wrong[0]]
+            raise Refuted(f"design {wrong[0]}: {name} = {value:g} is outside {variable.low:g} to {variable.high:g}")
+    legal, _ = Rules(space.lists, asked.scenario)({name: designs[name] for name in space.plan})
+    if not np.all(legal):
+        raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
+    values = {name: jnp.asarray(designs[name]) for name in asked.variables}
+    found = space.coordinates(values)
+    count = len(front.of)
+    u = np.stack([np.zeros(count), *(np.clip(np.asarray(found[name]), 0.0, 1.0) for name in asked.variables)], -1)[
+        :, 1:
+    ]
+    plan = np.stack([np.zeros(count), *(designs[name] for name in space.plan)], axis=-1)[:, 1:]
+    exact = model.exact(plan, u)
+    broken = exact.rows[:, 1 : 1 + len(model.constraints)].max(axis=1, initial=-np.inf)
+    if not feasible_logs(broken.max(initial=-np.inf)) or not np.isfinite(exact.rows[:, 0]).all():
+        raise Refuted(f"design {int(np.argmax(broken))} breaks a constraint by {broken.max():.3g}")
+    columns = [0, *(model.names.index(name) for name in model.levelled)]
+    apart = np.abs(exact.rows[:, columns] - front.logs)
+    if apart.max(initial=0.0) > SAME:
+        lane, k = np.unravel_index(int(apart.argmax()), apart.shape)
+        value = float(np.exp(front.signs[k] * exact.rows[lane, columns[k]]))
+        raise Refuted(f"design {lane}: {front.metrics[k]} is {value:.9g}, claimed is {front.values[lane, k]:.9g}")
+    return sample(plan, list(asked.lists.values())), u
+
+
+def _attacker(front: Front, asked: Asked, model: Model, certificate: Certificate) -> Attack:
+    """Against all statements; designs are kept and polished for some of them, spread over the front."""
+    lists, strongest = list(asked.lists.values()), front.statements.strongest()
+    columns = [0, *(model.names.index(name) for name in model.levelled)]
+    rules, left = Rules(asked.space.lists, asked.scenario), envelope(strongest, np.zeros((0, len(columns))))
+
+    def below(rows: np.ndarray) -> np.ndarray:
+        values, found = rows[:, columns], np.full(len(rows), -np.inf)
+        some = left.impossible(values)  # few or none: the others need not be compared with every statement
+        found[some] = strongest.broken(values[some])
+        return found
+
+    def legal(place: np.ndarray) -> np.ndarray:
+        return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
+
+    about = strongest.some(np.flatnonzero((strongest.metric == 0) & np.isfinite(strongest.level).any(axis=1)))
+    order = np.argsort(about.level[:, 1], kind="stable")
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, AIMS).astype(int))] if len(order) else order
+    held = np.zeros(len(model.constraints))
+    aims = [Aim(0, EXTREME, np.concatenate([held, level])) for level in about.level[chosen, 1:]]
+    return Attack(
+        model, lists, certificate.low, certificate.high, below, legal, [*aims_of(model), *aims],
+    )  # fmt: skip
