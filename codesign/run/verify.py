@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -123,15 +124,21 @@ def _front(
         names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
         return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
     answer = verify_front(asked, header, tables, attack, seed, watch)
-    if answer.verified:
-        kept = pd.DataFrame(
-            {f"var.{name}": column for name, column in tables["designs"].items() if name != "statement"}
-        )
-        kept = kept.assign(**{name: [one["values"][name] for one in told["points"]] for name in told["metrics"]})
-        shown = folder.designs[list(kept)]
-        if sorted(map(tuple, kept.to_numpy().tolist())) != sorted(map(tuple, shown.to_numpy().tolist())):
-            return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
+    if answer.verified and not _same_designs(folder.designs, tables["designs"], told):
+        return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
     return answer
+
+
+def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
+    """Whether the frame, which reports show, has the designs of the certificate and the same metrics of them."""
+    variables = [name for name in kept if name != "statement"]
+    metrics = told["metrics"]
+    if len(shown) != len(told["points"]):
+        return False
+    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
+    other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
+    one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
+    return bool(np.allclose(one, other, rtol=SAME, atol=0))
 
 
 def _same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
