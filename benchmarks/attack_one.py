@@ -24,7 +24,7 @@ from codesign.search.certified import Certified, Wanted
 from codesign.search.groups import GroupOracle, oracle_for
 from codesign.search.inverse import wanted_rows
 from codesign.search.oracle import Oracle, rows_of
-from codesign.verification.attack import ROUNDING, Attack, sample
+from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
 from codesign.verification.study import Exact, Model
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
@@ -64,6 +64,7 @@ class Rows(Model):
     def __init__(self, problem: Problem, oracle: Oracle, listed: dict[str, list[float]]):
         self.fields, self.variables, self.names = tuple(oracle.plans), oracle.variables, oracle.names
         self.constraints, self.evaluated, self.program = oracle.names[1:], 0, oracle.program
+        self.levelled, self.bounded = (), len(self.names)
         self._tree, space = problem.scenario, problem.space
         self._listed = {
             self.variables.index(name): np.asarray(space.coordinates({name: jnp.asarray(values)})[name])
@@ -137,7 +138,7 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
     def legal(place: np.ndarray) -> np.ndarray:
         return rules({name: values[place[:, j]] for j, (name, values) in enumerate(zip(fields, lists, strict=True))})[0]
 
-    found = Attack(model, lists, low, high, limit, legal)
+    found = Attack(model, lists, low, high, lambda rows: limit - rows[:, 0], legal, aims_of(model))
     places = asked.places + _designs(problem, trace, fields)
     plans = sample(np.array([plan for plan, _ in places]), lists)
     for width in (0.0, *WIDTHS):

@@ -229,9 +229,10 @@ def test_remembered_tangents_are_the_latest():
     np.testing.assert_array_equal(both, [found[2].exact[0], found[1].exact[0]])
     twice = oracle.tangents(np.array([7, 7]), u[:2], 1.0)
     for slot in (0, 1):
-        plan, at = oracle.recall(np.arange(12), slot)
+        plan, at, number = oracle.recall(np.arange(12), slot)
         assert set(plan) == {4, 7}
         np.testing.assert_array_equal(at[plan == 7][0], u[slot])
+        np.testing.assert_array_equal(oracle.places.distinct(number)[0], np.unique(at, axis=0))
         np.testing.assert_array_equal(oracle.exact[7, slot], twice.exact[slot])
 
 

@@ -18,6 +18,7 @@ from codesign.search.groups import GroupOracle
 from codesign.search.oracle import rows_of
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Asked, Certificate, Refuted, certificate_of, verify
+from codesign.verification.inequality import derive, lower_of
 from codesign.verification.study import Model
 
 TARGETS = ("capex_usd", "provisioned_power_w")  # the model's times are not compiled for these tests
@@ -70,9 +71,8 @@ def answer_of(stored: Stored, model: Model, asked: Asked = ASKED, attack: int = 
 
 def tightest(stored: Stored, model: Model) -> int:
     """The node whose bound is the claim."""
-    from codesign.verification.inequality import derive
-
-    return int(np.argmin(derive(certificate_of(*stored), model, lambda done, total: None).lower))
+    certificate = certificate_of(*stored)
+    return int(np.argmin(lower_of(certificate, derive(certificate, model, lambda done, total: None))))
 
 
 def test_an_honest_proof_is_verified(trace, stored: Stored, model: Model):
@@ -246,6 +246,6 @@ def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):
     assert main(["verify", str(folder), "--attack", "-1"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert "the searches that keep one are certified, grid_then_proof, inverse, whole" in lines[0]
+    assert "the searches that keep one are certified, grid_then_proof, inverse, pareto, whole" in lines[0]
     assert "is not a folder" in lines[1]
     assert "--attack -1" in lines[2]

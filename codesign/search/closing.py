@@ -16,7 +16,7 @@ import numpy as np
 
 from .base import Progress, Report, silent
 from .effort import INTERRUPTED, Effort, Outcome
-from .evidence import Listener
+from .evidence import AbstractListener
 from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .oracle import AbstractOracle
 from .references import References
@@ -38,7 +38,7 @@ class Closing:
         effort: Effort,
         seed: int,
         report: Report = silent,
-        recorder: Listener | None = None,
+        recorder: AbstractListener | None = None,
     ):
         self.effort, self.report = effort, report
         self.rng = np.random.default_rng(seed)

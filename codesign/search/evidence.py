@@ -8,9 +8,10 @@ groups rest on the note of their group until they have a better one.
 `codesign verify` reads what is kept here and computes every bound anew.
 """
 
+import abc
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -51,17 +52,18 @@ class Places:
         return distinct[:, :-1], distinct[:, -1], again.reshape(-1)[where]
 
 
-class Listener(Protocol):
+class AbstractListener(abc.ABC):
     """Is told by a ledger what its bounds rest on."""
 
+    @abc.abstractmethod
     def grow(self, count: int) -> None:
         """Make room for so many numbers."""
-        ...
 
+    @abc.abstractmethod
     def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
         """Numbers of these points."""
-        ...
 
+    @abc.abstractmethod
     def note(
         self,
         plan: Int[np.ndarray, " k"],
@@ -74,14 +76,13 @@ class Listener(Protocol):
 
         value: least of the weighted tangents over the cube; higher: where that raises a bound.
         """
-        ...
 
+    @abc.abstractmethod
     def inherit(self, part: Int[np.ndarray, " k"], group: Int[np.ndarray, " k"]) -> None:
         """Bounds of parts rest on what bounds their groups."""
-        ...
 
 
-class Recorder:
+class Recorder(AbstractListener):
     """Takes notes: points that are linearised at, and which weights raised which bound.
 
     source: for every number the note that its bound rests on; -1 where nothing bounds it yet.
@@ -112,7 +113,7 @@ class Recorder:
         value: Float[np.ndarray, " k"],
         higher: Bool[np.ndarray, " k"],
     ) -> None:
-        """Keep what raises bounds; see `Listener`."""
+        """Keep what raises bounds; see `AbstractListener`."""
         del value
         plan, at, weights = plan[higher], at[higher], weights[higher]
         self.source[plan] = self._noted + np.arange(len(plan))

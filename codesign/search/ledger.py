@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from . import interior
 from .bounds import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
-from .evidence import Listener
+from .evidence import AbstractListener
 from .oracle import GOAL, AbstractOracle
 
 MOST_TANGENTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
@@ -78,7 +78,7 @@ class Ledger:
     each bound rests on.
     """
 
-    def __init__(self, programme: Programme, gap: float, recorder: Listener | None = None):
+    def __init__(self, programme: Programme, gap: float, recorder: AbstractListener | None = None):
         self.programme, self.gap, self.recorder = programme, gap, recorder
         self.width = len(programme.oracle.variables)
         self.lower, self.tried = np.zeros(0), np.zeros(0, dtype=np.int32)  # tried: 0 where never solved

@@ -30,7 +30,6 @@ from .front_evidence import front_evidence, settle
 from .groups import oracle_for
 from .levels import Found, Walk
 from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
-from .pool import Pool
 from .recall import Remembering
 from .sweep import Sweep
 
@@ -109,8 +108,7 @@ class Pareto(AbstractSearch):
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
-        pool = Pool(oracle.names, (GOAL, *self.metrics[1:]))
-        sweep = Sweep(Remembering(oracle, places=pool.places), limits, effort, seed, pool)
+        sweep = Sweep(Remembering(oracle), limits, effort, seed)
         told = proving(report, verdict.convex)
         walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()

@@ -15,12 +15,13 @@ plan, or a group around it, has weights that say so.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .evidence import Places
+from .evidence import AbstractListener, Places
+from .ledger import Programme
 from .oracle import AbstractOracle
 
 SETTLED = 1e-9  # by which the weights of what is minimised may miss 1
@@ -28,13 +29,7 @@ FORGIVEN = 1e-6  # log by which weighted constraints must be broken everywhere b
 SHORT = 1e-12  # log by which weights may fall short of a bound, for rounding
 
 
-class _Programme(Protocol):
-    """Which rows are weighed, and what each is allowed."""
-
-    rows: tuple[str, ...]
-    allowed: dict[str, float]
-
-
+@runtime_checkable
 class _Pairs(Protocol):
     """Plans at levels, by the numbers of the pairs; `shift` is what a level takes off the rows `names`."""
 
@@ -69,17 +64,18 @@ class Pool:
     Args:
         names: of all rows.
         metrics: rows that have levels where they are not what is minimised.
+        places: numbers the points.
     """
 
-    def __init__(self, names: tuple[str, ...], metrics: tuple[str, ...]):
-        self.names, self.metrics, self.places = names, metrics, Places()
+    def __init__(self, names: tuple[str, ...], metrics: tuple[str, ...], places: Places):
+        self.names, self.metrics, self.places = names, metrics, places
         self._plan: list[np.ndarray] = []
         self._value: list[np.ndarray] = []
         self._lean: list[np.ndarray] = []  # weights of the metrics
         self._terms: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []  # note, point, row, weight
         self._noted = 0
 
-    def listener(self, programme: _Programme, pairs: _Pairs | None = None) -> "Listening":
+    def listener(self, programme: Programme, pairs: _Pairs | None = None) -> "Listening":
         """For the ledger of a programme; of pairs of plans and levels if given."""
         return Listening(self, programme, pairs)
 
@@ -129,10 +125,10 @@ class Pool:
         return dict(zip(("node", "point", "row", "weight"), columns, strict=True))
 
 
-class Listening:
-    """Turns what one ledger proves into notes of a pool; see `evidence.Listener`."""
+class Listening(AbstractListener):
+    """Turns what one ledger proves into notes of a pool; see `AbstractListener`."""
 
-    def __init__(self, pool: Pool, programme: _Programme, pairs: _Pairs | None):
+    def __init__(self, pool: Pool, programme: Programme, pairs: _Pairs | None):
         self.pool, self.pairs = pool, pairs
         self._rows = np.array([pool.names.index(name) for name in programme.rows])
         self._allowed = np.array([0.0, *(programme.allowed.get(name, 0.0) for name in programme.rows[1:])])

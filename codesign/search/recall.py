@@ -28,12 +28,13 @@ class Remembering(RelayingOracle):
         inner: the oracle that is asked.
         depth: tangents of a plan; fewer where there are too many plans to keep so many. Of plans and groups that are
             listed later and find no room none is kept.
-        places: numbers the points.
+
+    `places` numbers all points.
     """
 
-    def __init__(self, inner: AbstractOracle, depth: int = DEEPEST, places: Places | None = None):
+    def __init__(self, inner: AbstractOracle, depth: int = DEEPEST):
         super().__init__(inner)
-        self.places = Places() if places is None else places
+        self.places = Places()
         rows, n = len(inner.names), len(inner.variables)
         most = MEMORY_BYTES / (8.0 * (rows * (n + 2) + n))
         self.depth = int(np.clip(most / inner.count, 1, depth))

@@ -74,16 +74,20 @@ class Sweep:
         limits: rows that must hold in every programme.
         effort: of one programme; its seconds are those of the whole sweep.
         seed: of the first programme's sample.
-        pool: takes note of all that is proven.
     """
 
     oracle: Remembering
     limits: tuple[str, ...]
     effort: Effort
     seed: int
-    pool: Pool
     steps: list[Step] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
+    pool: Pool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Where all that is proven is kept."""
+        metrics = tuple(name for name in self.oracle.names if name not in self.limits)
+        self.pool = Pool(self.oracle.names, metrics, self.oracle.places)
 
     @property
     def left(self) -> float:
@@ -98,9 +102,8 @@ class Sweep:
         closing.ledger.endings = []
         outcome = closing.run(lambda: self._follow(closing, goal, allowed)) if self.steps else closing.run()
         (
-            outcome.ledger.own.clear(),
-            outcome.ledger.own_at.clear(),
-        )  # many times the size of all else; the oracle remembers the latest
+            for kept in (outcome.ledger.own, outcome.ledger.own_at):
+            kept.clear()  # many times the size of all else; the oracle remembers the latest
         self.steps.append(Step(goal, allowed, outcome))
         return outcome
 

@@ -81,12 +81,13 @@ class Attack:
     feasible: int = 0
     held: int = 0
     best: float = np.inf
+    design: tuple[np.ndarray, np.ndarray] | None = None
     beaten: tuple[float, np.ndarray, np.ndarray] = (ROUNDING, np.zeros(0), np.zeros(0))  # the claim, by a design
     worst: tuple[float, int, np.ndarray, np.ndarray] = (0.0, -1, np.zeros(0), np.zeros(0))
     pools: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
-        """Try so many designs; `best` is the least goal of a feasible one."""
+        """Try so many designs; `best` and `design` are the least goal of a feasible one."""
         if self.start is not None:
             self._take(*self.start)
         first = int(AT_RANDOM * count)
@@ -174,7 +175,9 @@ class Attack:
             unlisted = below[~self.legal(place[below])]
             goal[unlisted], excess[unlisted] = np.inf, -np.inf
         self.feasible += int(np.isfinite(goal).sum())
-        self.best = min(self.best, float(goal.min()))
+        least = int(np.argmin(goal))
+        if goal[least] < self.best:
+            self.best, self.design = float(goal[least]), (place[least].copy(), u[least].copy())
         most = int(np.argmax(excess))
         if excess[most] > self.beaten[0]:
             self.beaten = float(excess[most]), place[most].copy(), u[most].copy()

@@ -18,7 +18,7 @@ class Envelope:
     within each cell, its upper edges included.
     """
 
-    edges: list[Float[np.ndarray, " edges"]]
+    edges: list[Float[np.ndarray, " _"]]
     bound: Float[np.ndarray, "*cells"]
 
     def cell(self, values: Float[np.ndarray, "designs metrics"]) -> tuple[Int[np.ndarray, " designs"], ...]:

@@ -31,6 +31,7 @@ def verify_front(
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
+    model: Model | None = None,
 ) -> Answer:
     """Check all that is claimed of a front.
 
@@ -40,10 +41,12 @@ def verify_front(
         attack: designs to try.
         seed: of these.
         told: hears stage, done and total.
+        model: that of the study, where it is traced already.
     """
     answer = Answer(False, "")
     try:
-        _verify(answer, asked, front_of(header, tables), certificate_of(header, tables), attack, seed, told)
+        front, certificate = front_of(header, tables), certificate_of(header, tables)
+        _verify(answer, asked, front, certificate, model or Model(asked), attack, seed, told)
         answer.verified = True
     except Refuted as found:
         answer.line = f"not verified: {found}"
@@ -51,13 +54,19 @@ def verify_front(
 
 
 def _verify(
-    answer: Answer, asked: Asked, front: Front, certificate: Certificate, attack: int, seed: int, told: Told
+    answer: Answer,
+    asked: Asked,
+    front: Front,
+    certificate: Certificate,
+    model: Model,
+    attack: int,
+    seed: int,
+    told: Told,
 ) -> None:
     rng, checks = np.random.default_rng(seed), answer.checks
     if (front.metrics, front.signs) != ((asked.goal, *asked.levelled), (asked.sign, *asked.levelled.values())):
         raise Refuted(f"the certificate is of a front of {', '.join(front.metrics)}, the study asks for another")
     checks.append(check_points(front))
-    model = Model(asked)
     place, u = _check_designs(front, asked, model)
     checks.append(f"all {len(place)} designs are legal and feasible, with the values that are claimed")
     told("covering the space", 0, 1)
