@@ -19,7 +19,17 @@ from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
 from ..search import Inverse, Pareto, Whole
 from ..strict_json import dumps
-from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify, verify_front
+from ..verification import (
+    Answer,
+    Asked,
+    Certificate,
+    Claim,
+    Refuted,
+    certificate_of,
+    verify,
+    verify_front,
+    verify_unproven,
+)
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME, check_listed
 from .certificate import FOLDER, read_certificate
@@ -51,11 +61,11 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
     asked, stored = asked_of(study), read_certificate(Path(run))
-    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or "front" in claimed):
+    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or _bounded(claimed)):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
-        if stored is not None and "front" in claimed:
+        if "front" in claimed:
             answer = _front(asked, folder, claimed["front"], stored, attack, seed, watch)
         else:
             answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
@@ -108,16 +118,25 @@ def _answer(
     return answer
 
 
+def _bounded(claimed: dict[str, Any]) -> bool:
+    """Whether a bound is claimed of any design of a front."""
+    return any(one.get("bound") is not None for one in (claimed.get("front") or {}).get("points", ()))
+
+
 def _front(
     asked: Asked,
     folder: RunFolder,
     claimed: dict[str, Any],
-    stored: tuple[dict[str, Any], dict[str, Any]],
+    stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int,
     seed: int,
     watch: "_Watch",
 ) -> Answer:
     """Compare what the run says of its front in several files, then check it."""
+    if stored is None:
+        names = [*asked.space.plan, *asked.space.hardware]
+        designs = {name: folder.designs[f"var.{name}"].to_numpy(dtype=float) for name in names}
+        return verify_unproven(asked, designs, folder.designs[list(claimed["metrics"])].to_numpy(dtype=float))
     header, tables = stored
     told = header.get("front")
     if told != claimed:

@@ -56,7 +56,7 @@ def front_evidence(
     """
     header, columns = nodes_of(oracle, pool.plan[backed.used])
     known = [GOAL, *(name for name in oracle.names if name != GOAL)]
-    told = {name: METRIC + name if name in metrics else name.removeprefix("limit.") for name in known}
+    told = {name: METRIC + name if name in metrics[1:] else name.removeprefix("limit.") for name in known}
     header["views"] = {view: [told[name] for name in rows] for view, rows in header["views"].items()}
     header |= {"version": VERSION, "rows": [told[name] for name in known], "variables": list(oracle.variables)}
     terms = pool.terms(backed.used)

@@ -33,6 +33,7 @@ from .oracle import GOAL, Oracle, Rows, designs_of, rows_of
 from .recall import Remembering
 from .sweep import Sweep
 
+SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
 BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
 
 
@@ -107,7 +108,7 @@ class Pareto(AbstractSearch):
         """The same over an oracle with these rows."""
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
-        limits = tuple(n for n in oracle.names if n != GOAL and n not in self.metrics)
+        limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
         sweep = Sweep(Remembering(oracle), limits, effort, seed)
         told = proving(report, verdict.convex)
         walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
@@ -148,22 +149,20 @@ class Pareto(AbstractSearch):
         corners: points of which one is no worse in any metric, for any design whatever.
         """
         logs = np.array([one.values for one in front])
-        reference, corners = (
-            reference_of(logs),
-            walk.optimistic() if verdict.convex else np.zeros((0, len(self.metrics))),
-        )
+        corners = walk.optimistic() if verdict.convex else np.zeros((0, len(self.metrics)))
+        reference, enough = reference_of(logs), math.log1p(self.gap) + SHORT
         rows = [
             {
                 "values": {w.name: w.value(v) for w, v in zip(self.wanted, one.values, strict=True)},
-                "bound": self.wanted[0].value(one.lower) if verdict.convex else None,
+                "bound": self.wanted[0].value(one.lower) if verdict.convex and math.isfinite(one.lower) else None,
                 "gap": math.expm1(one.gap) if verdict.convex and math.isfinite(one.gap) else None,
-                "certified": verdict.convex and one.closed,
+                "certified": verdict.convex and one.closed and bool(one.gap <= enough),
                 "levels": {w.name: w.value(one.levels[w.name]) for w in self.wanted if w.name in one.levels},
             }
             for one in front
         ]
         return {
-            "certified": verdict.convex and not stopped and all(one.closed for one in front),
+            "certified": not stopped and all(row["certified"] for row in rows),
             "convex": verdict.convex,
             "reason": verdict.reason or stopped,
             "front": {
@@ -172,7 +171,7 @@ class Pareto(AbstractSearch):
                 "points": rows,
                 "knee": knee(logs),
                 "hypervolume": hypervolume(logs, reference),
-                "hypervolume_at_most": hypervolume(corners, reference) if verdict.convex else None,
+                "hypervolume_at_most": hypervolume(corners, reference) if len(corners) else None,
                 "corners": [[w.value(v) for w, v in zip(self.wanted, corner, strict=True)] for corner in corners],
                 "reference": {w.name: w.value(v) for w, v in zip(self.wanted, reference, strict=True)},
             },
@@ -203,7 +202,7 @@ def _claim(verdict: Verdict, front: list[Found], gap: float, stopped: str) -> st
     """In words, how much the front proves."""
     if not verdict.convex:
         return f"front of the best found, no proof: {verdict.reason}"
-    closed = [one for one in front if one.closed and one.gap <= gap + 1e-12]
+    closed = [one for one in front if one.closed and one.gap <= gap + SHORT]
     worst = math.expm1(max(one.gap for one in front))
     proven = f"{len(closed)} of {len(front)} designs of the front are proven to {100 * math.expm1(gap):.2g} %"
     if len(closed) < len(front):

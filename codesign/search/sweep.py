@@ -101,8 +101,7 @@ class Sweep:
         closing = Closing(programme, effort, self.seed, recorder=self.pool.listener(programme))
         closing.ledger.endings = []
         outcome = closing.run(lambda: self._follow(closing, goal, allowed)) if self.steps else closing.run()
-        (
-            for kept in (outcome.ledger.own, outcome.ledger.own_at):
+        for kept in (outcome.ledger.own, outcome.ledger.own_at):
             kept.clear()  # many times the size of all else; the oracle remembers the latest
         self.steps.append(Step(goal, allowed, outcome))
         return outcome

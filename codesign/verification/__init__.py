@@ -5,6 +5,7 @@ from .certificate import Claim as Claim
 from .certificate import Refuted as Refuted
 from .certificate import certificate_of as certificate_of
 from .front_answer import verify_front as verify_front
+from .front_answer import verify_unproven as verify_unproven
 from .study import Asked as Asked
 from .verify import Answer as Answer
 from .verify import verify as verify

@@ -58,6 +58,8 @@ def check_corners(front: Front) -> str:
         Refuted: a cell that no corner covers, or another volume.
     """
     told = front.told
+    if told["hypervolume_at_most"] is None and not told["corners"]:
+        return "nothing is claimed of any front whatever"
     corners = front.logs_of(told["corners"])
     left = envelope(front.statements, corners)
     corner = np.full(left.bound.shape, np.inf)

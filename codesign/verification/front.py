@@ -165,6 +165,10 @@ def check_points(front: Front) -> str:
         bound = float(statements.bound[own])  # -inf where a search that was cut off has none
         if statements.metric[own] != 0 or not feasible_logs((logs[i] - statements.level[own]).max()):
             raise Refuted(f"design {i} of the front rests on a statement about other designs")
+        levels = [one.get("levels", {}).get(name, math.inf) for name in front.metrics]
+        known = np.exp(statements.level[own] * np.array(front.signs))
+        if not np.allclose(levels, np.where(np.isfinite(statements.level[own]), known, np.inf), rtol=SAME, atol=0):
+            raise Refuted(f"design {i} of the front is told to be bounded at levels other than its statement's")
         told = (("bound", math.exp(front.signs[0] * bound)), ("gap", math.expm1(logs[i, 0] - bound)))
         for name, known in told if math.isfinite(bound) else ():
             said = one.get(name)

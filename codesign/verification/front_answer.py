@@ -67,7 +67,7 @@ def _verify(
     if (front.metrics, front.signs) != ((asked.goal, *asked.levelled), (asked.sign, *asked.levelled.values())):
         raise Refuted(f"the certificate is of a front of {', '.join(front.metrics)}, the study asks for another")
     checks.append(check_points(front))
-    place, u = _check_designs(front, asked, model)
+    place, u = _check_designs(front.designs, front.values, asked, model)
     checks.append(f"all {len(place)} designs are legal and feasible, with the values that are claimed")
     told("covering the space", 0, 1)
     covered = cover(certificate, asked)
@@ -107,24 +107,39 @@ def _verify(
     answer.numbers |= {"statements": len(front.statements), "designs": len(place), "tried": tried.tried}
     answer.numbers |= {"feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.line = (
-        f"verified: no design is better in {', '.join(front.metrics)} than those of the front by more than"
-        f" {front.worst:.3%} of {front.metrics[0]}; {len(place)} designs"
+        f"verified: at the levels of each of the {len(place)} designs of the front no design has a {front.metrics[0]}"
+        f" better by more than {front.worst:.3%}"
     )
 
 
+def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.ndarray) -> Answer:
+    """Of a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
+    answer = Answer(False, "")
+    try:
+        place, _ = _check_designs(designs, values, asked, Model(asked))
+        answer.line = (
+            f"nothing claimed to verify: the search proves nothing; its {len(place)} designs are feasible and have the"
+            " values that are shown"
+        )
+        answer.verified = True
+    except Refuted as found:
+        answer.line = f"not verified: {found}"
+    return answer
+
+
 def _check_designs(
-    front: Front, asked: Asked, model: Model
+    designs: Mapping[str, np.ndarray], values: Float[np.ndarray, "designs metrics"], asked: Asked, model: Model
 ) -> tuple[Int[np.ndarray, "designs fields"], Float[np.ndarray, "designs variables"]]:
     """Places and coordinates of all designs, which are listed, legal, inside the box, feasible and as good as claimed.
 
     Raises:
         Refuted: naming the first that is not.
     """
-    space, designs = asked.space, front.designs
+    space = asked.space
     if set(designs) != {*space.plan, *space.hardware}:
         raise Refuted("designs.parquet has other variables than the study")
-    for name, values in space.lists.items():
-        wrong = np.flatnonzero(~np.isin(designs[name], values))
+    for name, listed in space.lists.items():
+        wrong = np.flatnonzero(~np.isin(designs[name], listed))
         if len(wrong):
             raise Refuted(f"design {wrong[0]}: {name} = {designs[name][wrong[0]]:g} is not listed in space.plan")
     for name, variable in space.hardware.items():
@@ -136,9 +151,8 @@ def _check_designs(
     legal, _ = Rules(space.lists, asked.scenario)({name: designs[name] for name in space.plan})
     if not np.all(legal):
         raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
-    values = {name: jnp.asarray(designs[name]) for name in asked.variables}
-    found = space.coordinates(values)
-    count = len(front.of)
+    found = space.coordinates({name: jnp.asarray(designs[name]) for name in asked.variables})
+    count = len(values)
     u = np.stack([np.zeros(count), *(np.clip(np.asarray(found[name]), 0.0, 1.0) for name in asked.variables)], -1)[
         :, 1:
     ]
@@ -148,11 +162,12 @@ def _check_designs(
     if not feasible_logs(broken.max(initial=-np.inf)) or not np.isfinite(exact.rows[:, 0]).all():
         raise Refuted(f"design {int(np.argmax(broken))} breaks a constraint by {broken.max():.3g}")
     columns = [0, *(model.names.index(name) for name in model.levelled)]
-    apart = np.abs(exact.rows[:, columns] - front.logs)
+    signs = np.array([asked.sign, *asked.levelled.values()])
+    apart = np.abs(exact.rows[:, columns] - signs * np.log(values))
     if apart.max(initial=0.0) > SAME:
         lane, k = np.unravel_index(int(apart.argmax()), apart.shape)
-        value = float(np.exp(front.signs[k] * exact.rows[lane, columns[k]]))
-        raise Refuted(f"design {lane}: {front.metrics[k]} is {value:.9g}, claimed is {front.values[lane, k]:.9g}")
+        value, name = float(np.exp(signs[k] * exact.rows[lane, columns[k]])), (asked.goal, *asked.levelled)[k]
+        raise Refuted(f"design {lane}: {name} is {value:.9g}, claimed is {values[lane, k]:.9g}")
     return sample(plan, list(asked.lists.values())), u
 
 
