@@ -63,14 +63,15 @@ class Attack:
         if self.start is not None:
             self._take(self.start[0][None], self.start[1][None])
         first = int(AT_RANDOM * count)
+        part = max(PART // len(self.model.asked.scenarios), SHARING)
         while self.tried < first:
             told(self.tried, count)
-            self._take(*self._anywhere(min(PART, first - self.tried), rng), sharing=True)
+            self._take(*self._anywhere(min(part, first - self.tried), rng), sharing=True)
         for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
             until = first + (count - first) * (k + 1) // ROUNDS
             while self.tried < until:
                 told(self.tried, count)
-                self._take(*self._around(min(PART, until - self.tried), float(width), rng), sharing=True)
+                self._take(*self._around(min(part, until - self.tried), float(width), rng), sharing=True)
         told(count, count)
 
     def compare(self, rng: np.random.Generator) -> float:
