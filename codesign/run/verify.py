@@ -69,7 +69,7 @@ def asked_of(study: Study) -> Asked:
     if isinstance(search, Whole):
         return dataclasses.replace(asked, values=search.values, units=search.units)
     if isinstance(search, Robust):
-        return dataclasses.replace(asked, cases=cases_of(study, search))
+        return dataclasses.replace(asked, cases=cases_of(study.problem, search, study.seed))
     return asked
 
 
@@ -94,7 +94,7 @@ def _answer(
         if stored is not None:
             claim = _same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             certificate = certificate_of(*stored)
-        check_told(asked, study, claimed, claim)
+        check_told(asked, study.search, study.seed, claimed, claim)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
         return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")

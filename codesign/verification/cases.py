@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..scenario import Scenario
 
-HOW = ("worst", "cvar", "sum", "log_sum")
+HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Cases:
         """One a case."""
         return [case.scenario for case in self.every]
 
+    @property
+    def words(self) -> str:
+        """What the goal is: `the mean of the worst 20 %`."""
+        return HOW[self.how] + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
+
     def blended(self, logs: Float[np.ndarray, "cases points"]) -> Float[np.ndarray, " points"]:
         """The goal's log; inf where a case has none."""
         known = np.isfinite(logs).all(axis=0)
@@ -85,14 +90,19 @@ class Cases:
         each x_i for a tangent below it only lowers it. A worst row is at least each case's row, so at least any mean
         of them, and that at least the same mean of their tangents, whichever weights: those used here,
         exp(sharpness (x_i - largest x)) scaled to add to 1, lean on the worst cases and pass between cases that tie.
+        A case that has no number at a point takes no part there: no weight but of a geometric mean needs it, and that
+        then has no number either.
         """
-        goal, share = self._blend(value[:, :, 0])
-        weight = np.exp(sharpness[:, None] * (value - value.max(axis=0)))
-        weight /= weight.sum(axis=0)
+        known = np.isfinite(value) & np.isfinite(slope).all(axis=-1)
+        value, slope = np.where(known, value, -np.inf), np.where(known[..., None], slope, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            goal, share = self._blend(value[:, :, 0])
+            weight = np.exp(sharpness[:, None] * (value - value.max(axis=0)))
+            weight /= weight.sum(axis=0)
         weight[:, :, 0] = share
-        values, slopes = (weight * value).sum(axis=0), np.einsum("cpr,cprv->prv", weight, slope)
+        values = (weight * np.where(known, value, 0.0)).sum(axis=0)
         values[:, 0] = goal
-        return values, slopes
+        return values, np.einsum("cpr,cprv->prv", weight, slope)
 
     def _blend(self, logs: Float[np.ndarray, "cases points"]) -> tuple[np.ndarray, np.ndarray]:
         """(blend, its slopes in the logs)."""

@@ -90,8 +90,10 @@ def _verify(
         asked = dataclasses.replace(asked, values={})
     bounds, covered = None, None
     if asked.cases is not None:
-        told_of = f"{len(asked.scenarios)} cases, goals blended by {asked.cases.how}"
-        answer.checks.append(f"designs are judged in {told_of}, every constraint in each of them")
+        count = len(asked.scenarios)
+        answer.checks.append(
+            f"designs are judged in {count} cases: {asked.goal} is {asked.cases.words} of theirs, limits hold in each"
+        )
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
     elif claim.best is not None and certificate is not None:
