@@ -201,6 +201,7 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     answer = verify(asked, certificate.claim, certificate, 256, 0, model=model)
     assert answer.verified, answer.line
     assert answer.line.startswith("verified: no usd_per_million_tokens below")
+    assert certificate.claim.bound is not None
     claim = dataclasses.replace(certificate.claim, bound=certificate.claim.bound * 1.01, best=None, gap=None, design={})
     lie = dataclasses.replace(certificate, claim=claim)
     assert "its bound is" in verify(asked, claim, lie, 0, 0, model=model).line

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..scenario import Scenario
 
+ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding
 HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}
 
 
@@ -118,5 +119,6 @@ class Cases:
         return top + np.log(total), part / total
 
     def worst(self, logs: Float[np.ndarray, " cases"], excess: Float[np.ndarray, " cases"]) -> int:
-        """The case that tells most of a design: of the largest violation, or of the largest log where all hold."""
-        return int(np.argmax(excess) if (excess > 0).any() else np.argmax(logs))
+        """The case that tells most of a design: of the largest violation; where all hold of the worst goal."""
+        alike = logs >= logs.max() - ALIKE
+        return int(np.argmax(excess if (excess > 0).any() else np.where(alike, excess, -np.inf)))
