@@ -283,16 +283,26 @@ class Model:
         self.evaluated += len(plan)
         found, broken = self._in_cases(plan, u, sharing=sharing)
         rows = found[0] if self.asked.cases is None else self.asked.cases.rows(found)
-        last = 1 + len(self.constraints)
-        holds = (rows[:, 1:last] <= 0).all(axis=1) & (broken <= 0).all(axis=0) & np.isfinite(rows[:, 0])
-        return Exact(rows, holds)
+        return Exact(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
 
-    def _in_cases(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool) -> tuple[np.ndarray, np.ndarray]:
+    def holds(self, plan: np.ndarray, u: np.ndarray, case: int | None = None, *, sharing: bool = False) -> np.ndarray:
+        """[cases, designs] whether designs keep every constraint in one case, or in each."""
+        cases = self.asked.scenarios if case is None else self.asked.scenarios[case : case + 1]
+        return self._holds(*self._in_cases(plan, u, cases, sharing=sharing))
+
+    def _holds(self, rows: np.ndarray, broken: np.ndarray) -> np.ndarray:
+        last = 1 + len(self.constraints)
+        return (rows[..., 1:last] <= 0).all(axis=-1) & (broken <= 0) & np.isfinite(rows[..., 0])
+
+    def _in_cases(
+        self, plan: np.ndarray, u: np.ndarray, cases: Sequence[Scenario] = (), *, sharing: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(rows [cases, designs, rows], largest violation of a rule of the plan [cases, designs])."""
+        cases = cases or self.asked.scenarios
         fields, values = self._columns(plan, u)
         rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
         if sharing:
-            found = [self._tabled.sharing(one, rows, at) for one in self.asked.scenarios]
+            found = [self._tabled.sharing(one, rows, at) for one in cases]
         else:
-            found = [self._tabled(one, rows, at, np.ones(len(plan))) for one in self.asked.scenarios]
+            found = [self._tabled(one, rows, at, np.ones(len(plan))) for one in cases]
         return np.stack([each.exact[:, self._order] for each in found]), np.stack([each.broken for each in found])
