@@ -124,6 +124,7 @@ def test_blended_tangents_lie_below_the_blended_rows(how, nominal):
     blend = Blend(asked.cases.how, np.ones(len(each)), asked.cases.tail)
     assert rows[:, 0] == pytest.approx(blend.value(goals), abs=1e-12)
     assert np.ptp(goals, axis=1).min() > 0.01
+    assert ("harmonic" in asked.cases.words(-1.0)) == (how in ("sum", "cvar"))
 
 
 def _order(model: Model) -> list[int]:

@@ -63,10 +63,10 @@ class Cases:
         """One a case."""
         return [case.scenario for case in self.every]
 
-    @property
-    def words(self) -> str:
-        """What the goal is: `the mean of the worst 20 %`."""
-        return HOW[self.how] + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
+    def words(self, sign: float) -> str:
+        """What the goal is, where less (1) or more (-1) is better: `the mean of the worst 20 %`."""
+        known = HOW[self.how].replace("the mean", "the harmonic mean") if sign < 0 else HOW[self.how]
+        return known + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
 
     def blended(self, logs: Float[np.ndarray, "cases points"]) -> Float[np.ndarray, " points"]:
         """The goal's log; inf where a case has none."""

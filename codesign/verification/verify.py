@@ -92,7 +92,7 @@ def _verify(
     if asked.cases is not None:
         count = len(asked.scenarios)
         answer.checks.append(
-            f"designs are judged in {count} cases: {asked.goal} is {asked.cases.words} of theirs, limits hold in each"
+            f"designs are judged in {count} cases: {asked.goal} is {asked.cases.words(asked.sign)} of theirs, limits hold in each"
         )
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
