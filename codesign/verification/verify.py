@@ -90,9 +90,9 @@ def _verify(
         asked = dataclasses.replace(asked, values={})
     bounds, covered = None, None
     if asked.cases is not None:
-        count = len(asked.scenarios)
+        count, words = len(asked.scenarios), asked.cases.words(asked.sign)
         answer.checks.append(
-            f"designs are judged in {count} cases: {asked.goal} is {asked.cases.words(asked.sign)} of theirs, limits hold in each"
+            f"designs are judged in {count} cases: {asked.goal} is {words} of theirs, limits hold in each"
         )
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
