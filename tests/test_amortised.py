@@ -12,7 +12,8 @@ from test_mix import problem
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
-from codesign.search import Amortised
+from codesign.run.certificate import read_certificate, write_certificate
+from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised import regret_text
 from codesign.search.amortised_answer import Answer, Instant, of_leaves, with_plans
 from codesign.search.amortised_families import FAMILIES, Family
@@ -21,6 +22,9 @@ from codesign.search.amortised_network import Network
 from codesign.search.amortised_training import losses
 from codesign.search.closing import Closing, Effort
 from codesign.search.ledger import Programme
+from codesign.verification import Asked, certificate_of, verify
+from codesign.verification.certificate import claim_of
+from codesign.verification.study import Model
 
 
 def untrained(given) -> Guesser:
@@ -177,3 +181,34 @@ def test_shipped_networks_are_small_fit_their_studies_and_say_where_they_come_fr
         assert guesser.facts["recipe"] == f"codesign train-amortised {name}"
         assert "held out" in regret_text(guesser.facts)
         assert not guesser.misfit(study_from_config(*FAMILIES[name].overrides).problem)
+
+
+def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path):
+    given, path = problem(), tmp_path / "made_up.npz"
+    untrained(given).save(path)
+    proof = Certified(gap=1e-2, pairs=8, block=64, explain=False)
+    told: list[Progress] = []
+    trace = Amortised(str(path), proof).run(given, 0, told.append)
+    assert trace.certificate["certified"], trace.claim
+    assert told[-1].best == pytest.approx(trace.certificate["best"])  # dollars, not their log
+    assert told[-1].proven
+    write_certificate(trace.evidence, tmp_path)
+    stored = read_certificate(tmp_path)
+    assert stored is not None
+    certificate, objective = certificate_of(*stored), given.objective
+    asked = Asked(given.scenario, given.space, objective, objective.goal, targets=())
+    model = Model(asked)
+    answer = verify(asked, certificate.claim, certificate, 256, 0, model=model)
+    assert answer.verified, answer.line
+    assert answer.line.startswith("verified: no usd_per_million_tokens below")
+    assert certificate.claim.bound is not None
+    claim = dataclasses.replace(certificate.claim, bound=certificate.claim.bound * 1.01, best=None, gap=None, design={})
+    lie = dataclasses.replace(certificate, claim=claim)
+    assert "its bound is" in verify(asked, claim, lie, 0, 0, model=model).line
+
+    alone = Amortised(str(path)).run(given, 0)
+    claim = claim_of(alone.certificate | {"infeasible": False})
+    assert alone.evidence is None
+    assert claim.best == pytest.approx(asked.priced({name: float(x[0]) for name, x in alone.points.items()})[0], 1e-9)
+    line = verify(asked, claim, None, 256, 0, model=model).line
+    assert line.startswith("nothing claimed to verify: the search proves nothing, what it found is as it says")

@@ -17,7 +17,7 @@ from ..config import Study, study_from_resolved
 from ..errors import ConfigError
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse, Pareto, Whole
+from ..search import Inverse, Pareto, Robust, Whole
 from ..strict_json import dumps
 from ..verification import (
     Answer,
@@ -32,11 +32,12 @@ from ..verification import (
 )
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME, check_listed
+from .cases import cases_of, check_shown, check_told
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
 
-KEEPERS = ("certified", "grid_then_proof", "inverse", "pareto", "whole")  # searches that keep what their proof rests on
+KEEPERS = ("certified", "grid_then_proof", "inverse", "whole", "pareto", "robust", "amortised with a proof")
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
@@ -68,7 +69,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
         if "front" in claimed:
             answer = _front(asked, folder, claimed["front"], stored, attack, seed, watch)
         else:
-            answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
+            answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
     return 0 if answer.verified else 1
@@ -85,6 +86,8 @@ def asked_of(study: Study) -> Asked:
     asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
     if isinstance(search, Whole):
         return dataclasses.replace(asked, values=search.values, units=search.units)
+    if isinstance(search, Robust):
+        return dataclasses.replace(asked, cases=cases_of(study.problem, search, study.seed))
     return asked
 
 
@@ -94,6 +97,7 @@ def _keepers() -> str:
 
 def _answer(
     asked: Asked,
+    study: Study,
     folder: RunFolder,
     claimed: dict[str, Any],
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
@@ -108,6 +112,7 @@ def _answer(
         if stored is not None:
             claim = _same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             certificate = certificate_of(*stored)
+        check_told(asked, study.search, study.seed, claimed, claim)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
         return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
@@ -178,23 +183,31 @@ def _same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
 def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
     """The best row of the frame, which reports show: as good as it says, and not better than the bound.
 
+    The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.
+
     Raises:
         Refuted: naming what differs.
     """
     best = folder.best
+    if asked.cases is not None:
+        check_shown(folder, claim)
     if not best.get("feasible"):
         return
-    if claim.infeasible:
+    if claim.infeasible and asked.cases is None:
         raise Refuted("designs.parquet has a feasible design, claimed is that there is none")
     point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
     if claim.best is not None:
         check_listed(asked, point, "designs.parquet: the best design")
-    value, excess = asked.priced(point)
+    value, excess = asked.nominal.priced(point)
     said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
     if not math.isclose(value, said, rel_tol=SAME) or not feasible(excess):
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
-    if claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
+    if asked.cases is not None:
+        value, excess = asked.priced(point)
+    elif claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
+    if excess <= 0 and claim.infeasible:
+        raise Refuted("designs.parquet has a design that is feasible in every case, claimed is that there is none")
     if excess <= 0 and asked.sign * math.log(value) < claim.log_bound - SAME:
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, the bound is {claim.bound:.9g}")
 

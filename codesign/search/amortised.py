@@ -20,9 +20,6 @@ from .amortised_answer import Answer, Instant, with_plans
 from .amortised_guesser import Guesser, shipped
 from .base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .certified import Certified, Wanted
-from .closing import Closing
-from .convexity import check
-from .ledger import REFERENCE_SHARPNESS, Programme
 from .oracle import Oracle, designs_of, rows_of
 
 
@@ -67,7 +64,10 @@ class Amortised(AbstractSearch):
             with_plans(instant.oracle, problem, answer.row[None]), np.zeros(1, dtype=int), answer.u[None]
         )
         claim = regret_text(guesser.facts) if found else "no feasible design found near the network's guess; no proof"
-        certificate = {"amortised": {"family": guesser.family, **guesser.facts}}
+        wanted = _wanted(problem)
+        certificate: dict[str, Any] = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"}
+        certificate |= {"certified": False, "best": wanted.value(answer.upper), "bound": None, "gap": None}
+        certificate["amortised"] = {"family": guesser.family, **guesser.facts}
         return Trace(
             points, ["amortised"], {"points": answer.evaluated}, {"amortised": seconds}, claim,
             {"convex": False, "reason": claim, **certificate},
@@ -92,17 +92,18 @@ class Amortised(AbstractSearch):
         proof = self.proof
         assert proof is not None
         oracle = Oracle(problem, rows_of(problem), proof.block)
-        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
-        verdict = check(oracle, seed, proof.pairs)
-        closing = Closing(Programme(oracle), proof.effort, seed, report)
+        known = None
         if np.isfinite(answer.upper):
             order = [guesser.shape.fields.index(name) for name in oracle.plans]
             same = np.flatnonzero((np.stack(list(oracle.plans.values()), axis=-1) == answer.row[order]).all(axis=1))
-            if len(same):
-                closing.ledger.evaluate(same[:1], answer.u[None], REFERENCE_SHARPNESS)
-        trace = proof.traced(oracle, wanted, verdict, closing.run(), seed)
+            known = (same[:1], answer.u[None]) if len(same) else None
+        trace = proof.search(oracle, _wanted(problem), seed, report, known)
         trace.seconds["amortised"] = seconds
         return trace
+
+
+def _wanted(problem: Problem) -> Wanted:
+    return Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
 
 
 def regret_text(facts: dict[str, Any]) -> str:

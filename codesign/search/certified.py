@@ -15,7 +15,7 @@ from .convexity import Verdict, check, look_again
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import Recorder, evidence_of
 from .groups import oracle_for
-from .ledger import Programme
+from .ledger import REFERENCE_SHARPNESS, Programme
 from .oracle import AbstractOracle, Oracle, designs_of, rows_of
 from .sensitivity import Resource, polish, resources
 
@@ -90,11 +90,29 @@ class Certified(AbstractSearch):
         if not problem.space.plan and not problem.space.hardware:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
 
-    def search(self, oracle: Oracle, wanted: Wanted, seed: int, report: Report = silent) -> Trace:
-        """Judge the rows, search, prove and explain; the goal's row is what is wanted."""
+    def search(
+        self,
+        oracle: Oracle,
+        wanted: Wanted,
+        seed: int,
+        report: Report = silent,
+        known: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Trace:
+        """Judge the rows, search, prove and explain; the goal's row is what is wanted.
+
+        Args:
+            oracle: plans and their rows.
+            wanted: what the goal's row is of.
+            seed: of random numbers.
+            report: hears of progress.
+            known: numbers of plans and coordinates of designs to begin with, if there are any.
+        """
         verdict = check(oracle, seed, self.pairs)
         told = proving(_translated(report, wanted), verdict.convex)
-        outcome = Closing(Programme(oracle), self.effort, seed, told, Recorder()).run()
+        closing = Closing(Programme(oracle), self.effort, seed, told, Recorder())
+        if known is not None:
+            closing.ledger.evaluate(*known, REFERENCE_SHARPNESS)
+        outcome = closing.run()
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.ledger.feasible.items()}, seed)
         return self.traced(oracle, wanted, verdict, outcome, seed, report)
@@ -169,7 +187,7 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str
 def _evidence(oracle: Oracle, outcome: Outcome, certificate: dict[str, Any]) -> Evidence | None:
     """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
     ledger = outcome.ledger
-    if ledger.recorder is None or not isinstance(oracle, Oracle):  # not of uncertain constants: many models, not one
+    if ledger.recorder is None or not isinstance(oracle, Oracle):  # not of mixes: many models, not one
         return None
     kept = evidence_of(oracle, ledger.recorder, ledger.programme.rows, ledger.frontier, ledger.lower, outcome.lower)
     if kept is not None:

@@ -154,9 +154,16 @@ class Recorder(AbstractListener):
 
 
 def _rounded(weights: Float[np.ndarray, "k cuts rows"], room: Float[np.ndarray, " k"]) -> np.ndarray:
-    """Weights in single precision without the smallest, where the bound has room for what that costs."""
+    """Weights in single precision without the smallest, where the bound has room for what that costs.
+
+    Those of the goal still add to 1: many small ones that are left out go to the others.
+    """
     total = weights.sum(axis=(1, 2), keepdims=True)
-    cheap = np.where(weights < SINGLE * total, 0.0, weights.astype(np.float32))
+    cheap = np.where(weights < SINGLE * total, 0.0, weights)
+    goal, kept = weights[:, :, 0].sum(axis=1), cheap[:, :, 0].sum(axis=1)
+    room = np.where((goal > 0) & (kept == 0), -np.inf, room)
+    cheap[:, :, 0] *= np.divide(goal, kept, out=np.ones_like(goal), where=kept > 0)[:, None]
+    cheap = cheap.astype(np.float32).astype(float)
     cost = REACH * (np.abs(cheap - weights).sum(axis=(1, 2)) + SINGLE * total[:, 0, 0])
     return np.where((cost < room)[:, None, None], cheap, weights)
 

@@ -162,7 +162,7 @@ class Robust(AbstractSearch):
 
     Args:
         cases: uncertain leaves and their values.
-        how: `worst`, `cvar`, `sum` (mean) or `log_sum` over the cases.
+        how: `worst`, `cvar`, `sum` (mean; of 1 / goal where more is better) or `log_sum` over the cases.
         tail: share of the cases that cvar takes the mean of.
         proof: how the search is run.
     """

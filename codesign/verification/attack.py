@@ -21,6 +21,8 @@ BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of
 ROUNDING = 1e-9  # log below the bound that rounding may explain
 SHARING = 1 << 13  # designs at least, for tables of the values that they share to be worth while
 COMPARED = 256  # of so many, priced without tables too
+ONE_IN = 7  # of so many designs that fail in the hardest case one is priced in all: the inequality is tested there, too
+FEW_CASES = 16  # with more, fewer designs are priced at once: rows of all cases are kept together
 CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
@@ -64,6 +66,7 @@ class Attack:
         aims: what the best designs are kept for, the goal first.
         start: plan places and coordinates of designs to begin with, if there are any.
         certificate, sums, covered: tested at each design too, where given.
+        hardest: the case in which fewest random designs hold; one that fails there says nothing against the claim.
     """
 
     model: Model
@@ -77,6 +80,7 @@ class Attack:
     certificate: Certificate | None = None
     sums: Sums | None = None
     covered: Cover | None = None
+    hardest: int = 0
     tried: int = 0
     feasible: int = 0
     held: int = 0
@@ -91,14 +95,20 @@ class Attack:
         if self.start is not None:
             self._take(*self.start)
         first = int(AT_RANDOM * count)
+        cases = self.model.cases
+        count_of = 1 if cases is None else len(cases.scenarios)
+        part = max(PART // max(count_of // FEW_CASES, 1), 2 * SHARING)
+        if cases is not None:
+            place, u, _ = self._anywhere(COMPARED, rng)
+            self.hardest = int(self.model.holds(self._values(place), u).sum(axis=1).argmin())
         while self.tried < first:
             told(self.tried, count)
-            self._take(*self._anywhere(min(PART, first - self.tried), rng), sharing=True)
+            self._take(*self._anywhere(min(part, first - self.tried), rng), sharing=True)
         for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
             until = first + (count - first) * (k + 1) // ROUNDS
             while self.tried < until:
                 told(self.tried, count)
-                self._take(*self._around(min(PART, until - self.tried), float(width), rng), sharing=True)
+                self._take(*self._around(min(part, until - self.tried), float(width), rng), sharing=True)
         told(count, count)
 
     def compare(self, rng: np.random.Generator) -> float:
@@ -163,8 +173,11 @@ class Attack:
 
     def _take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
-        found = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
         self.tried += len(place)
+        if sharing and self.model.cases is not None:
+            some = self._worth(place, u)
+            place, u, node = place[some], u[some], None if node is None else node[some]
+        found = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
         if node is None and self.certificate is not None and self.covered is not None:
             node = self.covered.nodes(self.certificate, place)
         goal = np.where(found.feasible, found.rows[:, 0], np.inf)
@@ -184,6 +197,11 @@ class Attack:
         if node is not None:
             self._compare(node, place, u, found)
         self._pool(place, u, found)
+
+    def _worth(self, place: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Numbers of the designs that are priced in all cases: those that hold in the hardest, and one in a few."""
+        holds = self.model.holds(self._values(place), u, self.hardest, sharing=len(place) >= SHARING)[0]
+        return np.flatnonzero(holds | (np.arange(len(place)) % ONE_IN == 0))
 
     def _compare(self, node: np.ndarray, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
         """The weighted tangents of a design's node may not lie above its weighted rows."""

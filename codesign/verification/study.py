@@ -1,5 +1,6 @@
 """What a verification asks of the model: rows, tangents and designs, by a program of its own."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
+from .cases import Cases
 from .certificate import GOAL
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
@@ -36,7 +38,8 @@ class Asked:
     is better. targets: metrics whose extremes an attack visits too: a goal may have its cliff there. values: hardware
     variable -> the only values it may have; each is chosen as a plan field is. units: hardware variable -> what a
     design must have a whole number of; bounds hold for all numbers. levelled: metrics that a front holds to levels ->
-    1 where less is better, -1 where more is.
+    1 where less is better, -1 where more is. cases: that a design is judged in, where some constants are uncertain;
+    else it is judged in the scenario alone.
     """
 
     scenario: Scenario
@@ -48,6 +51,17 @@ class Asked:
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)
     levelled: Mapping[str, float] = field(default_factory=dict)
+    cases: Cases | None = None
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """What a design is judged in."""
+        return [self.scenario] if self.cases is None else self.cases.scenarios
+
+    @property
+    def nominal(self) -> "Asked":
+        """The same, judged in the scenario alone."""
+        return dataclasses.replace(self, cases=None)
 
     @property
     def lists(self) -> dict[str, np.ndarray]:
@@ -65,15 +79,25 @@ class Asked:
         """Hardware variables that may have any value of their range."""
         return tuple(name for name in self.space.names if name not in self.values)
 
-    def metrics(self, point: dict[str, float]) -> Metrics:
+    def metrics(self, point: dict[str, float], scenario: Scenario | None = None) -> Metrics:
         """The hard model in float64 at plan fields and hardware values, run by NumPy, not compiled."""
         values = {name: jnp.asarray(point[name], dtype=float) for name in (*self.space.plan, *self.space.hardware)}
-        return evaluate(self.space.place(self.scenario, values))
+        return evaluate(self.space.place(self.scenario if scenario is None else scenario, values))
+
+    def in_cases(self, point: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """(goals, largest violations) of one design, one a case."""
+        each = [self.metrics(point, scenario) for scenario in self.scenarios]
+        goals = [float(self.value(metrics, point)) for metrics in each]
+        return np.array(goals), np.array([float(self.objective.excess(metrics)) for metrics in each])
 
     def priced(self, point: dict[str, float]) -> tuple[float, float]:
-        """(goal, largest violation) of one design."""
-        metrics = self.metrics(point)
-        return float(self.value(metrics, point)), float(self.objective.excess(metrics))
+        """(goal, largest violation) of one design, over all cases."""
+        goals, excess = self.in_cases(point)
+        if self.cases is None:
+            return float(goals[0]), float(excess[0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log = float(self.cases.blended(self.sign * np.log(goals)[:, None])[0])
+        return math.exp(self.sign * log) if math.isfinite(log) else math.nan, float(excess.max())
 
     def value(self, metrics: Metrics, hardware: dict[str, Any]) -> Any:
         """The goal of a design."""
@@ -83,7 +107,10 @@ class Asked:
 
 
 class Exact(NamedTuple):
-    """Designs by the hard model: logs of the goal, of used shares and of the targets; whether all constraints hold."""
+    """Designs by the hard model: logs of the goal, of used shares and of the targets; whether all constraints hold.
+
+    Over all cases, where there are several: the goal blended, the rest where it is largest.
+    """
 
     rows: Float[np.ndarray, "designs rows"]
     feasible: np.ndarray
@@ -130,6 +157,11 @@ class Model:
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
         self._tabled = Points(self.program, values, slopes=False)
 
+    @property
+    def cases(self) -> Cases | None:
+        """That designs are judged in, where some constants are uncertain."""
+        return self.asked.cases
+
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
         """Every row by its key, but for those that come with a program."""
         shares, asked = self.asked.objective.usages(metrics), self.asked
@@ -170,7 +202,7 @@ class Model:
         plans = dict(zip(own, table.T, strict=True))
 
         def judged(held: Mapping[str, Sequence[float]]) -> Judgement:
-            return judge(self.program, [self.asked.scenario], plans, free, held, ordered=tuple(free))
+            return judge(self.program, self.asked.scenarios, plans, free, held, ordered=tuple(free))
 
         together = judged({name: values.tolist() for name, values in held.items()})
         if not held or not together.unproven:
@@ -185,9 +217,9 @@ class Model:
         return jnp.stack([given[name] for name in names]) if names else jnp.zeros(0)
 
     @property
-    def _leaves(self) -> list[np.ndarray]:
-        """Numbers of the scenario, each with an axis of points."""
-        return [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(self.asked.scenario)]
+    def _leaves(self) -> list[list[np.ndarray]]:
+        """Numbers of the scenario in every case, each with an axis of points."""
+        return [[np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(one)] for one in self.asked.scenarios]
 
     def _columns(self, plan: np.ndarray, u: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """What the program takes of the plan, and of the variables."""
@@ -199,12 +231,15 @@ class Model:
 
         Designs share tables of their values; the first `count` are also priced without such tables, and without any.
         """
-        shared = self.exact(plan, u, sharing=True).rows[:count]
+        shared = self._in_cases(plan, u, sharing=True)[0][:, :count]
         plan, u = plan[:count], u[:count]
         fields, values = self._columns(plan, u)
-        found = [np.broadcast_to(row, (len(plan),)) for row in self._plain(*self._leaves, *fields, *values)]
-        plain = np.tile(np.stack(found[:-1], axis=-1)[:, self._order], (2, 1))
-        tabled = np.concatenate([self.exact(plan, u).rows, shared])
+        found = [
+            [np.broadcast_to(row, (len(plan),)) for row in self._plain(*leaves, *fields, *values)[:-1]]
+            for leaves in self._leaves
+        ]
+        plain = np.tile(np.moveaxis(np.array(found), 1, -1)[..., self._order], (1, 2, 1))
+        tabled = np.concatenate([self._in_cases(plan, u, sharing=False)[0], shared], axis=1)
         with np.errstate(invalid="ignore"):
             apart = np.abs(plain - tabled) / (1 + np.abs(plain))
         alike = (plain == tabled) | (np.isnan(plain) & np.isnan(tabled))
@@ -226,15 +261,21 @@ class Model:
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, "points rows variables"]]:
-        """Values and slopes of all rows; `told` hears how many points are done."""
-        count, leaves = len(plan), self._leaves
+        """Values and slopes of all rows, over all cases; `told` hears how many points are done."""
+        count, cases, every = len(plan), self.asked.cases, self._leaves
         self.evaluated += count
+
+        def one(leaves: list[np.ndarray], part: slice) -> tuple[np.ndarray, ...]:
+            found, size = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part]), len(plan[part])
+            return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
 
         def run(first: int) -> tuple[np.ndarray, ...]:
             part = slice(first, first + TANGENT_BLOCK)
-            found = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part])
-            size = len(plan[part])
-            return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
+            found = [one(leaves, part) for leaves in every]
+            if cases is None:
+                return found[0]
+            value, slope = (np.stack(each) for each in zip(*found, strict=True))
+            return cases.tangents(value, slope, sharpness[part])
 
         values, slopes = [], []
         with ThreadPoolExecutor(THREADS) as pool:
@@ -253,13 +294,28 @@ class Model:
             sharing: whether designs have few values of each variable, of which tables are worth it.
         """
         self.evaluated += len(plan)
+        found, broken = self._in_cases(plan, u, sharing=sharing)
+        rows = found[0] if self.asked.cases is None else self.asked.cases.rows(found)
+        return Exact(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
+
+    def holds(self, plan: np.ndarray, u: np.ndarray, case: int | None = None, *, sharing: bool = False) -> np.ndarray:
+        """[cases, designs] whether designs keep every constraint in one case, or in each."""
+        cases = self.asked.scenarios if case is None else self.asked.scenarios[case : case + 1]
+        return self._holds(*self._in_cases(plan, u, cases, sharing=sharing))
+
+    def _holds(self, rows: np.ndarray, broken: np.ndarray) -> np.ndarray:
+        last = 1 + len(self.constraints)
+        return (rows[..., 1:last] <= 0).all(axis=-1) & (broken <= 0) & np.isfinite(rows[..., 0])
+
+    def _in_cases(
+        self, plan: np.ndarray, u: np.ndarray, cases: Sequence[Scenario] = (), *, sharing: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(rows [cases, designs, rows], largest violation of a rule of the plan [cases, designs])."""
+        cases = cases or self.asked.scenarios
         fields, values = self._columns(plan, u)
         rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
         if sharing:
-            found = self._tabled.sharing(self.asked.scenario, rows, at)
+            found = [self._tabled.sharing(one, rows, at) for one in cases]
         else:
-            found = self._tabled(self.asked.scenario, rows, at, np.ones(len(plan)))
-        rows, broken = found.exact[:, self._order], found.broken
-        last = 1 + len(self.constraints)
-        holds = (rows[:, 1:last] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
-        return Exact(rows, holds)
+            found = [self._tabled(one, rows, at, np.ones(len(plan))) for one in cases]
+        return np.stack([each.exact[:, self._order] for each in found]), np.stack([each.broken for each in found])

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..movers import ordered
 from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
@@ -88,6 +89,11 @@ def _verify(
     if certificate is not None and not certificate.held:  # a proof for all values, those that are listed among them
         asked = dataclasses.replace(asked, values={})
     sums, covered = None, None
+    if asked.cases is not None:
+        count, words = len(asked.scenarios), asked.cases.words(asked.sign)
+        answer.checks.append(
+            f"designs are judged in {count} cases: {asked.goal} is {words} of theirs, limits hold in each"
+        )
     if claim.design:
         answer.checks.append(_check_design(claim, asked))
     elif claim.best is not None and certificate is not None:
@@ -250,12 +256,17 @@ def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) ->
     found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.variables)})
     hardware = {name: float(found[name]) if name in found else chosen[name] for name in asked.space.names}
     value, excess = asked.priced(plan | hardware)
+    scenario, leaves, where = asked.scenario, {}, ""
+    if asked.cases is not None:
+        goals, violations = asked.in_cases(plan | hardware)
+        worst = asked.cases.worst(asked.sign * np.log(goals), violations)
+        scenario, leaves = asked.cases.every[worst].scenario, dict(asked.cases.every[worst].moved)
+        where = f"; case {worst + 1} of {len(goals)}, which has {goals[worst]:.9g}, follows"
+    for name in ordered(asked.space.hardware):
+        leaves |= asked.space.hardware[name].leaves(scenario, hardware[name], leaves)
     words = [f"plan.{name}={shown(name, number)}" for name, number in plan.items()]
-    for name, number in hardware.items():
-        leaves = asked.space.hardware[name].leaves(asked.scenario, number)
-        words += [f"{path}={float(leaf)!r}" for path, leaf in leaves.items()]
-    words = [shlex.quote(word) for word in words]
-    return f"{asked.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}): {' '.join(words)}"
+    words = [shlex.quote(word) for word in (*words, *(f"{path}={float(leaf)!r}" for path, leaf in leaves.items()))]
+    return f"{asked.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}{where}): {' '.join(words)}"
 
 
 def _claimed(claim: Claim, asked: Asked) -> str:

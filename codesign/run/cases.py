@@ -1,0 +1,72 @@
+"""Of a run with uncertain constants: its cases rebuilt from the configuration, and what the run says of them."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..report.run_folder import PLAN_PREFIX, RunFolder
+from ..search import AbstractSearch, Problem, Robust
+from ..verification import Asked, Claim, Refuted
+from ..verification.cases import Case, Cases
+
+SAME = 1e-8  # relative; how well what is told and what is found here must agree
+
+
+def cases_of(problem: Problem, search: Robust, seed: int) -> Cases:
+    """The cases that the configuration states; random ones follow from its seed.
+
+    Raises:
+        ConfigError: an uncertain leaf that does not exist, or that the space sets.
+    """
+    search.cases.check(problem)
+    scenarios = search.cases.scenarios(problem.scenario, seed)
+    moved = [
+        {path: float(leaf) for entry, factor in zip(search.cases.uncertain.values(), row, strict=True)
+         for path, leaf in entry.leaves(problem.scenario, float(factor)).items()}
+        for row in search.cases.factors(seed)
+    ]  # fmt: skip
+    every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
+    return Cases(every, search.how, search.tail)
+
+
+def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[str, Any], claim: Claim) -> None:
+    """What `summary.json` says of the cases, which reports are made of, against the study and the best design.
+
+    Raises:
+        Refuted: naming the first case that differs.
+    """
+    if asked.cases is None or not isinstance(search, Robust):
+        return
+    told, stated = claimed.get("robust") or {}, search.cases
+    said = (told.get("how"), told.get("tail"), len(told.get("cases") or ()))
+    known = (asked.cases.how, asked.cases.tail, len(asked.cases.every))
+    if said != known:
+        told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
+        raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
+    goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
+    for number, (case, row, goal) in enumerate(zip(told["cases"], stated.factors(seed), goals, strict=True)):
+        found = dict(zip(stated.uncertain, map(float, row), strict=True)) | ({} if goal is None else {"goal": goal})
+        for name, value in found.items():
+            if not _same(case.get(name), float(value)):
+                raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
+
+
+def check_shown(folder: RunFolder, claim: Claim) -> None:
+    """The design that is claimed must be among those of the frame, which shows them at nominal constants.
+
+    Raises:
+        Refuted: it is not.
+    """
+    if not claim.design:
+        return
+    shown = np.ones(len(folder.designs), dtype=bool)
+    for name, value in claim.design.items():
+        if PLAN_PREFIX + name in folder.designs:
+            shown &= np.isclose(folder.designs[PLAN_PREFIX + name].to_numpy(dtype=float), value, rtol=SAME, atol=0.0)
+    if not shown.any():
+        raise Refuted("designs.parquet does not have the design that is claimed to be the best")
+
+
+def _same(told: Any, found: float) -> bool:
+    return isinstance(told, int | float) and math.isclose(told, found, rel_tol=SAME)
