@@ -14,6 +14,7 @@ from ..strict_json import dumps
 
 FOLDER, HEADER = "certificate", "certificate.json"
 TABLES = ("nodes", "points", "cuts")
+OF_MIXES = ("tangents",)  # that a certificate of several workloads has besides
 
 
 def write_certificate(evidence: Evidence, folder: Path) -> None:
@@ -21,7 +22,7 @@ def write_certificate(evidence: Evidence, folder: Path) -> None:
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
     header = evidence.header | {"counts": {}}
-    for name in TABLES:
+    for name in (*TABLES, *(name for name in OF_MIXES if name in evidence.tables)):
         frame = pd.DataFrame(evidence.tables[name])
         header["counts"][name] = len(frame)
         split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
@@ -51,7 +52,7 @@ def read_certificate(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, 
     if not isinstance(header, dict):
         raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
     tables = {}
-    for name in TABLES:
+    for name in (*TABLES, *(OF_MIXES if header.get("kind") else ())):
         path = target / f"{name}.parquet"
         try:
             frame = pd.read_parquet(path)
