@@ -15,16 +15,17 @@ from ..config import Study, study_from_resolved
 from ..errors import ConfigError
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse, Whole
+from ..search import Inverse, Mix, Whole
 from ..strict_json import dumps
-from ..verification import Answer, Asked, Certificate, Claim, Refuted, certificate_of, verify
+from ..verification import Answer, Asked, AskedMix, Certificate, Claim, Refuted, certificate_of, verify
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME, check_listed
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
+from .verify_mix import answer_of_mix, asked_of_mix
 
-KEEPERS = ("certified", "grid_then_proof", "inverse", "whole")  # searches that keep what their proof rests on
+KEEPERS = ("certified", "grid_then_proof", "inverse", "mix", "whole")  # searches that keep what their proof rests on
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
@@ -48,12 +49,16 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     if not isinstance(claimed, dict) or "goal" not in claimed or "sense" not in claimed:
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
-    asked, stored = asked_of(study), read_certificate(Path(run))
+    asked = asked_of_mix(study.search) if isinstance(study.search, Mix) else asked_of(study)
+    stored = read_certificate(Path(run))
     if stored is None and (claimed.get("bound") is not None or claimed.get("certified")):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
-        answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
+        if isinstance(asked, AskedMix):
+            answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim)
+        else:
+            answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
     return 0 if answer.verified else 1
@@ -88,7 +93,7 @@ def _answer(
     try:
         claim = claim_of(claimed | {"infeasible": False, "design": {}})
         if stored is not None:
-            claim = _same_claim(claimed, claim_of(stored[0].get("claim") or {}))
+            claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             certificate = certificate_of(*stored)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
@@ -100,7 +105,7 @@ def _answer(
     return answer
 
 
-def _same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
+def same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
     """The claim of the certificate, which must be that of the summary, from which reports are made.
 
     Raises:
