@@ -160,6 +160,8 @@ def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     found = trace.certificate
     assert found["certified"], trace.claim
     assert found["bound"] <= found["best"] <= found["bound"] * 1.0051
+    own = [entry["own_bound"] / entry["own_best"] for entry in found["workloads"]]
+    assert found["bound_of_own_hardware"] == pytest.approx(max(own))  # of relative goals
     assert found["best"] >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
     designs = [entry["design"] for entry in found["workloads"]]
     assert designs[0]["hbm"] == designs[1]["hbm"]

@@ -128,11 +128,19 @@ class _Run:
         self.history: list[list[float | None]] = []
         self.own: dict[str, Outcome] = {}
         self.proof: Proof | None = None
-        self.stopped, self.own_bound = "", -math.inf
+        self.stopped, self.offset = "", not mix.relative  # whether the blend has what goals are relative to
 
     @property
     def elapsed(self) -> float:
         return time.perf_counter() - self.began
+
+    @property
+    def own_bound(self) -> float:
+        """Blended log of the bounds on hardware of their own."""
+        if len(self.own) < len(self.members) or not self.offset:
+            return -math.inf
+        lowest = np.array([outcome.lower for outcome in self.own.values()])
+        return float(self.search.blend.value(lowest)) if np.isfinite(lowest).all() else -math.inf
 
     @property
     def lower(self) -> float:
@@ -163,6 +171,7 @@ class _Run:
                 self._alone()
                 offset = np.array([self.own[m.name].upper for m in self.members])
                 self.search.blend = Blend(mix.how, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
+                self.offset = True
             self.search.run()
             self.note("exchange")
             if mix.alone and not self.own:
@@ -201,10 +210,6 @@ class _Run:
             self.search.samples[k] = np.union1d(
                 self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
             )
-        lowest = np.array([outcome.lower for outcome in self.own.values()])
-        if np.isfinite(lowest).all():
-            self.own_bound = float(self.search.blend.value(lowest))
-
     def _hopeless(self) -> list[str]:
         """Workloads that no plan on any hardware satisfies."""
         return [name for name, outcome in self.own.items() if outcome.lower == math.inf]

@@ -202,7 +202,9 @@ def _check_bound(
         told("curvature", k, len(models))
         with _of(part.name):
             every = rows_in(part.plans, model)
-            check_structure(replace(part.plans, row=np.arange(len(every))), model)
+            none = np.zeros(len(every), dtype=int)
+            used = replace(part.plans, row=np.arange(len(every)), node=none, point=none, weight=0.0 * every)
+            check_structure(used, model)
             rows += len(every)
     answer.checks.append(f"{rows} rows convex by the rules of curvature, for every plan and the whole box")
     target = claim.log_bound - SAME

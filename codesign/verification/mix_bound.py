@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from .blend import Blend
 from .certificate import Refuted
@@ -30,8 +30,8 @@ class Floors:
     left: plans whose floor does not reach the target. tangents: weighted, of all rounds.
     """
 
-    floor: list[Float[np.ndarray, " plans"]]
-    left: list[Bool[np.ndarray, " plans"]]
+    floor: list[np.ndarray]
+    left: list[np.ndarray]
     tangents: int
 
     @property

@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ ROUNDS, CALLS = 40, 100  # iterations and designs of one search; it is a line se
 PRECISION = 1e-9
 
 
+@runtime_checkable
 class Rows(Protocol):
     """What is polished: rows (the goal, constraints, further targets) and their slopes at points of plans."""
 
