@@ -210,6 +210,7 @@ class _Run:
             self.search.samples[k] = np.union1d(
                 self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
             )
+
     def _hopeless(self) -> list[str]:
         """Workloads that no plan on any hardware satisfies."""
         return [name for name, outcome in self.own.items() if outcome.lower == math.inf]

@@ -109,7 +109,8 @@ def _leaned(
     none = np.flatnonzero(np.bincount(node, minlength=count) == 0)
     numbers = np.flatnonzero(asked)
     if len(none):
-        raise Refuted(f"{len(none):,} plans have no weights; the first: {plans.named(int(numbers[none[0]]))}")
+        first = plans.named(int(numbers[none[0]]))
+        raise Refuted(f"{len(none):,} plans that reach less than is claimed have no weights; the first: {first}")
     wrong = np.flatnonzero((goal > 0) & (np.abs(goal - 1.0) > SINGLE))
     if len(wrong):
         at = int(wrong[0])
