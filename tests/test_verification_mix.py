@@ -182,6 +182,12 @@ def test_other_designs_are_refused(honest, models):
     assert "short: its design has usd_per_million_tokens" in told(0, "value", value=0.5)
     assert "small: its own best design has usd_per_million_tokens" in told(1, "own_best", value=0.5)
     assert "is outside 1e+10 to 1.6e+11" in told(0, "design", hbm=1e9)
+    shown = {"var.hbm": 2 * trace.certificate["workloads"][0]["design"]["hbm"]}
+    told_of = answer_of_mix(
+        asked_by(mix_of("worst", relative=True)), trace.certificate, stored, 0, 0, lambda stage, done, total: None,
+        same_claim, models, shown,
+    )  # fmt: skip
+    assert "designs.parquet: the best design has hbm" in told_of.line
     assert "but no designs are kept" in answer("worst", trace, stored, models, workloads=[]).line
 
 

@@ -56,7 +56,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
         if isinstance(asked, AskedMix):
-            answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim)
+            answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim, shown=folder.best)
         else:
             answer = _answer(asked, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}

@@ -1,5 +1,6 @@
 """What `codesign verify` does with a run of `search=mix`: reads what it says of each workload, asks for the check."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from ..search import Mix
 from ..verification import Answer, Asked, AskedMix, Claim, MixCertificate, Refuted, Said, mix_certificate_of, verify_mix
 from ..verification.certificate import claim_of
 from ..verification.study import Model
-from ..verification.verify import Told
+from ..verification.verify import SAME, Told
 
 SameClaim = Callable[[dict[str, Any], Claim], Claim]
 
@@ -41,6 +42,7 @@ def answer_of_mix(
     told: Told,
     same_claim: SameClaim,
     models: list[Model] | None = None,
+    shown: Mapping[str, Any] | None = None,
 ) -> Answer:
     """Compare what the run says in its files, then check it.
 
@@ -53,6 +55,7 @@ def answer_of_mix(
         told: hears stage, done and total.
         same_claim: the claim of the folder, which must be that of the summary.
         models: those of the workloads, where they are there already.
+        shown: best row of the frame, which reports show: the first workload's design.
     """
     certificate: MixCertificate | Refuted | None = None
     try:
@@ -60,6 +63,8 @@ def answer_of_mix(
         said = [_said(row) for row in claimed.get("workloads") or []]
         if said and [row["workload"] for row in claimed["workloads"]] != list(asked.workloads):
             raise Refuted(f"summary.json has workloads other than {', '.join(asked.workloads)}")
+        if said and shown is not None:
+            _check_shown(said[0], shown)
         if stored is not None:
             certificate = mix_certificate_of(*stored)
             claim = same_claim(claimed, certificate.claim)
@@ -68,6 +73,18 @@ def answer_of_mix(
     except (KeyError, TypeError, ValueError):
         return Answer(False, "not verified: claim cannot be read")
     return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
+
+
+def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
+    """The frame has the design that the summary has.
+
+    Raises:
+        Refuted: naming the first value that differs.
+    """
+    for name, value in said.design.items():
+        told = float(shown.get(f"var.{name}", value))
+        if not math.isclose(told, value, rel_tol=SAME):
+            raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
 
 
 def _said(row: Mapping[str, Any]) -> Said:

@@ -129,11 +129,11 @@ class Proof:
     def _floors(self, lean: Lean) -> float:
         self.priced = lean
         bound, enough = lean.constant + sum(side.least for side in self.sides), self.search.upper - self.gap
+        if np.isfinite(bound):
+            self._keep(lean)
         for side in self.sides:
             side.drop(bound, enough)
             self._raise(min(float(side.floor.min()), enough))
-        if np.isfinite(bound):
-            self._keep(lean)
         return bound
 
     def _keep(self, lean: Lean) -> None:
