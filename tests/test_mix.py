@@ -91,6 +91,33 @@ def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
         assert own < every.lower - 0.01  # sharing costs something here, so the bound had work to do
 
 
+def test_no_more_is_claimed_than_what_dropped_plans_reach():
+    """A plan of the best tuple, dropped since its tuples reach what was asked for then, still counts in the bound."""
+    members = [Member(f"w{k}", Programme(workload(np.random.default_rng(k), 4))) for k in range(2)]
+    blend = Blend("log_sum", np.ones(2))
+    tuples = np.array(list(itertools.product(range(4), repeat=2)))
+    apart = [Member(m.name, m.programme) for m in members]
+    every = Closing(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+    best = int(tuples[every.ledger.plan][0])
+
+    search = Alternating(members, blend, 1e-4, 0)
+    search.run()
+    gap = 0.2
+    search.upper = every.lower + 0.5 * gap  # a search that found no better
+    proof = Proof(members, blend, search, gap, time.perf_counter() + 60, 0, lambda _: None)
+    side = proof.sides[0]
+    side.floor[best] = every.lower  # what a round of duals can prove at most
+    side.drop(-math.inf, search.upper - gap)
+    assert not side.alive[best]
+    proof.choose(1)
+    assert proof.lower <= every.upper + 1e-6
+    assert proof.lower >= every.lower - 1e-6
+
+    side.price(1.0, np.zeros(2), 0.1, 10.0, 0)  # another round, of the plans that are left
+    side.drop(1.0, search.upper - gap)
+    assert side.dropped <= every.lower
+
+
 def test_kick_changes_the_plans_of_all_workloads_together():
     """Plans that need 3 units of memory, or 1 at a tenth more: with all on the first, no single change pays."""
     m, plans = np.ones(1), [(1.0, 3.0), (1.1, 1.0), *[(2.0, 2.0)] * 8]
@@ -133,6 +160,8 @@ def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     found = trace.certificate
     assert found["certified"], trace.claim
     assert found["bound"] <= found["best"] <= found["bound"] * 1.0051
+    own = [entry["own_bound"] / entry["own_best"] for entry in found["workloads"]]
+    assert found["bound_of_own_hardware"] == pytest.approx(max(own))  # of relative goals
     assert found["best"] >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
     designs = [entry["design"] for entry in found["workloads"]]
     assert designs[0]["hbm"] == designs[1]["hbm"]

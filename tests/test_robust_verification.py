@@ -183,7 +183,7 @@ def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(tra
     asked = asked_of(STUDIES["worst"])
     attack = _attack(asked, nominal)
     place = [1, 0, 1]
-    text = described(asked, attack, np.array(place), np.array([0.9, 0.9]))
+    text = described(asked, attack.lists, np.array(place), np.array([0.9, 0.9]))
     said = float(text.split("which has ")[1].split(",")[0])
     words = dict(word.split("=") for word in text.rpartition("): ")[2].split())
     leaves = {name: float(value) for name, value in words.items() if name.startswith("cluster.")}

@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,27 +15,21 @@ from ..config import Study, study_from_resolved
 from ..errors import ConfigError
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse, Pareto, Robust, Whole
+from ..search import Inverse, Mix, Pareto, Robust, Whole
 from ..strict_json import dumps
-from ..verification import (
-    Answer,
-    Asked,
-    Certificate,
-    Claim,
-    Refuted,
-    certificate_of,
-    verify,
-    verify_front,
-    verify_unproven,
-)
+from ..verification import Answer, Asked, AskedMix, Certificate, Claim, Refuted, certificate_of, verify
 from ..verification.certificate import claim_of
 from ..verification.verify import SAME, check_listed
 from .cases import cases_of, check_shown, check_told
 from .certificate import FOLDER, read_certificate
 from .setup import prepare_jax
 from .terminal import console
+from .verify_front import answer_of_front, is_bounded
+from .verify_mix import answer_of_mix, asked_of_mix
 
-KEEPERS = ("certified", "grid_then_proof", "inverse", "whole", "pareto", "robust", "amortised with a proof")
+KEEPERS = (
+    "certified", "grid_then_proof", "inverse", "whole", "pareto", "mix", "robust", "amortised with a proof",
+)  # fmt: skip
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
@@ -61,13 +53,16 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     if not isinstance(claimed, dict) or not ("front" in claimed or {"goal", "sense"} <= set(claimed)):
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
-    asked, stored = asked_of(study), read_certificate(Path(run))
-    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or _bounded(claimed)):
+    asked = asked_of_mix(study.search) if isinstance(study.search, Mix) else asked_of(study)
+    stored = read_certificate(Path(run))
+    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or is_bounded(claimed)):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
-        if "front" in claimed:
-            answer = _front(asked, folder, claimed["front"], stored, attack, seed, watch)
+        if isinstance(asked, AskedMix):
+            answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim, shown=folder.best)
+        elif "front" in claimed:
+            answer = answer_of_front(asked, folder.designs, claimed["front"], stored, attack, seed, watch)
         else:
             answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
@@ -110,7 +105,7 @@ def _answer(
     try:
         claim = claim_of(claimed | {"infeasible": False, "design": {}})
         if stored is not None:
-            claim = _same_claim(claimed, claim_of(stored[0].get("claim") or {}))
+            claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             certificate = certificate_of(*stored)
         check_told(asked, study.search, study.seed, claimed, claim)
         _check_frame(asked, folder, claim)
@@ -123,49 +118,7 @@ def _answer(
     return answer
 
 
-def _bounded(claimed: dict[str, Any]) -> bool:
-    """Whether a bound is claimed of any design of a front."""
-    return any(one.get("bound") is not None for one in (claimed.get("front") or {}).get("points", ()))
-
-
-def _front(
-    asked: Asked,
-    folder: RunFolder,
-    claimed: dict[str, Any],
-    stored: tuple[dict[str, Any], dict[str, Any]] | None,
-    attack: int,
-    seed: int,
-    watch: "_Watch",
-) -> Answer:
-    """Compare what the run says of its front in several files, then check it."""
-    if stored is None:
-        names = [*asked.space.plan, *asked.space.hardware]
-        designs = {name: folder.designs[f"var.{name}"].to_numpy(dtype=float) for name in names}
-        return verify_unproven(asked, designs, folder.designs[list(claimed["metrics"])].to_numpy(dtype=float))
-    header, tables = stored
-    told = header.get("front")
-    if told != claimed:
-        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
-        return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
-    answer = verify_front(asked, header, tables, attack, seed, watch)
-    if answer.verified and not _same_designs(folder.designs, tables["designs"], told):
-        return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
-    return answer
-
-
-def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
-    """Whether the frame, which reports show, has the designs of the certificate and the same metrics of them."""
-    variables = [name for name in kept if name != "statement"]
-    metrics = told["metrics"]
-    if len(shown) != len(told["points"]):
-        return False
-    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
-    other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
-    one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
-    return bool(np.allclose(one, other, rtol=SAME, atol=0))
-
-
-def _same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
+def same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
     """The claim of the certificate, which must be that of the summary, from which reports are made.
 
     Raises:

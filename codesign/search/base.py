@@ -35,6 +35,10 @@ class Evidence:
                 group, best.V.FIELD: the place of the value at which the rows of view V (see the header) are least
         points  u.VARIABLE: coordinates in the unit cube; sharpness: of the weighted maxima
         cuts    node, point, row, weight: one term of the node's weighted sum of tangents
+    Of a mix (header: kind, workloads, and of each round the logs of goals at which the blend is linearised, their
+    shares and the prices on hardware) nodes are single plans, and cuts are of a round:
+        nodes       workload, at.FIELD: place of the plan's value, -1 where the workload has no such field
+        tangents    node, point: of plans in the programme over the tuples that the rounds leave
     """
 
     header: dict[str, Any]

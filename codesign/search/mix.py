@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .base import AbstractSearch, Problem, Progress, Report, Trace, proving, silent
+from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from .certified import Wanted
 from .closing import Closing
 from .convexity import Verdict, check
 from .effort import INTERRUPTED, Effort, Outcome
+from .evidence import Recorder
 from .ledger import Programme
 from .mix_alternating import Alternating
 from .mix_bound import Proof
 from .mix_entry import Entry, check_hardware, entry_of
+from .mix_evidence import evidence_of_mix, round_alone
 from .mix_goal import Blend
 from .mix_joint import Member
 from .mix_oracles import Oracles, oracles_of
@@ -126,11 +128,19 @@ class _Run:
         self.history: list[list[float | None]] = []
         self.own: dict[str, Outcome] = {}
         self.proof: Proof | None = None
-        self.stopped, self.own_bound = "", -math.inf
+        self.stopped, self.offset = "", not mix.relative  # whether the blend has what goals are relative to
 
     @property
     def elapsed(self) -> float:
         return time.perf_counter() - self.began
+
+    @property
+    def own_bound(self) -> float:
+        """Blended log of the bounds on hardware of their own."""
+        if len(self.own) < len(self.members) or not self.offset:
+            return -math.inf
+        lowest = np.array([outcome.lower for outcome in self.own.values()])
+        return float(self.search.blend.value(lowest)) if np.isfinite(lowest).all() else -math.inf
 
     @property
     def lower(self) -> float:
@@ -161,6 +171,7 @@ class _Run:
                 self._alone()
                 offset = np.array([self.own[m.name].upper for m in self.members])
                 self.search.blend = Blend(mix.how, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
+                self.offset = True
             self.search.run()
             self.note("exchange")
             if mix.alone and not self.own:
@@ -192,16 +203,13 @@ class _Run:
         for k, member in enumerate(self.members):
             left = max(self.mix.seconds - self.elapsed, 1.0) / (2 * (len(self.members) - k))
             effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
-            outcome = Closing(member.programme, effort, self.seed).run()
+            outcome = Closing(member.programme, effort, self.seed, recorder=Recorder()).run()
             self.own[member.name] = outcome
             if outcome.stopped == INTERRUPTED:
                 raise KeyboardInterrupt
             self.search.samples[k] = np.union1d(
                 self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
             )
-        lowest = np.array([outcome.lower for outcome in self.own.values()])
-        if np.isfinite(lowest).all():
-            self.own_bound = float(self.search.blend.value(lowest))
 
     def _hopeless(self) -> list[str]:
         """Workloads that no plan on any hardware satisfies."""
@@ -216,7 +224,20 @@ class _Run:
         certificate = self._certificate(verdict)
         tables = {"workloads": _columns(certificate["workloads"])} if certificate["workloads"] else {}
         claim, seconds = self._claim(verdict), {"mix": self.elapsed}
-        return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables)
+        kept = self._evidence(certificate)
+        return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
+
+    def _evidence(self, certificate: dict[str, Any]) -> Evidence | None:
+        """What the bound rests on; none of uncertain constants, which are many models for each workload."""
+        if certificate["bound"] is None or (self.mix.cases is not None and self.mix.cases.uncertain):
+            return None
+        ledgers = [outcome.ledger for outcome in self.own.values()]
+        alone = round_alone(ledgers, self.search.blend) if len(ledgers) == len(self.members) else None
+        rounds = [*([alone] if alone else []), *(self.proof.rounds if self.proof else [])]
+        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {"infeasible": False}
+        oracles = [oracle for oracle, _ in self.oracles.values()]
+        whole = self.proof.whole if self.proof else None
+        return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
 
     def _claim(self, verdict: Verdict) -> str:
         if not math.isfinite(self.search.upper):

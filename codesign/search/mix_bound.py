@@ -15,117 +15,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .closing import Closing
-from .effort import INTERRUPTED, Effort
 from .interior import ELASTIC
-from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from .ledger import REFERENCE_SHARPNESS
 from .mix_alternating import Alternating
+from .mix_evidence import Round, Whole
 from .mix_goal import Blend
 from .mix_joint import Member, solve_tuples
 from .mix_master import Lean, Master, Solution
+from .mix_side import SETTLING, Side
 
 POOL, MOST_WHOLE = 24, 600  # plans of a workload in a relaxed programme, plans in all in a whole one
-BATCH = 512
 COARSEST = 0.02  # log to which the least leaned goal of a workload is known at first
-SETTLING = 100.0  # sharpness of tangents where the relaxed programme has its solution
 WITHIN = 1e-6  # log by which a mixed-integer bound is lowered for the solver's tolerances
-
-
-class Leaning(Programme):
-    """A workload's programme with the goal `weight * goal + slope . u`."""
-
-    def __init__(self, member: Member, weight: float, slope: np.ndarray):
-        self.member, self.weight, self.slope = member, weight, slope
-        self.oracle, self.rows = member.programme.oracle, member.programme.rows
-
-    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate and lean."""
-        exact, affine = self.member.programme.tangents(plan, u, sharpness)
-        legal = np.isfinite(exact[:, 0])
-        exact[:, 0] = np.where(legal, self.weight * np.where(legal, exact[:, 0], 0.0) + u @ self.slope, np.inf)
-        affine[:, 0] *= self.weight
-        affine[:, 0, 1:] += self.slope
-        return exact, affine
-
-
-class Side:
-    """One workload's plans: those that may still be in a better tuple, and bounds of their leaned goals."""
-
-    def __init__(self, member: Member):
-        self.member = member
-        self.alive = np.ones(member.count, dtype=bool)
-        self.floor = np.full(member.count, -np.inf)  # of the blended goal of every tuple with a plan
-        self.least = -np.inf  # bound of the leaned goal
-        self.ledger: Ledger | None = None
-
-    @property
-    def plans(self) -> np.ndarray:
-        """Plans left."""
-        return np.flatnonzero(self.alive)
-
-    def price(self, weight: float, slope: np.ndarray, gap: float, seconds: float, seed: int) -> None:
-        """The least leaned goal over the plans left, to `gap`."""
-        closing = Closing(Leaning(self.member, weight, slope), Effort(gap=gap, seconds=seconds), seed)
-        ledger = closing.ledger
-        ledger.lower[~self.alive] = np.inf
-        for plan, known in self.member.seen.items():
-            for seen in known if self.alive[plan] else []:
-                value = weight * float(seen.exact[0]) + float(slope @ seen.u) if seen.holds else np.inf
-                if value < ledger.upper:
-                    ledger.upper, ledger.plan, ledger.u = value, plan, seen.u
-        outcome = closing.run()
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        self.ledger, self.least = ledger, float(ledger.lower.min())
-
-    def widen(self, margin: float, tolerance: float, late: Callable[[], bool], rounds: int = 24) -> None:
-        """Bound plans up to `margin` above the least as well, so that floors can tell them apart."""
-        ledger = self.ledger
-        if ledger is None:
-            return
-        ledger.gap = -margin
-        left = ledger.open()
-        new = left[[p not in ledger.own for p in left.tolist()]]
-        if len(new):
-            at = np.broadcast_to(ledger.u, (len(new), ledger.width))
-            exact, affine = ledger.evaluate(new, at, REFERENCE_SHARPNESS)
-            ledger.bound_by(new, affine, next(iter(ledger.weights.values()), np.zeros(affine.shape[1])))
-            ledger.keep(new, exact, affine)
-        for _ in range(rounds):
-            left = ledger.open()
-            gap = np.array([ledger.soft[p] for p in left.tolist()]) - ledger.lower[left]
-            tries = np.array([ledger.tries.get(p, 0) for p in left.tolist()])
-            asked = left[(gap > tolerance) & (tries < np.where(gap > 4 * tolerance, 8, 4))][:BATCH]
-            if len(asked) == 0 or late():
-                return
-            ledger.refine(asked)
-
-    def drop(self, bound: float, enough: float) -> None:
-        """With `bound` on all tuples: raise the floors of single plans, leave out those that reach `enough`."""
-        if self.ledger is not None and np.isfinite(bound):
-            self.floor = np.maximum(self.floor, bound + np.maximum(self.ledger.lower - self.least, 0.0))
-        self.alive &= self.floor < enough
-
-    def promising(self, count: int) -> np.ndarray:
-        """Plans left with the best designs of the last pricing and with its least bounds."""
-        ledger = self.ledger
-        if ledger is None:
-            return self.plans[:0]
-        known = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: count // 2]
-        lowest = [p for p in ledger.open()[: 4 * count].tolist() if p in ledger.solution][: count // 2]
-        both = np.unique(np.array([*known, *lowest], dtype=int))
-        return both[self.alive[both]]
-
-    def look(self, plans: np.ndarray, u: np.ndarray) -> None:
-        """Tangents of plans, for the relaxed programme: at u, and where the last pricing has their optimum."""
-        fresh = plans[[p not in self.member.seen for p in plans.tolist()]]
-        if len(fresh):
-            self.member.tangents(fresh, np.broadcast_to(u, (len(fresh), len(u))), REFERENCE_SHARPNESS)
-        ledger = self.ledger
-        solved = [p for p in plans.tolist() if ledger is not None and p in ledger.solution]
-        if ledger is not None and solved:
-            places = [ledger.feasible[p][1] if p in ledger.feasible else ledger.solution[p] for p in solved]
-            self.member.tangents(np.array(solved), np.array(places), SETTLING)
 
 
 class Proof:
@@ -135,19 +36,14 @@ class Proof:
         self, members: list[Member], blend: Blend, search: Alternating, gap: float, until: float, seed: int,
         note: Callable[[str], None],
     ):  # fmt: skip
-        self.members, self.blend, self.search, self.gap, self.until, self.note = (
-            members,
-            blend,
-            search,
-            gap,
-            until,
-            note,
-        )
-        self.seed, self.lower = seed, -np.inf
+        self.members, self.blend, self.search, self.gap = members, blend, search, gap
+        self.until, self.note, self.seed, self.lower = until, note, seed, -np.inf
         self.sides = [Side(member) for member in members]
         goals = np.array([m.programme.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0, 0]
                           for k, m in enumerate(members)])  # fmt: skip
         self.points = [goals, *(goals + 3.0 * row for row in np.eye(len(members)))]
+        self.rounds: list[Round] = []
+        self.whole: Whole | None = None
 
     def late(self) -> bool:
         """Whether time is up."""
@@ -233,10 +129,18 @@ class Proof:
     def _floors(self, lean: Lean) -> float:
         self.priced = lean
         bound, enough = lean.constant + sum(side.least for side in self.sides), self.search.upper - self.gap
+        if np.isfinite(bound):
+            self._keep(lean)
         for side in self.sides:
             side.drop(bound, enough)
             self._raise(min(float(side.floor.min()), enough))
         return bound
+
+    def _keep(self, lean: Lean) -> None:
+        """What the floors rest on; plans told apart after a pricing replace what it left."""
+        if self.rounds and self.rounds[-1].lean is lean:
+            self.rounds.pop()
+        self.rounds.append(Round(lean, [side.noted() for side in self.sides]))
 
     def drop(self) -> None:
         """Tell plans apart by their leaned goals, as far as is missing to the best tuple."""
@@ -281,7 +185,10 @@ class Proof:
             solution = self._master(inside).whole(seconds, 0.1 * self.gap, self.search.upper)
             if solution is None:
                 break
+            before = self.lower
             self._raise(min(solution.bound - WITHIN, outside))
+            if self.lower > before:
+                self.whole = Whole.of(self.members, inside, self.points)
             self.note("choose")
             if not solution.shares or self.done or self.lower >= outside - WITHIN:
                 break
@@ -294,7 +201,8 @@ class Proof:
     def _split(self) -> tuple[float, list[np.ndarray]]:
         """(bound of tuples with a plan outside, the plans inside): the least floors where there are too many."""
         floors = np.sort(np.concatenate([side.floor[side.alive] for side in self.sides]))
+        dropped = min(side.dropped for side in self.sides)
         if len(floors) <= MOST_WHOLE:
-            return np.inf, [side.plans for side in self.sides]
+            return dropped, [side.plans for side in self.sides]
         limit = float(floors[MOST_WHOLE])
-        return limit, [np.flatnonzero(side.alive & (side.floor < limit)) for side in self.sides]
+        return min(limit, dropped), [np.flatnonzero(side.alive & (side.floor < limit)) for side in self.sides]

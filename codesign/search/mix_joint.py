@@ -21,6 +21,7 @@ class Seen:
     u: np.ndarray
     exact: np.ndarray
     affine: np.ndarray
+    sharpness: float
 
     @property
     def holds(self) -> bool:
@@ -47,9 +48,10 @@ class Member:
         """Exact and affine rows, kept for the bounds to come."""
         exact, affine = self.programme.tangents(plan, u, sharpness)
         if keep:
+            sharp = np.broadcast_to(np.asarray(sharpness, dtype=float), len(plan)).tolist()
             for i, p in enumerate(plan.tolist()):
                 known = self.seen.setdefault(p, [])
-                known.append(Seen(u[i].copy(), exact[i], affine[i]))
+                known.append(Seen(u[i].copy(), exact[i], affine[i], sharp[i]))
                 if len(known) > MOST_KEPT:
                     del known[1]
         return exact, affine

@@ -22,11 +22,16 @@ CUTS = 16  # tangents of a plan in one programme
 
 @dataclass(frozen=True)
 class Lean:
-    """Duals: workload k minimises weights[k] * goal + slopes[k] . u; constant + the least of all these is a bound."""
+    """Duals: workload k minimises weights[k] * goal + slopes[k] . u; constant + the least of all these is a bound.
+
+    weights and constant are the mean, by `shares`, of the blend's tangents at the logs `points`.
+    """
 
     weights: Float[np.ndarray, " members"]
     slopes: Float[np.ndarray, "members variables"]
     constant: float
+    points: Float[np.ndarray, "points members"]
+    shares: Float[np.ndarray, " points"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Master:
     """
 
     def __init__(self, members: list[Member], blend: Blend, plans: list[np.ndarray], points: np.ndarray):
-        self.members, self.blend, self.plans = members, blend, plans
+        self.members, self.blend, self.plans, self.points = members, blend, plans, points
         self.n = len(members[0].programme.oracle.variables)
         self.values, self.slopes = blend.tangent(points)
         self.constants = self.values - (self.slopes * points).sum(axis=1)
@@ -164,7 +169,8 @@ class Master:
         each = each / max(each.sum(), 1e-12)
         other = -found.eqlin.marginals[2 * K :].reshape(K - 1, n) if K > 1 else np.zeros((0, n))
         slopes = np.concatenate([-other.sum(axis=0)[None], other])
-        lean = Lean(each @ self.slopes, slopes, float(each @ self.constants))
+        used = each > 0
+        lean = Lean(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
         return self._solution(found.x, float(found.fun), float(found.fun), lean)
 
     def whole(self, seconds: float, gap: float, centre: float) -> Solution | None:

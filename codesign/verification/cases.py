@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..scenario import Scenario
+from .blend import Blend
 
 ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding
 HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}
@@ -31,22 +32,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Cases:
-    """All cases, and how the logs x of their goals become one.
+    """All cases, each of equal weight, and how the logs of their goals become one (see `Blend`).
 
-    With n cases, and p any weights that add to 1, none more than a cap,
-
-        log_sum   mean of x                         the geometric mean of the goals
-        others    max over p of log sum_i p_i e^x_i   caps: worst 1, cvar 1 / (n tail), sum 1 / n
-
-    so that `cvar` is the mean of the worst share `tail` of the cases, and `sum` the mean of all. Where more is better,
-    x are the logs of 1 / goal: `sum` and `cvar` are then harmonic means.
+    `cvar` is the mean of the worst share `tail` of the cases, and `sum` the mean of all. Where more is better, what is
+    blended are the logs of 1 / goal: `sum` and `cvar` are then harmonic means.
 
     Args:
         every: the cases.
         how: one of `HOW`.
         tail: share of the cases that cvar takes the mean of.
-
-    Source: [rockafellar2000], CVaR as the largest mean under capped weights.
     """
 
     every: tuple[Case, ...]
@@ -57,6 +51,12 @@ class Cases:
         """Known kind, some cases, a tail that is a share."""
         if self.how not in HOW or not self.every or not 0 < self.tail <= 1:
             raise ValueError(f"{len(self.every)} cases, how {self.how!r}, tail {self.tail:g}: not a blend of cases")
+
+    @property
+    def blend(self) -> Blend:
+        """Of goals, one a case."""
+        count = len(self.every)
+        return Blend(self.how, np.ones(count), self.tail, np.zeros(count))
 
     @property
     def scenarios(self) -> list[Scenario]:
@@ -70,8 +70,7 @@ class Cases:
 
     def blended(self, logs: Float[np.ndarray, "cases points"]) -> Float[np.ndarray, " points"]:
         """The goal's log; inf where a case has none."""
-        known = np.isfinite(logs).all(axis=0)
-        return np.where(known, self._blend(np.where(known, logs, 0.0))[0], np.inf)
+        return self.blend.value(logs.T)
 
     def rows(self, found: Float[np.ndarray, "cases points rows"]) -> Float[np.ndarray, "points rows"]:
         """Rows over all cases, the goal's first; the others where they are largest."""
@@ -85,9 +84,9 @@ class Cases:
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, "points rows variables"]]:
         """Value and slopes of a tangent below the rows over all cases, from one below those of each case.
 
-        For one choice of p, log sum_i p_i e^x_i is convex in x and rises with every x_i, and so does their mean. The
-        blend is the largest of these over p, so its tangent at the x found here, taken with the p that is best there,
-        lies below it at every x; the weights of that tangent, s_i = p_i e^x_i / sum, are not negative, so exchanging
+        For one choice of weights p, log sum_i p_i e^x_i is convex in x and rises with every x_i, and so does a mean of
+        x. The blend is the largest of these over p, so its tangent at the x found here, taken with the p that is best
+        there, lies below it at every x; the weights of that tangent, p_i e^x_i / sum, are not negative, so exchanging
         each x_i for a tangent below it only lowers it. A worst row is at least each case's row, so at least any mean
         of them, and that at least the same mean of their tangents, whichever weights: those used here,
         exp(sharpness (x_i - largest x)) scaled to add to 1, lean on the worst cases and pass between cases that tie.
@@ -97,26 +96,13 @@ class Cases:
         known = np.isfinite(value) & np.isfinite(slope).all(axis=-1)
         value, slope = np.where(known, value, -np.inf), np.where(known[..., None], slope, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            goal, share = self._blend(value[:, :, 0])
+            goal, share = self.blend.tangent(value[:, :, 0].T)
             weight = np.exp(sharpness[:, None] * (value - value.max(axis=0)))
             weight /= weight.sum(axis=0)
-        weight[:, :, 0] = share
+        weight[:, :, 0] = share.T
         values = (weight * np.where(known, value, 0.0)).sum(axis=0)
         values[:, 0] = goal
         return values, np.einsum("cpr,cprv->prv", weight, slope)
-
-    def _blend(self, logs: Float[np.ndarray, "cases points"]) -> tuple[np.ndarray, np.ndarray]:
-        """(blend, its slopes in the logs)."""
-        count = len(logs)
-        if self.how == "log_sum":
-            return logs.mean(axis=0), np.full(logs.shape, 1 / count)
-        cap = {"worst": 1.0, "cvar": 1 / (count * self.tail), "sum": 1 / count}[self.how]
-        place = np.argsort(np.argsort(-logs, axis=0, kind="stable"), axis=0)  # 0 for the worst
-        weight = np.clip(1.0 - place * cap, 0.0, cap)
-        top = logs.max(axis=0)
-        part = weight * np.exp(logs - top)
-        total = part.sum(axis=0)
-        return top + np.log(total), part / total
 
     def worst(self, logs: Float[np.ndarray, " cases"], excess: Float[np.ndarray, " cases"]) -> int:
         """The case that tells most of a design: of the largest violation; where all hold of the worst goal."""

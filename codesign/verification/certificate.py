@@ -117,16 +117,16 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
             found = " and ".join(map(str, sorted(lengths))) or "no"
             raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
-    low, high = (_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
+    low, high = (column_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
     found = Certificate(
         claim, rows, variables, plan, tuple(map(str, held)),
         _views(rows, views), low, high, _best(nodes, plan, low, views),
-        _table(points, [f"u.{name}" for name in variables], "points", float),
-        _table(points, ["sharpness"], "points", float)[:, 0],
-        _table(cuts, ["node"], "cuts", int)[:, 0],
-        _table(cuts, ["point"], "cuts", int)[:, 0],
-        _table(cuts, ["row"], "cuts", int)[:, 0],
-        _table(cuts, ["weight"], "cuts", float)[:, 0],
+        column_table(points, [f"u.{name}" for name in variables], "points", float),
+        column_table(points, ["sharpness"], "points", float)[:, 0],
+        column_table(cuts, ["node"], "cuts", int)[:, 0],
+        column_table(cuts, ["point"], "cuts", int)[:, 0],
+        column_table(cuts, ["row"], "cuts", int)[:, 0],
+        column_table(cuts, ["weight"], "cuts", float)[:, 0],
     )  # fmt: skip
     _check(found)
     return found
@@ -148,7 +148,7 @@ def claim_of(found: Mapping[str, Any]) -> Claim:
     return Claim(str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design)
 
 
-def _table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
+def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
     """These columns side by side."""
     absent = [name for name in names if name not in columns]
     if absent:
@@ -186,7 +186,7 @@ def _best(
     for k in range(len(views)):
         for j, name in enumerate(plan):
             if f"best.{k}.{name}" in nodes:
-                found[k, :, j] = _table(nodes, [f"best.{k}.{name}"], "nodes", int)[:, 0]
+                found[k, :, j] = column_table(nodes, [f"best.{k}.{name}"], "nodes", int)[:, 0]
     return found
 
 

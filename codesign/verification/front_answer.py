@@ -98,7 +98,9 @@ def _verify(
     tried.run(attack, rng, lambda done, total: told("attack", done, total))
     told("polishing", 0, 1)
     lanes = tried.polish()
-    tried.refuse(lambda at, there: described(asked, tried, at, there), "a statement of the front says it cannot be")
+    tried.refuse(
+        lambda at, there: described(asked, tried.lists, at, there), "a statement of the front says it cannot be"
+    )
     checks.append(
         f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, none beyond a statement;"
         f" the inequality of its node held at {tried.held:,} of them"

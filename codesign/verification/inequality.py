@@ -57,7 +57,7 @@ def derive(certificate: Certificate, model: Model, told: Callable[[int, int], No
     Raises:
         Refuted: rows that the study does not have, rows that are no numbers.
     """
-    rows = _rows(certificate, model)
+    rows = rows_in(certificate, model)
     cut_row, view = rows[certificate.row], certificate.view[certificate.row]
     single = (certificate.low == certificate.high).all(axis=1)
     view = np.where(single[certificate.node], 0, view)
@@ -73,7 +73,7 @@ def derive(certificate: Certificate, model: Model, told: Callable[[int, int], No
     return _added(certificate, cut_row, value[call, cut_row], slope[call, cut_row], len(model.names))
 
 
-def _rows(certificate: Certificate, model: Model) -> np.ndarray:
+def rows_in(certificate: Certificate, model: Model) -> np.ndarray:
     """Place of each row of the certificate among the model's."""
     known = model.names[: model.bounded]
     for name in certificate.rows:
@@ -89,23 +89,33 @@ def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: 
         where = certificate.named(int(node[wrong[0]]))
         name = certificate.rows[certificate.row[wrong[0]]]
         raise Refuted(f"cut {wrong[0]} of {where}: row {name} is no number there")
-    u = certificate.u[certificate.point]
-    product = slope * u
-
-    def summed(terms: np.ndarray) -> np.ndarray:
-        return np.bincount(node, weights=terms, minlength=count)
-
-    constant = summed(weight * (value - product.sum(axis=1)))
-    slopes = np.stack([summed(weight * slope[:, j]) for j in range(slope.shape[1])] or [np.zeros(0)], axis=-1)
-    slopes = slopes if slope.shape[1] else np.zeros((count, 0))
-    size = np.abs(slope).sum(axis=1)
-    magnitude = summed(weight * (np.abs(value) + np.abs(product).sum(axis=1) + size))
-    terms = np.bincount(node, minlength=count) + 4 * slope.shape[1] + 8
-    doubt = 2 * terms * UNIT * magnitude + MODEL * summed(weight * (1.0 + np.abs(value) + 2 * size))
+    constant, slopes, doubt = summed(node, weight, value, slope, certificate.u[certificate.point], count)
     weights = np.zeros((count, rows))
     np.add.at(weights, (node, row), weight)
     least = constant + np.minimum(slopes, 0.0).sum(axis=1) - doubt
     return Sums(least, constant, slopes, weights)
+
+
+def summed(
+    node: np.ndarray, weight: np.ndarray, value: np.ndarray, slope: np.ndarray, u: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(constant, slopes, doubt) of every node's weighted sum of tangents, each with this value and slope at u.
+
+    The doubt covers rounding of the sum, of its least value over a part of the cube, and of the model's evaluation.
+    """
+    product = slope * u
+
+    def added(terms: np.ndarray) -> np.ndarray:
+        return np.bincount(node, weights=terms, minlength=count)
+
+    constant = added(weight * (value - product.sum(axis=1)))
+    slopes = np.stack([added(weight * slope[:, j]) for j in range(slope.shape[1])] or [np.zeros(0)], axis=-1)
+    slopes = slopes if slope.shape[1] else np.zeros((count, 0))
+    size = np.abs(slope).sum(axis=1)
+    magnitude = added(weight * (np.abs(value) + np.abs(product).sum(axis=1) + size))
+    terms = np.bincount(node, minlength=count) + 4 * slope.shape[1] + 8
+    doubt = 2 * terms * UNIT * magnitude + MODEL * added(weight * (1.0 + np.abs(value) + 2 * size))
+    return constant, slopes, doubt
 
 
 def lower_of(certificate: Certificate, sums: Sums) -> Float[np.ndarray, " nodes"]:

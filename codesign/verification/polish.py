@@ -2,17 +2,35 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import Bounds, minimize
 
-from .study import Model
-
 SHARPNESS = 1e4  # of the weighted maxima: their value lies at most 4e-5 below the hard one
 MARGIN = 1e-4  # log by which constraints are kept, so that designs hold by the hard model too
 ROUNDS, CALLS = 40, 100  # iterations and designs of one search; it is a line search without end that takes more
 PRECISION = 1e-9
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """What is polished: rows (the goal, constraints, further targets) and their slopes at points of plans."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the coordinates."""
+        ...
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Names of the rows behind the first that are at most 0."""
+        ...
+
+    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values and slopes of all rows."""
+        ...
 
 
 class _Enough(Exception):
@@ -22,7 +40,7 @@ class _Enough(Exception):
 class _Together:
     """Calls of the model by several threads, answered when all that still run have asked."""
 
-    def __init__(self, model: Model, plans: Float[np.ndarray, "lanes fields"]):
+    def __init__(self, model: Rows, plans: Float[np.ndarray, "lanes fields"]):
         self.model, self.plans = model, plans
         self.asked: dict[int, np.ndarray] = {}
         self.answers: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -103,7 +121,7 @@ class _Lane:
 
 
 def polish(
-    model: Model,
+    model: Rows,
     plan: Float[np.ndarray, "lanes fields"],
     u: Float[np.ndarray, "lanes variables"],
     target: Int[np.ndarray, " lanes"],

@@ -83,7 +83,7 @@ def _verify(
 ) -> None:
     if isinstance(certificate, Refuted):
         raise certificate
-    _check_claim(claim, asked)
+    check_claim(claim, asked.goal, asked.sign)
     if claim.bound is None and not claim.infeasible:  # nothing rests on what was noted
         certificate = None
     if certificate is not None and not certificate.held:  # a proof for all values, those that are listed among them
@@ -126,18 +126,22 @@ def _verify(
     tried.run(attack, rng, lambda done, total: told("attack", done, total))
     told("polishing", 0, 1)
     lanes = tried.polish()
-    tried.refuse(lambda place, u: described(asked, tried, place, u), _claimed(claim, asked))
+    tried.refuse(lambda place, u: described(asked, tried.lists, place, u), _claimed(claim, asked))
     answer.checks.append(_attacked(tried, lanes, claim))
     answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.numbers["best_of_attack"] = _value(claim, tried.best)
     answer.line = _line(claim, asked, certificate, tried)
 
 
-def _check_claim(claim: Claim, asked: Asked) -> None:
-    """The claim must be about this study, and its numbers must agree with each other."""
-    if (claim.goal, claim.sign) != (asked.goal, asked.sign):
-        sense = "minimise" if asked.sign > 0 else "maximise"
-        raise Refuted(f"the claim is to {claim.sense} {claim.goal}, the study asks to {sense} {asked.goal}")
+def check_claim(claim: Claim, goal: str, sign: float) -> None:
+    """The claim must be about this goal of the study, and its numbers must agree with each other.
+
+    Raises:
+        Refuted: naming what does not.
+    """
+    if (claim.goal, claim.sign) != (goal, sign):
+        sense = "minimise" if sign > 0 else "maximise"
+        raise Refuted(f"the claim is to {claim.sense} {claim.goal}, the study asks to {sense} {goal}")
     if claim.infeasible and (claim.best is not None or claim.bound is not None):
         raise Refuted("the claim is that nothing is feasible, and yet it has a best design or a bound")
     if claim.bound is None or claim.best is None:
@@ -152,27 +156,37 @@ def _check_claim(claim: Claim, asked: Asked) -> None:
 
 
 def _check_design(claim: Claim, asked: Asked) -> str:
-    """The best design: listed, legal, inside the box, feasible, and worth what is claimed."""
-    space, point = asked.space, claim.design
-    names = {*space.plan, *space.hardware}
-    if not names <= set(point):
-        raise Refuted(f"best design: {sorted(names - set(point))[0]} has no value")
-    for name, values in space.lists.items():
-        if point[name] not in values:
-            raise Refuted(f"best design: {name} = {point[name]:g} is not listed in space.plan")
-    for name, variable in space.hardware.items():
-        if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
-            raise Refuted(f"best design: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
-    check_listed(asked, point, "best design")
-    legal, _ = Rules(space.lists, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
-    if not legal.all():
-        raise Refuted("best design: its plan is not legal")
-    value, excess = asked.priced(point)
-    if not feasible(excess):
-        raise Refuted(f"best design: it breaks a constraint by {excess:.3g}")
+    """The best design: sound, and worth what is claimed."""
+    value = priced(asked, claim.design, "best design")
     if claim.best is None or not abs(value / claim.best - 1) <= SAME:
         raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
     return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
+
+
+def priced(asked: Asked, point: Mapping[str, float], whose: str) -> float:
+    """The goal of a design that is listed, legal, inside the box and feasible.
+
+    Raises:
+        Refuted: what it is not.
+    """
+    space = asked.space
+    names = {*space.plan, *space.hardware}
+    if not names <= set(point):
+        raise Refuted(f"{whose}: {sorted(names - set(point))[0]} has no value")
+    for name, values in space.lists.items():
+        if point[name] not in values:
+            raise Refuted(f"{whose}: {name} = {point[name]:g} is not listed in space.plan")
+    for name, variable in space.hardware.items():
+        if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
+            raise Refuted(f"{whose}: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
+    check_listed(asked, point, whose)
+    legal, _ = Rules(space.lists, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
+    if not legal.all():
+        raise Refuted(f"{whose}: its plan is not legal")
+    value, excess = asked.priced(dict(point))
+    if not feasible(excess):
+        raise Refuted(f"{whose}: it breaks a constraint by {excess:.3g}")
+    return value
 
 
 def _listed(asked: Asked) -> str:
@@ -249,9 +263,9 @@ def _attacker(
     )  # fmt: skip
 
 
-def described(asked: Asked, attack: Attack, place: np.ndarray, u: np.ndarray) -> str:
+def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.ndarray) -> str:
     """A design with its goal and what `codesign evaluate` needs to price it again."""
-    chosen = {name: float(attack.lists[j][place[j]]) for j, name in enumerate(asked.lists)}
+    chosen = {name: float(lists[j][place[j]]) for j, name in enumerate(asked.lists)}
     plan = {name: chosen[name] for name in asked.space.plan}
     found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.variables)})
     hardware = {name: float(found[name]) if name in found else chosen[name] for name in asked.space.names}

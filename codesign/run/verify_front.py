@@ -1,0 +1,59 @@
+"""`codesign verify` of a front: what its files say of it must agree, then it is checked."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..verification import Answer, Asked, verify_front, verify_unproven
+from ..verification.verify import SAME, Told
+
+
+def is_bounded(claimed: dict[str, Any]) -> bool:
+    """Whether a bound is claimed of any design of a front."""
+    return any(one.get("bound") is not None for one in (claimed.get("front") or {}).get("points", ()))
+
+
+def answer_of_front(
+    asked: Asked,
+    shown: pd.DataFrame,
+    claimed: dict[str, Any],
+    stored: tuple[dict[str, Any], dict[str, Any]] | None,
+    attack: int,
+    seed: int,
+    watch: Told,
+) -> Answer:
+    """Compare what the run says of its front in several files, then check it.
+
+    Args:
+        asked: the study.
+        shown: the frame of its designs.
+        claimed: what the summary says of the front.
+        stored: its certificate, if it has one.
+        attack, seed, watch: as of any verification.
+    """
+    if stored is None:
+        names = [*asked.space.plan, *asked.space.hardware]
+        designs = {name: shown[f"var.{name}"].to_numpy(dtype=float) for name in names}
+        return verify_unproven(asked, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
+    header, tables = stored
+    told = header.get("front")
+    if told != claimed:
+        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
+        return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
+    answer = verify_front(asked, header, tables, attack, seed, watch)
+    if answer.verified and not _same_designs(shown, tables["designs"], told):
+        return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
+    return answer
+
+
+def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
+    """Whether the frame, which reports show, has the designs of the certificate and the same metrics of them."""
+    variables = [name for name in kept if name != "statement"]
+    metrics = told["metrics"]
+    if len(shown) != len(told["points"]):
+        return False
+    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
+    other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
+    one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
+    return bool(np.allclose(one, other, rtol=SAME, atol=0))

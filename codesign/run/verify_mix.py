@@ -1,0 +1,94 @@
+"""What `codesign verify` does with a run of `search=mix`: reads what it says of each workload, asks for the check."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ConfigError
+from ..search import Mix
+from ..verification import Answer, Asked, AskedMix, Claim, MixCertificate, Refuted, Said, mix_certificate_of, verify_mix
+from ..verification.certificate import claim_of
+from ..verification.study import Model
+from ..verification.verify import SAME, Told
+
+SameClaim = Callable[[dict[str, Any], Claim], Claim]
+
+
+def asked_of_mix(mix: Mix) -> AskedMix:
+    """What a mix asks for, as a verification needs it.
+
+    Raises:
+        ConfigError: constants are uncertain.
+    """
+    if mix.cases is not None and mix.cases.uncertain:
+        raise ConfigError("search.cases: a mix of uncertain constants is not verified; it is without search.cases")
+    workloads = {}
+    for name, problem in mix.problems.items():
+        objective = problem.objective
+        sign = 1.0 if objective.minimise else -1.0
+        workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign)
+    relative = " relative to its own best" if mix.relative else ""
+    weights = tuple(mix.entries[name].weight for name in workloads)
+    goal = f"{mix.how} of {len(workloads)} goals{relative}"
+    return AskedMix(workloads, goal, mix.how, weights, mix.tail, mix.relative)
+
+
+def answer_of_mix(
+    asked: AskedMix,
+    claimed: dict[str, Any],
+    stored: tuple[dict[str, Any], dict[str, Any]] | None,
+    attack: int,
+    seed: int,
+    told: Told,
+    same_claim: SameClaim,
+    models: list[Model] | None = None,
+    shown: Mapping[str, Any] | None = None,
+) -> Answer:
+    """Compare what the run says in its files, then check it.
+
+    Args:
+        asked: the mix.
+        claimed: the certificate of the summary.
+        stored: header and tables of the folder `certificate`.
+        attack: designs to try.
+        seed: of these.
+        told: hears stage, done and total.
+        same_claim: the claim of the folder, which must be that of the summary.
+        models: those of the workloads, where they are there already.
+        shown: best row of the frame, which reports show: the first workload's design.
+    """
+    certificate: MixCertificate | Refuted | None = None
+    try:
+        claim = claim_of(claimed | {"infeasible": False, "design": {}})
+        said = [_said(row) for row in claimed.get("workloads") or []]
+        if said and [row["workload"] for row in claimed["workloads"]] != list(asked.workloads):
+            raise Refuted(f"summary.json has workloads other than {', '.join(asked.workloads)}")
+        if said and shown is not None:
+            _check_shown(said[0], shown)
+        if stored is not None:
+            certificate = mix_certificate_of(*stored)
+            claim = same_claim(claimed, certificate.claim)
+    except Refuted as found:
+        return Answer(False, f"not verified: {found}")
+    except (KeyError, TypeError, ValueError):
+        return Answer(False, "not verified: claim cannot be read")
+    return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
+
+
+def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
+    """The frame has the design that the summary has.
+
+    Raises:
+        Refuted: naming the first value that differs.
+    """
+    for name, value in said.design.items():
+        told = float(shown.get(f"var.{name}", value))
+        if not math.isclose(told, value, rel_tol=SAME):
+            raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
+
+
+def _said(row: Mapping[str, Any]) -> Said:
+    """What a run says of one workload."""
+    own = row.get("own_best")
+    designs = [{str(n): float(v) for n, v in (row.get(key) or {}).items()} for key in ("design", "own_design")]
+    return Said(designs[0], float(row["value"]), designs[1], None if own is None else float(own))

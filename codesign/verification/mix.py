@@ -1,0 +1,251 @@
+"""The whole check of a mix: its workloads' plans, rounds of duals, tuples that these leave, its designs, an attack."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from .attack import sample
+from .blend import Blend
+from .certificate import Claim, Refuted
+from .coverage import cover
+from .inequality import rows_in
+from .mix_attack import MixAttack, Tuple
+from .mix_bound import replayed
+from .mix_certificate import MixCertificate, Part
+from .mix_designs import AskedMix, Said, check_designs, offset_of
+from .mix_tuples import Cuts, bounded
+from .structure import check_structure
+from .study import Asked, Model
+from .verify import ALIKE, LISTED, SAME, Answer, Told, check_claim, described
+
+
+def verify_mix(
+    asked: AskedMix,
+    claim: Claim,
+    said: Sequence[Said],
+    certificate: MixCertificate | Refuted | None,
+    attack: int,
+    seed: int,
+    told: Told = lambda stage, done, total: None,
+    models: Sequence[Model] | None = None,
+) -> Answer:
+    """Check a claim about a mix.
+
+    Args:
+        asked: the mix.
+        claim: what a search says about it.
+        said: what it says of each workload; empty where no designs were found.
+        certificate: what that rests on, or why it cannot be one; None where nothing is claimed.
+        attack: designs to try, of all workloads together.
+        seed: of these.
+        told: hears stage, done and total.
+        models: those of the workloads, where they are there already.
+    """
+    answer = Answer(False, "")
+    try:
+        _verify(answer, asked, claim, said, certificate, attack, np.random.default_rng(seed), told, models)
+        answer.verified = True
+    except Refuted as found:
+        answer.line = f"not verified: {found}"
+    return answer
+
+
+def _verify(
+    answer: Answer,
+    asked: AskedMix,
+    claim: Claim,
+    said: Sequence[Said],
+    certificate: MixCertificate | Refuted | None,
+    attack: int,
+    rng: np.random.Generator,
+    told: Told,
+    models: Sequence[Model] | None,
+) -> None:
+    if isinstance(certificate, Refuted):
+        raise certificate
+    check_claim(claim, asked.goal, 1.0)
+    names = list(asked.workloads)
+    offset = offset_of(asked, said, certificate)
+    blend = asked.blend(offset)
+    if said:
+        answer.checks.append(check_designs(asked, claim, said, blend))
+    elif claim.best is not None:
+        raise Refuted(f"{asked.goal}: {claim.best:.9g} is claimed, but no designs are kept")
+    told("models", 0, len(names))
+    models = models or [Model(each) for each in asked.workloads.values()]
+    if certificate is not None and claim.bound is not None:
+        _check_bound(answer, asked, claim, certificate, models, blend, told)
+    for name, model in zip(names, models, strict=True):
+        _check_tables(name, model, rng)
+    tables = [_legal(each) for each in asked.workloads.values()]
+    tried = MixAttack(models, tables, blend, _start(asked, said, tables))
+    tried.run(attack, rng, lambda done, total: told("attack", done, total))
+    told("polishing", 0, 1)
+    lanes = tried.polish() if attack else 0
+    _refuse(asked, claim, tried)
+    best = None if tried.best is None else math.exp(tried.best.rank)
+    found = "none feasible" if best is None else f"best {best:.9g}"
+    answer.checks.append(
+        f"attack: {tried.tried:,} designs, each place's best plans together, {lanes} tuples polished, {found}"
+    )
+    answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "best_of_attack": best}
+    answer.line = _line(asked, claim, certificate, best)
+
+
+@contextmanager
+def _of(name: str) -> Iterator[None]:
+    """Say of which workload something was refuted."""
+    try:
+        yield
+    except Refuted as why:
+        raise Refuted(f"{name}: {why}") from why
+
+
+def _check_bound(
+    answer: Answer,
+    asked: AskedMix,
+    claim: Claim,
+    certificate: MixCertificate,
+    models: Sequence[Model],
+    blend: Blend,
+    told: Told,
+) -> None:
+    """Everything that the bound rests on, derived anew."""
+    if [part.name for part in certificate.parts] != list(asked.workloads):
+        raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
+    plans = 0
+    for k, (part, one) in enumerate(zip(certificate.parts, asked.workloads.values(), strict=True)):
+        told("covering the spaces", k, len(models))
+        with _of(part.name):
+            plans += cover(part.plans, one).plans
+    answer.checks.append(
+        f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
+    )
+    rows = 0
+    for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
+        told("curvature", k, len(models))
+        with _of(part.name):
+            every = rows_in(part.plans, model)
+            none = np.zeros(len(every), dtype=int)
+            used = replace(part.plans, row=np.arange(len(every)), node=none, point=none, weight=0.0 * every)
+            check_structure(used, model)
+            rows += len(every)
+    answer.checks.append(f"{rows} rows convex by the rules of curvature, for every plan and the whole box")
+    target = claim.log_bound - SAME
+    floors = replayed(certificate, models, blend, target, lambda done, total: told("bounds anew", done, total))
+    left = [int(mine.sum()) for mine in floors.left]
+    said = f"{len(certificate.rounds)} rounds of duals, {floors.tangents:,} weighted tangents"
+    answer.numbers |= {"plans": plans, "rounds": len(certificate.rounds), "cuts": floors.tangents, "left": left}
+    if floors.proven:
+        answer.checks.append(f"bound derived anew by {said}: {math.exp(floors.bound):.9g}; no tuple is left below it")
+        answer.numbers["bound"] = math.exp(floors.bound)
+        return
+    if not len(certificate.points):
+        raise Refuted(
+            f"by {said}, no tuple lies below {math.exp(floors.bound):.9g}, claimed is {claim.bound:.9g}; of the"
+            f" workloads {', '.join(map(str, left))} plans are left"
+        )
+    cuts = [_cuts(*each) for each in zip(certificate.parts, models, floors.left, strict=True)]
+    found = bounded(cuts, blend, certificate.points, target, lambda done, total: told("tuples", done, total))
+    if not found.bound >= target:
+        raise Refuted(f"the tuples that are left reach {math.exp(found.bound):.9g}, claimed is {claim.bound:.9g}")
+    how = "rests on a mixed-integer solver's bound" if found.trusted else f"{found.parts:,} parts, each checked here"
+    answer.checks.append(
+        f"{said}; tuples of the {' x '.join(map(str, left))} plans left reach {claim.bound:.9g} ({how})"
+    )
+    answer.numbers |= {"bound": claim.bound, "parts": found.parts, "trusted": found.trusted}
+
+
+def _cuts(part: Part, model: Model, left: np.ndarray) -> Cuts:
+    """Tangents of the plans that are left.
+
+    Raises:
+        Refuted: a plan that is left has none.
+    """
+    plans = part.plans
+    mine = np.flatnonzero(left[part.tangent_node])
+    node, at = part.tangent_node[mine], part.tangent_point[mine]
+    numbers = np.flatnonzero(left)
+    none = np.setdiff1d(numbers, node)
+    if len(none):
+        raise Refuted(f"{part.name}: {len(none):,} plans are neither ruled out nor have tangents; the first:"
+                      f" {plans.named(int(none[0]))}")  # fmt: skip
+    value, slope = model.tangents(plans.values(plans.low[node]), plans.u[at], plans.sharpness[at])
+    rows = rows_in(plans, model)
+    value, slope = value[:, rows], slope[:, rows]
+    known = np.isfinite(value).all(axis=1) & np.isfinite(slope).all(axis=(1, 2))
+    place = np.searchsorted(numbers, node)
+    if not np.isin(np.arange(len(numbers)), place[known]).all():
+        raise Refuted(f"{part.name}: a plan that is left has no tangent that is a number")
+    return Cuts(len(numbers), place[known], plans.u[at][known], value[known], slope[known])
+
+
+def _check_tables(name: str, model: Model, rng: np.random.Generator) -> None:
+    """Random designs, priced with tables as the attack prices them and without."""
+    table = _legal(model.asked)
+    u = rng.uniform(size=(64, len(model.variables)))[rng.integers(0, 64, 1 << 13)]
+    apart = model.disagreement(table[rng.integers(0, len(table), 1 << 13)], u, 128)
+    if apart > ALIKE:
+        raise Refuted(
+            f"{name}: designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm"
+        )
+
+
+def _legal(asked: Asked) -> np.ndarray:
+    """Legal plans, values of fields; many of them at random where there are more."""
+    if not asked.space.plan:
+        return np.zeros((1, 0))
+    columns = asked.space.legal_sample(asked.scenario, LISTED)
+    return np.unique(columns, axis=0)
+
+
+def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> Tuple | None:
+    """The claimed tuple."""
+    if not said:
+        return None
+    plans = []
+    for k, (one, each) in enumerate(zip(asked.workloads.values(), said, strict=True)):
+        values = np.array([each.design[name] for name in one.space.plan])
+        at = np.flatnonzero((tables[k] == values).all(axis=1))
+        if len(at) == 0:
+            tables[k] = np.concatenate([tables[k], values[None]])
+        plans.append(int(at[0]) if len(at) else len(tables[k]) - 1)
+    first, design = next(iter(asked.workloads.values())), said[0].design
+    found = first.space.coordinates({name: jnp.asarray(design[name]) for name in first.variables})
+    u = np.clip(np.array([float(found[name]) for name in first.variables]), 0.0, 1.0)
+    return Tuple(np.array(plans), u, np.inf)
+
+
+def _refuse(asked: AskedMix, claim: Claim, tried: MixAttack) -> None:
+    """A tuple below the bound refutes it.
+
+    Raises:
+        Refuted: naming its designs.
+    """
+    found = tried.below(claim.log_bound)
+    if found is None:
+        return
+    words = []
+    for k, (name, one) in enumerate(asked.workloads.items()):
+        lists = list(one.lists.values())
+        place = sample(tried.tables[k][found.plans[k]][None], lists)[0]
+        words.append(f"{name}: {described(one, lists, place, found.u)}")
+    raise Refuted(
+        f"claimed is that no {asked.goal} is below {claim.bound:.9g}, but feasible designs have"
+        f" {math.exp(found.rank):.9g}: {'; '.join(words)}"
+    )
+
+
+def _line(asked: AskedMix, claim: Claim, certificate: MixCertificate | None, attacked: float | None) -> str:
+    """The answer in one line."""
+    if certificate is None or claim.bound is None:
+        better = claim.best is not None and attacked is not None and attacked < claim.best * (1 - SAME)
+        beside = f"; the attack found better designs, {attacked:.9g}" if better else ""
+        held = "it found no designs" if claim.best is None else "what it found is as it says"
+        return f"nothing claimed to verify: the search proves nothing, {held}{beside}"
+    best = "no designs found" if claim.best is None else f"best {claim.best:.9g}, gap {claim.gap:.3%}"
+    return f"verified: no {asked.goal} below {claim.bound:.9g}; {best}"

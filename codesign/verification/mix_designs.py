@@ -1,0 +1,86 @@
+"""What a mix asks for, and whether the designs that a run shows are sound, on one hardware, and worth what it says."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .blend import Blend
+from .certificate import Claim, Refuted
+from .mix_certificate import MixCertificate
+from .study import Asked
+from .verify import SAME, priced
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run says of one workload: its design and the goal's value, the best it could have on its own hardware."""
+
+    design: dict[str, float]
+    value: float
+    own_design: dict[str, float]
+    own_best: float | None
+
+
+@dataclass(frozen=True)
+class AskedMix:
+    """A mix as its configuration says it.
+
+    workloads: name -> its own study. goal: what the blend is called. relative: goals over each workload's own best.
+    """
+
+    workloads: dict[str, Asked]
+    goal: str
+    how: str
+    weights: tuple[float, ...]
+    tail: float
+    relative: bool
+
+    def blend(self, offset: np.ndarray) -> Blend:
+        """Of the goals, less these logs."""
+        return Blend(self.how, np.array(self.weights), self.tail, offset)
+
+
+def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixCertificate | None) -> np.ndarray:
+    """Logs that the goals are relative to: each workload's own best, which the run shows with its design.
+
+    Raises:
+        Refuted: they are not what the run says.
+    """
+    count = len(asked.workloads)
+    stored = None if certificate is None else certificate.offset
+    if stored is not None and len(stored) != count:
+        raise Refuted(f"the certificate has {len(stored)} workloads, the mix {count}")
+    shown = np.zeros(count)
+    if asked.relative and said:
+        for k, ((name, one), each) in enumerate(zip(asked.workloads.items(), said, strict=True)):
+            if each.own_best is None:
+                continue
+            value = priced(one, each.own_design, f"{name}: its own best design")
+            if not abs(value / each.own_best - 1) <= SAME:
+                raise Refuted(f"{name}: its own best design has {one.goal} {value:.9g}, said is {each.own_best:.9g}")
+            shown[k] = one.sign * math.log(each.own_best)
+    elif asked.relative and stored is not None:
+        raise Refuted("goals are relative to each workload's own best, but no designs are kept")
+    if stored is not None and not np.allclose(stored, shown, rtol=0, atol=SAME):
+        raise Refuted("certificate.json: offset is not the log of what the run says that each workload could have")
+    return shown if stored is None else stored
+
+
+def check_designs(asked: AskedMix, claim: Claim, said: Sequence[Said], blend: Blend) -> str:
+    """Designs that are feasible on common hardware, and worth what is claimed."""
+    logs, hardware = [], None
+    for (name, one), each in zip(asked.workloads.items(), said, strict=True):
+        value = priced(one, each.design, f"{name}: its design")
+        if not abs(value / each.value - 1) <= SAME:
+            raise Refuted(f"{name}: its design has {one.goal} {value:.9g}, said is {each.value:.9g}")
+        own = {variable: each.design[variable] for variable in one.space.hardware}
+        if hardware is not None and own != hardware:
+            raise Refuted(f"{name}: its hardware is not that of the other workloads")
+        hardware = own
+        logs.append(one.sign * math.log(value))
+    blended = math.exp(float(blend.value(np.array(logs))))
+    if claim.best is None or not abs(blended / claim.best - 1) <= SAME:
+        raise Refuted(f"the designs have {asked.goal} {blended:.9g}, claimed is {claim.best}")
+    return f"{len(logs)} designs on common hardware are feasible and have {asked.goal} {blended:.9g}, as claimed"
