@@ -53,7 +53,8 @@ SEED = 5
 
 
 def asked_of(search: Robust) -> Asked:
-    return Asked(PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases_of(PROBLEM, search, SEED))
+    cases = cases_of(PROBLEM, search.cases, search.how, search.tail, SEED)
+    return Asked(PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
 
 
 @pytest.fixture(scope="module")
@@ -238,4 +239,4 @@ def test_cases_are_rebuilt_from_the_configuration():
 def test_cases_that_cannot_be_rebuilt_are_refused():
     search = dataclasses.replace(STUDIES["sum"], cases=Cases({"hbm": Uncertain(PRICE + "x", (0.9, 1.1))}))
     with pytest.raises(ConfigError, match=r"search\.cases\.uncertain\.hbm: "):
-        cases_of(PROBLEM, search, 0)
+        cases_of(PROBLEM, search.cases, search.how, search.tail, 0)

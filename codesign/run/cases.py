@@ -7,27 +7,28 @@ import numpy as np
 
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Problem, Robust
+from ..search import Cases as Stated
 from ..verification import Asked, Claim, Refuted
 from ..verification.cases import Case, Cases
 
 SAME = 1e-8  # relative; how well what is told and what is found here must agree
 
 
-def cases_of(problem: Problem, search: Robust, seed: int) -> Cases:
+def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> Cases:
     """The cases that the configuration states; random ones follow from its seed.
 
     Raises:
         ConfigError: an uncertain leaf that does not exist, or that the space sets.
     """
-    search.cases.check(problem)
-    scenarios = search.cases.scenarios(problem.scenario, seed)
+    stated.check(problem)
+    scenarios = stated.scenarios(problem.scenario, seed)
     moved = [
-        {path: float(leaf) for entry, factor in zip(search.cases.uncertain.values(), row, strict=True)
+        {path: float(leaf) for entry, factor in zip(stated.uncertain.values(), row, strict=True)
          for path, leaf in entry.leaves(problem.scenario, float(factor)).items()}
-        for row in search.cases.factors(seed)
+        for row in stated.factors(seed)
     ]  # fmt: skip
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
-    return Cases(every, search.how, search.tail)
+    return Cases(every, how, tail)
 
 
 def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[str, Any], claim: Claim) -> None:

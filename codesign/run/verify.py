@@ -53,7 +53,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     if not isinstance(claimed, dict) or not ("front" in claimed or {"goal", "sense"} <= set(claimed)):
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
-    asked = asked_of_mix(study.search) if isinstance(study.search, Mix) else asked_of(study)
+    asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
     stored = read_certificate(Path(run))
     if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or is_bounded(claimed)):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
@@ -82,7 +82,9 @@ def asked_of(study: Study) -> Asked:
     if isinstance(search, Whole):
         return dataclasses.replace(asked, values=search.values, units=search.units)
     if isinstance(search, Robust):
-        return dataclasses.replace(asked, cases=cases_of(study.problem, search, study.seed))
+        return dataclasses.replace(
+            asked, cases=cases_of(study.problem, search.cases, search.how, search.tail, study.seed)
+        )
     return asked
 
 

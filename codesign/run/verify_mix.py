@@ -4,29 +4,26 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import ConfigError
 from ..search import Mix
 from ..verification import Answer, Asked, AskedMix, Claim, MixCertificate, Refuted, Said, mix_certificate_of, verify_mix
 from ..verification.certificate import claim_of
 from ..verification.study import Model
 from ..verification.verify import SAME, Told
+from .cases import cases_of
 
 SameClaim = Callable[[dict[str, Any], Claim], Claim]
 
 
-def asked_of_mix(mix: Mix) -> AskedMix:
-    """What a mix asks for, as a verification needs it.
-
-    Raises:
-        ConfigError: constants are uncertain.
-    """
-    if mix.cases is not None and mix.cases.uncertain:
-        raise ConfigError("search.cases: a mix of uncertain constants is not verified; it is without search.cases")
+def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
+    """What a mix asks for, as a verification needs it; `seed` draws the cases of uncertain constants."""
     workloads = {}
     for name, problem in mix.problems.items():
         objective = problem.objective
         sign = 1.0 if objective.minimise else -1.0
-        workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign)
+        cases = None
+        if mix.cases is not None and mix.cases.uncertain:
+            cases = cases_of(problem, mix.cases, mix.over_cases, mix.tail, seed)
+        workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign, cases=cases)
     relative = " relative to its own best" if mix.relative else ""
     weights = tuple(mix.entries[name].weight for name in workloads)
     goal = f"{mix.how} of {len(workloads)} goals{relative}"

@@ -228,8 +228,8 @@ class _Run:
         return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
 
     def _evidence(self, certificate: dict[str, Any]) -> Evidence | None:
-        """What the bound rests on; none of uncertain constants, which are many models for each workload."""
-        if certificate["bound"] is None or (self.mix.cases is not None and self.mix.cases.uncertain):
+        """What the bound rests on."""
+        if certificate["bound"] is None:
             return None
         ledgers = [outcome.ledger for outcome in self.own.values()]
         alone = round_alone(ledgers, self.search.blend) if len(ledgers) == len(self.members) else None
