@@ -219,6 +219,27 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     assert told(dataclasses.replace(mix, cases=fewer)).startswith("not verified: ")
 
 
+def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
+    """One workload asks for what no plan can do: the mix has no design, and the weights of its limits say why."""
+    hopeless = dataclasses.replace(
+        PROBLEMS["small"], objective=Objective("usd_per_million_tokens", limits={"time_s": 1e-3})
+    )
+    mix = mix_of("sum").bound(PROBLEMS | {"small": hopeless})
+    trace = mix.run(PROBLEMS["short"], 0)
+    assert trace.claim == "no feasible design: small has none alone"
+    stored, asked = kept(trace, tmp_path), asked_by(mix)
+    there = [models[0], Model(asked.workloads["small"])]  # limits are part of its program
+
+    def told(said: dict) -> str:
+        return answer_of_mix(asked, said, stored, 500, 0, lambda *_: None, same_claim, there).line
+
+    assert told(trace.certificate).startswith("verified: no design of ")
+    assert told(trace.certificate).endswith("keeps all constraints (of small alone)")
+    assert "does not say that 'small' has no feasible design" in told(trace.certificate | {"alone_infeasible": []})
+    there[1] = models[1]  # which has time enough
+    assert told(trace.certificate).startswith("not verified: ")
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_blends_agree_with_those_of_the_search(how):
     rng = np.random.default_rng(0)

@@ -134,6 +134,14 @@ class RunFolder:
         return table
 
 
+def _newest(under: Path = Path("runs")) -> str:
+    """What could have been meant: the folder that was written last."""
+    known = [folder for folder in under.glob("*") if (folder / REQUIRED[0]).is_file()]
+    if not known:
+        return "`codesign optimize` writes one into runs/"
+    return f"the newest here is {str(max(known, key=lambda folder: folder.stat().st_mtime))!r}"
+
+
 def read_run(path: Path | str) -> RunFolder:
     """Read the folder that `codesign optimize` leaves.
 
@@ -142,7 +150,7 @@ def read_run(path: Path | str) -> RunFolder:
     """
     path = Path(path)
     if not path.is_dir():
-        raise ConfigError(f"run {str(path)!r} is not a folder")
+        raise ConfigError(f"run {str(path)!r} is not a folder; {_newest()}")
     absent = [name for name in REQUIRED if not (path / name).is_file()]
     if absent == ["designs.parquet"]:
         raise ConfigError(_unfinished(path))

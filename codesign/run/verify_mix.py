@@ -5,7 +5,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..search import Mix
-from ..verification import Answer, Asked, AskedMix, Claim, MixCertificate, Refuted, Said, mix_certificate_of, verify_mix
+from ..search.mix_evidence import ALONE
+from ..verification import (
+    Answer,
+    Asked,
+    AskedMix,
+    Claim,
+    MixCertificate,
+    Refuted,
+    Said,
+    certificate_of,
+    mix_certificate_of,
+    verify,
+    verify_mix,
+)
 from ..verification.certificate import claim_of
 from ..verification.study import Model
 from ..verification.verify import SAME, Told
@@ -54,6 +67,8 @@ def answer_of_mix(
         models: those of the workloads, where they are there already.
         shown: best row of the frame, which reports show: the first workload's design.
     """
+    if stored is not None and stored[0].get("kind") == ALONE:
+        return _impossible(asked, claimed, stored, attack, seed, told, models)
     certificate: MixCertificate | Refuted | None = None
     try:
         claim = claim_of(claimed | {"infeasible": False, "design": {}})
@@ -70,6 +85,31 @@ def answer_of_mix(
     except (KeyError, TypeError, ValueError):
         return Answer(False, "not verified: claim cannot be read")
     return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
+
+
+def _impossible(
+    asked: AskedMix,
+    claimed: dict[str, Any],
+    stored: tuple[dict[str, Any], dict[str, Any]],
+    attack: int,
+    seed: int,
+    told: Told,
+    models: list[Model] | None,
+) -> Answer:
+    """Of a mix in which one workload has no feasible design, on whatever hardware."""
+    name = stored[0].get("workload")
+    if name not in asked.workloads or name not in (claimed.get("alone_infeasible") or []):
+        return Answer(False, f"not verified: summary.json does not say that {name!r} has no feasible design")
+    try:
+        certificate = certificate_of(*stored)
+        if not certificate.claim.infeasible or claimed.get("best") is not None:
+            raise Refuted("a mix of which one workload has no feasible design has a best one")
+    except Refuted as found:
+        return Answer(False, f"not verified: {found}")
+    model = None if models is None else models[list(asked.workloads).index(name)]
+    answer = verify(asked.workloads[name], certificate.claim, certificate, attack, seed, told, model)
+    answer.line = f"{answer.line} (of {name} alone)"
+    return answer
 
 
 def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:

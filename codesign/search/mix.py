@@ -22,12 +22,12 @@ from .certified import Wanted
 from .closing import Closing
 from .convexity import Verdict, check
 from .effort import INTERRUPTED, Effort, Outcome
-from .evidence import Recorder
+from .evidence import Recorder, evidence_of
 from .ledger import Programme
 from .mix_alternating import Alternating
 from .mix_bound import Proof
 from .mix_entry import Entry, check_hardware, entry_of
-from .mix_evidence import evidence_of_mix, round_alone
+from .mix_evidence import ALONE, evidence_of_mix, round_alone
 from .mix_goal import Blend
 from .mix_joint import Member
 from .mix_oracles import Oracles, oracles_of
@@ -228,7 +228,9 @@ class _Run:
         return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
 
     def _evidence(self, certificate: dict[str, Any]) -> Evidence | None:
-        """What the bound rests on."""
+        """What the bound rests on, or that nothing is feasible."""
+        if certificate["alone_infeasible"]:
+            return self._impossible(certificate["alone_infeasible"][0])
         if certificate["bound"] is None:
             return None
         ledgers = [outcome.ledger for outcome in self.own.values()]
@@ -239,9 +241,21 @@ class _Run:
         whole = self.proof.whole if self.proof else None
         return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
 
+    def _impossible(self, name: str) -> Evidence | None:
+        """That a workload has no feasible design, on whatever hardware."""
+        ledger, wanted = self.own[name].ledger, self.wanted[name]
+        assert isinstance(ledger.recorder, Recorder)
+        rows, oracle = ledger.programme.rows, self.oracles[name][0]
+        kept = evidence_of(oracle, ledger.recorder, rows, ledger.frontier, ledger.lower, math.inf)
+        if kept is not None:
+            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": True, "design": {}}
+            claim = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"} | nothing
+            kept.header.update(kind=ALONE, workload=name, claim=claim)
+        return kept
+
     def _claim(self, verdict: Verdict) -> str:
         if not math.isfinite(self.search.upper):
-            hopeless = self._hopeless()
+            hopeless = self._hopeless() if verdict.convex else []
             return (
                 f"no feasible design: {', '.join(hopeless)} has none alone" if hopeless else "no feasible design found"
             )
@@ -270,6 +284,7 @@ class _Run:
             "bound": _value(self.lower) if verdict.convex else None,
             "gap": gap if verdict.convex and gap is not None and math.isfinite(gap) else None,
             "bound_of_own_hardware": _value(self.own_bound),
+            "alone_infeasible": self._hopeless() if verdict.convex and not found else [],
             "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
             "workloads": self._each() if found else [],
             "history": self.history,

@@ -22,6 +22,7 @@ from .mix_master import Lean, chosen_cuts
 from .oracle import Oracle
 
 KIND = "mix"  # of the certificate
+ALONE = "alone"  # of one that says that a workload has no feasible design, whatever the hardware
 ROUNDING = 1e-10  # log that a bound may miss the claim by, put together in another order
 
 
