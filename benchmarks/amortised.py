@@ -17,9 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the 
 
 from codesign.config import study_from_config
 from codesign.run.setup import prepare_jax
-from codesign.search.amortised_families import FAMILIES
-from codesign.search.amortised_guesser import FOLDER, Guesser
-from codesign.search.amortised_regret import regrets, summary
+from codesign.search.amortised.families import FAMILIES
+from codesign.search.amortised.guesser import FOLDER, Guesser
+from codesign.search.amortised.regret import regrets, summary
 
 
 def main() -> None:

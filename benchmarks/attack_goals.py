@@ -14,7 +14,7 @@ from attack_studies import Family, Survey
 from codesign.metrics import Metrics
 from codesign.objective import Objective
 from codesign.search import Inverse, Whole
-from codesign.search.certified import Certified
+from codesign.search.branch_and_bound.certified import Certified
 from codesign.smooth import largest, maximum
 
 LOG_CONVEX, NOT, UNKNOWN = "log-convex", "not", "unknown"

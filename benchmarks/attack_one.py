@@ -11,8 +11,8 @@ import numpy as np
 from attack_goals import Asked, member
 from attack_studies import MEMBERS, Family
 
-import codesign.search.oracle
-import codesign.search.whole
+import codesign.search.branch_and_bound.oracle
+import codesign.search.branch_and_bound.whole
 import codesign.verification.polish
 from codesign import interpreting
 from codesign.errors import ConfigError
@@ -20,10 +20,10 @@ from codesign.metrics import evaluate
 from codesign.rules import Rules
 from codesign.run.setup import prepare_jax
 from codesign.search import Inverse, Problem, Trace, Whole
-from codesign.search.certified import Certified, Wanted
-from codesign.search.groups import GroupOracle, oracle_for
-from codesign.search.inverse import wanted_rows
-from codesign.search.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.certified import Certified, Wanted
+from codesign.search.branch_and_bound.inverse import wanted_rows
+from codesign.search.branch_and_bound.node_relaxation import GroupOracle, oracle_for
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
 from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
 from codesign.verification.study import Exact, Model
 
@@ -43,7 +43,7 @@ def prepared() -> None:
     """JAX in float64; programs run by NumPy until they have run often."""
     prepare_jax()
     interpreting.PATIENCE, interpreting.MANY = PATIENCE, 1 << 20
-    codesign.search.whole.Oracle = Noted
+    codesign.search.branch_and_bound.whole.Oracle = Noted
     codesign.verification.polish.ROUNDS = POLISHING
 
 

@@ -19,7 +19,7 @@ from codesign.metrics import Metrics, evaluate
 from codesign.objective import Objective
 from codesign.scenario import Scenario
 from codesign.search import Problem
-from codesign.search.oracle import rows_of
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.space import Continuous, DesignSpace
 from codesign.staging import row_program
 

@@ -22,7 +22,7 @@ from codesign.config import available
 from codesign.curvature import Judgement, judge
 from codesign.search import Whole
 from codesign.search.base import Problem
-from codesign.search.oracle import GOAL, rows_of
+from codesign.search.branch_and_bound.oracle import GOAL, rows_of
 from codesign.staging import RowProgram, row_program
 
 

@@ -30,10 +30,10 @@ from search import INSTANCES, problem_of
 from codesign.metrics import evaluate
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
-from codesign.search.amortised_answer import with_plans
-from codesign.search.ledger import Ledger, Programme
-from codesign.search.oracle import Oracle, rows_of
-from codesign.search.sensitivity import polish, resources
+from codesign.search.amortised.answer import with_plans
+from codesign.search.branch_and_bound.ledger import Ledger, Programme
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.sensitivity import polish, resources
 
 ATTEMPTS = (
     (1e-9, 0.99),

@@ -35,11 +35,11 @@ from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Entry, Mix, Problem
-from codesign.search.box import Box
-from codesign.search.mix_alternating import Alternating
-from codesign.search.mix_goal import Blend
-from codesign.search.mix_joint import Member
-from codesign.search.mix_oracles import nameless
+from codesign.search.blackbox.box import Box
+from codesign.search.blend import Blend
+from codesign.search.mix.alternating import Alternating
+from codesign.search.mix.joint import Member
+from codesign.search.mix.oracles import nameless
 from codesign.space import DesignSpace
 
 JOBS: dict[str, tuple[str, int, int, int, float]] = {  # model, devices, sequences a step, sequence, seconds a step

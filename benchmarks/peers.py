@@ -31,14 +31,14 @@ from codesign.objective import Objective
 from codesign.results import designs
 from codesign.run.setup import prepare_jax
 from codesign.search import Blackbox, Grid, GridThenGradient, Nsga2, Pareto, Problem
-from codesign.search.blackbox import rows_with
-from codesign.search.box import Box, Evaluator
+from codesign.search.blackbox.blackbox import rows_with
+from codesign.search.blackbox.box import Box, Evaluator
+from codesign.search.blackbox.trial import Trial
+from codesign.search.branch_and_bound.node_relaxation import oracle_for
+from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.comparison import NEAR, compare
-from codesign.search.front import hypervolume
-from codesign.search.groups import oracle_for
-from codesign.search.oracle import GOAL
-from codesign.search.pareto import front_rows
-from codesign.search.trial import Trial
+from codesign.search.front.non_dominated import hypervolume
+from codesign.search.front.pareto import front_rows
 from codesign.space import DesignSpace
 
 FURTHER = ("joules_per_token", "capex_usd")  # metrics of a front beside an instance's own

@@ -24,12 +24,12 @@ from codesign.config import scenario_from_config
 from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
-from codesign.search.closing import Closing
-from codesign.search.convexity import check
-from codesign.search.effort import Effort
-from codesign.search.groups import oracle_for
-from codesign.search.ledger import Ledger, Programme
-from codesign.search.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.convexity import check
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.ledger import Ledger, Programme
+from codesign.search.branch_and_bound.node_relaxation import oracle_for
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
 from codesign.space import Continuous, DesignSpace
 
 ACCELERATOR = "cluster.accelerator"

@@ -32,7 +32,7 @@ from jaxtyping import Array
 from codesign import Metrics, Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
 from codesign.fields import get_path
-from codesign.search.grid import single_precision
+from codesign.search.exhaustive.grid import single_precision
 
 BLOCK, BLOCKS = 4096, 16
 PARITY = ("experiment=calculon",)

@@ -20,7 +20,7 @@ from .metrics import BANDWIDTH, Account
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
-from .search.grid import non_dominated
+from .search.exhaustive.grid import non_dominated
 from .space import PLAN_FIELDS, DesignSpace
 from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns

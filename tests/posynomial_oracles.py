@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from codesign.search.oracle import GOAL, AbstractOracle, Tangents, affine
+from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents, affine
 
 
 class Posynomials(AbstractOracle):

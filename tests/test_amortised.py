@@ -14,14 +14,14 @@ from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
 from codesign.run.certificate import read_certificate, write_certificate
 from codesign.search import Amortised, Certified, Progress
-from codesign.search.amortised import regret_text
-from codesign.search.amortised_answer import Answer, Instant, of_leaves, with_plans
-from codesign.search.amortised_families import FAMILIES, Family
-from codesign.search.amortised_guesser import FOLDER, Guesser, Shape, shipped
-from codesign.search.amortised_network import Network
-from codesign.search.amortised_training import losses
-from codesign.search.closing import Closing, Effort
-from codesign.search.ledger import Programme
+from codesign.search.amortised.amortised import regret_text
+from codesign.search.amortised.answer import Answer, Instant, of_leaves, with_plans
+from codesign.search.amortised.families import FAMILIES, Family
+from codesign.search.amortised.guesser import FOLDER, Guesser, Shape, shipped
+from codesign.search.amortised.network import Network
+from codesign.search.amortised.training import losses
+from codesign.search.branch_and_bound.closing import Closing, Effort
+from codesign.search.branch_and_bound.ledger import Programme
 from codesign.verification import Asked, certificate_of, verify
 from codesign.verification.certificate import claim_of
 from codesign.verification.study import Model

@@ -7,7 +7,8 @@ import pytest
 
 from codesign import interpreting
 from codesign.objective import Objective
-from codesign.search import Problem, whole
+from codesign.search import Problem
+from codesign.search.branch_and_bound import whole
 from codesign.verification import polish
 
 ROOT = Path(__file__).parent.parent

@@ -12,12 +12,13 @@ from codesign.errors import ConfigError
 from codesign.fields import replace
 from codesign.objective import Objective
 from codesign.results import designs
-from codesign.search import Blackbox, CmaEs, DifferentialEvolution, Nsga2, Problem, Random, Tpe, blackbox, peers
-from codesign.search.blackbox import rows_with
-from codesign.search.box import Box, Evaluator
+from codesign.search import Blackbox, CmaEs, DifferentialEvolution, Nsga2, Problem, Random, Tpe
+from codesign.search.blackbox import blackbox, peers
+from codesign.search.blackbox.blackbox import rows_with
+from codesign.search.blackbox.box import Box, Evaluator
+from codesign.search.blackbox.trial import Exhausted, Trial
+from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.comparison import line
-from codesign.search.oracle import GOAL
-from codesign.search.trial import Exhausted, Trial
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

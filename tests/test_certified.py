@@ -14,16 +14,17 @@ from scipy.optimize import linprog
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.results import designs
-from codesign.search import Certified, Inverse, Problem, interior
-from codesign.search.bounds import dual_ascent, dual_value
-from codesign.search.certified import Wanted, _explained
-from codesign.search.closing import Closing
-from codesign.search.convexity import PROVEN, check
-from codesign.search.effort import Effort
-from codesign.search.inverse import wanted_rows
-from codesign.search.ledger import Programme
-from codesign.search.oracle import GOAL, Oracle, rows_of
-from codesign.search.sensitivity import Resource, polish, resources
+from codesign.search import Certified, Inverse, Problem
+from codesign.search.branch_and_bound import interior_point as interior
+from codesign.search.branch_and_bound.certified import Wanted, _explained
+from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.convexity import PROVEN, check
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.inverse import wanted_rows
+from codesign.search.branch_and_bound.lagrangian_bound import dual_ascent, dual_value
+from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.oracle import GOAL, Oracle, rows_of
+from codesign.search.branch_and_bound.sensitivity import Resource, polish, resources
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

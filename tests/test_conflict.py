@@ -10,9 +10,9 @@ from codesign.errors import ConfigError
 from codesign.report.proof import explained
 from codesign.results import Results
 from codesign.run.infeasible import refuse_infeasible
-from codesign.search.conflict import Conflict
-from codesign.search.effort import Effort
-from codesign.search.oracle import GOAL
+from codesign.search.branch_and_bound.conflict import Conflict
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.oracle import GOAL
 
 
 def conflicting() -> Posynomials:

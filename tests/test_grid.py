@@ -14,8 +14,8 @@ from codesign.metrics import evaluate
 from codesign.objective import TOLERANCE, Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
-from codesign.search.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
-from codesign.search.stream import Kept
+from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
+from codesign.search.exhaustive.stream import Kept
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

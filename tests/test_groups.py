@@ -5,18 +5,20 @@ import pytest
 from builders import training
 
 from codesign.objective import Objective
-from codesign.search import Certified, Problem, groups, oracle
-from codesign.search.certified import Wanted
-from codesign.search.closing import Closing
-from codesign.search.effort import Effort
-from codesign.search.groups import GroupOracle
-from codesign.search.ledger import Programme, passed_down
-from codesign.search.levels import Walk
-from codesign.search.oracle import GOAL, rows_of
-from codesign.search.orders import find_orders, views
-from codesign.search.recall import Remembering
-from codesign.search.sweep import Sweep
-from codesign.search.tree import PlanTree
+from codesign.search import Certified, Problem
+from codesign.search.branch_and_bound import node_relaxation as groups
+from codesign.search.branch_and_bound import oracle
+from codesign.search.branch_and_bound.certified import Wanted
+from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.dominance import find_orders, views
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.ledger import Programme, passed_down
+from codesign.search.branch_and_bound.node_relaxation import GroupOracle
+from codesign.search.branch_and_bound.node_tree import PlanTree
+from codesign.search.branch_and_bound.oracle import GOAL, rows_of
+from codesign.search.front.cut_pool import Remembering
+from codesign.search.front.epsilon_constraint import Walk
+from codesign.search.front.parametric_sequence import Sweep
 from codesign.space import Continuous, DesignSpace
 
 LISTS = {"a": np.array([1.0, 2.0, 4.0]), "x": np.linspace(0, 1, 7), "b": np.array([0.0, 1.0]), "y": np.arange(5.0)}

@@ -48,6 +48,14 @@ LAYERS = [
     {"cli"},
     {"__init__", "__main__"},
 ]
+ROOMS_OF_SEARCH = [  # the same within search/
+    {"base", "blend"},
+    {"logarithms", "single", "branch_and_bound", "exhaustive"},
+    {"robust", "grid_then_proof", "front", "descent"},
+    {"mix", "blackbox"},
+    {"amortised", "comparison"},
+    {"__init__"},
+]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 KNOWS_HYDRA = {"config", "run", "cli"}
 
@@ -89,6 +97,20 @@ def test_imports_point_one_way():
         target = rest[0] if rest and rest[0] in RANK else "__init__"  # `from codesign import x` asks __init__
         if RANK[target] >= RANK[module] and target != module and not {target, module} <= FOUNDATION:
             wrong.append(f"{place}: {module} must not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_of_the_search_import_one_way():
+    rank, wrong = {name: place for place, layer in enumerate(ROOMS_OF_SEARCH) for name in layer}, []
+    for path in sorted((PACKAGE / "search").rglob("*.py")):
+        room = path.relative_to(PACKAGE / "search").parts[0].removesuffix(".py")
+        assert room in rank, f"give {room} a place in ROOMS_OF_SEARCH of tests/test_imports.py, on purpose"
+        for line, name in imported_names(path):
+            target = (name.split(".") + [""] * 3)[2]
+            if not name.startswith("codesign.search.") or target == room:
+                continue
+            if rank.get(target, len(ROOMS_OF_SEARCH)) >= rank[room]:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {room} must not import {target}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from codesign.config import study_from_config
-from codesign.search.grid import CHECKPOINT, Saving, kept_of, screen
+from codesign.search.exhaustive.grid import CHECKPOINT, Saving, kept_of, screen
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
 CERTIFIED = ["calibration=h100_sxm_roofline", "search=certified", "search.gap=1e-12", "search.explain=false"]  # lasts

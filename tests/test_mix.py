@@ -14,13 +14,13 @@ from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
-from codesign.search.closing import Closing, Effort
-from codesign.search.ledger import Programme
-from codesign.search.mix_alternating import Alternating
-from codesign.search.mix_bound import Proof
-from codesign.search.mix_goal import HOW, Blend
-from codesign.search.mix_joint import JointOracle, Member
-from codesign.search.oracle import GOAL
+from codesign.search.blend import HOW, Blend
+from codesign.search.branch_and_bound.closing import Closing, Effort
+from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.oracle import GOAL
+from codesign.search.mix.alternating import Alternating
+from codesign.search.mix.joint import JointOracle, Member
+from codesign.search.mix.pricing import Proof
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

@@ -11,8 +11,8 @@ from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.results import designs
 from codesign.search import Certified, Gradient, Optimiser, Problem, Transformation
-from codesign.search.optimiser import OPTIMISERS, TRANSFORMATIONS
-from codesign.search.relaxation import KINDS, Relaxation
+from codesign.search.descent.optimiser import OPTIMISERS, TRANSFORMATIONS
+from codesign.search.descent.relaxation import KINDS, Relaxation
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

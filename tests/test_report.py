@@ -18,7 +18,7 @@ from codesign.report.build import SECTIONS, _asked
 from codesign.report.figures import digits_apart
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
-from codesign.search.grid import CHECKPOINT
+from codesign.search.exhaustive.grid import CHECKPOINT
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["training", "serving"])

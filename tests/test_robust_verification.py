@@ -21,7 +21,7 @@ from codesign.run.certificate import read_certificate, write_certificate
 from codesign.run.verify import _check_frame
 from codesign.run.verify import asked_of as asked_of_study
 from codesign.search import Cases, Certified, Problem, Robust, Trace, Uncertain
-from codesign.search.mix_goal import Blend
+from codesign.search.blend import Blend
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, certificate_of, verify
 from codesign.verification.attack import Attack, aims_of

@@ -14,8 +14,9 @@ from codesign.fields import replace
 from codesign.metrics import account, evaluate
 from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
-from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimiser, Problem, gradient
-from codesign.search.grid import non_dominated, screen
+from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimiser, Problem
+from codesign.search.descent import gradient
+from codesign.search.exhaustive.grid import non_dominated, screen
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.validation.many import at_many
 

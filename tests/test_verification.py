@@ -13,9 +13,9 @@ from codesign.cli import main
 from codesign.objective import Objective
 from codesign.run.certificate import read_certificate, write_certificate
 from codesign.search import Certified, Problem, Trace
-from codesign.search.certified import Wanted
-from codesign.search.groups import GroupOracle
-from codesign.search.oracle import rows_of
+from codesign.search.branch_and_bound.certified import Wanted
+from codesign.search.branch_and_bound.node_relaxation import GroupOracle
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Asked, Certificate, Refuted, certificate_of, verify
 from codesign.verification.inequality import derive, lower_of

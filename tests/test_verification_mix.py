@@ -14,8 +14,8 @@ from codesign.run.certificate import read_certificate, write_certificate
 from codesign.run.verify import same_claim
 from codesign.run.verify_mix import answer_of_mix, asked_of_mix
 from codesign.search import Cases, Entry, Mix, Problem, Trace, Uncertain
-from codesign.search.mix_goal import HOW
-from codesign.search.mix_goal import Blend as Searched
+from codesign.search.blend import HOW
+from codesign.search.blend import Blend as Searched
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, AskedMix
 from codesign.verification.blend import Blend

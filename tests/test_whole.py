@@ -14,11 +14,11 @@ from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
-from codesign.search.closing import Closing
-from codesign.search.effort import Effort
-from codesign.search.held import Held
-from codesign.search.ledger import Programme
-from codesign.search.oracle import AbstractOracle, Tangents
+from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.held import Held
+from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.oracle import AbstractOracle, Tangents
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

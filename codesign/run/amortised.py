@@ -4,10 +4,10 @@ from pathlib import Path
 
 from ..config import study_from_config
 from ..errors import ConfigError, suggestion
-from ..search.amortised_families import FAMILIES
-from ..search.amortised_guesser import FOLDER
-from ..search.amortised_regret import regrets, summary
-from ..search.amortised_training import train
+from ..search.amortised.families import FAMILIES
+from ..search.amortised.guesser import FOLDER
+from ..search.amortised.regret import regrets, summary
+from ..search.amortised.training import train
 from .setup import prepare_jax
 from .terminal import console
 

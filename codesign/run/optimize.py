@@ -25,8 +25,8 @@ from ..plain_yaml import write_yaml
 from ..report import build_report
 from ..results import Results, collect, placed
 from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
-from ..search.front import spread_rows
-from ..search.grid import CHECKPOINT
+from ..search.exhaustive.grid import CHECKPOINT
+from ..search.front.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
 from .certificate import write_certificate

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..search import Mix
-from ..search.mix_evidence import ALONE
+from ..search.mix.mix_evidence import ALONE
 from ..verification import (
     Answer,
     Asked,

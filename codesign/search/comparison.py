@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from .base import Problem
-from .blackbox import Blackbox
-from .box import Box, Evaluator
-from .closing import Closing, Effort, Outcome
-from .ledger import Programme
-from .oracle import Oracle, rows_of
-from .peers import AbstractPeer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
-from .trial import Trial
+from .blackbox.blackbox import Blackbox
+from .blackbox.box import Box, Evaluator
+from .blackbox.peers import AbstractPeer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
+from .blackbox.trial import Trial
+from .branch_and_bound.closing import Closing, Effort, Outcome
+from .branch_and_bound.ledger import Programme
+from .branch_and_bound.oracle import Oracle, rows_of
 
 NEAR = 0.01  # relative distance from the optimum that counts as a hit
 PEERS = (DifferentialEvolution(), CmaEs(), Nsga2(), Tpe(), Random())

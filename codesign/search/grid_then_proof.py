@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import Certified
-from .grid import Grid
+from .branch_and_bound.certified import Certified
+from .exhaustive.grid import Grid
 
 
 @dataclass(frozen=True)

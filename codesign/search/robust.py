@@ -20,9 +20,9 @@ from ..errors import ConfigError
 from ..fields import get_path, replace
 from ..scenario import Scenario
 from .base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import Certified, Wanted
-from .mix_goal import Blend
-from .oracle import Oracle, Tangents, rows_of
+from .blend import Blend
+from .branch_and_bound.certified import Certified, Wanted
+from .branch_and_bound.oracle import Oracle, Tangents, rows_of
 
 
 @dataclass(frozen=True)

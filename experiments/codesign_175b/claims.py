@@ -11,12 +11,12 @@ from codesign.config import study_from_config
 from codesign.report.phases import phase_diagram
 from codesign.reproduce import Claim
 from codesign.search import Certified, Problem
-from codesign.search.certified import Wanted
-from codesign.search.closing import Closing, Effort, Outcome
-from codesign.search.convexity import check
-from codesign.search.ledger import Ledger, Programme
-from codesign.search.oracle import Oracle, rows_of
-from codesign.search.sensitivity import polish
+from codesign.search.branch_and_bound.certified import Wanted
+from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
+from codesign.search.branch_and_bound.convexity import check
+from codesign.search.branch_and_bound.ledger import Ledger, Programme
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.sensitivity import polish
 from codesign.space import shown
 
 NAME = "codesign_175b"

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 from codesign.config import study_from_config
 from codesign.reproduce import Claim
-from codesign.search.closing import Closing, Effort, Outcome
-from codesign.search.convexity import Verdict, check
-from codesign.search.grid import screen
-from codesign.search.ledger import Programme
-from codesign.search.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
+from codesign.search.branch_and_bound.convexity import Verdict, check
+from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.exhaustive.grid import screen
 
 NAME = "codesign_405b_serving"
 SEED, GAP = 0, 1e-3

@@ -16,10 +16,10 @@ from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.reproduce import Claim
 from codesign.search import Problem
-from codesign.search.closing import Closing, Effort, Outcome
-from codesign.search.convexity import Verdict, check
-from codesign.search.ledger import Programme
-from codesign.search.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
+from codesign.search.branch_and_bound.convexity import Verdict, check
+from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.oracle import Oracle, rows_of
 from codesign.space import Continuous, DesignSpace
 
 NAME = "photonic_vs_nvl72"

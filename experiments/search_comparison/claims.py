@@ -14,12 +14,12 @@ from codesign.objective import Objective
 from codesign.reproduce import Claim
 from codesign.run.setup import prepare_jax
 from codesign.search import Blackbox, Nsga2, Pareto, Problem
-from codesign.search.blackbox import rows_with
-from codesign.search.box import Box, Evaluator
+from codesign.search.blackbox.blackbox import rows_with
+from codesign.search.blackbox.box import Box, Evaluator
+from codesign.search.blackbox.trial import Trial
+from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.comparison import BLOCK, CERTIFIED, compare, proven
-from codesign.search.front import hypervolume
-from codesign.search.oracle import GOAL
-from codesign.search.trial import Trial
+from codesign.search.front.non_dominated import hypervolume
 
 NAME = "search_comparison"
 STUDY = "train_gpt3_175b"

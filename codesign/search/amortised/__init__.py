@@ -1,0 +1,1 @@
+"""A network trained on studies of a family answers at once."""

@@ -1,0 +1,230 @@
+"""From a guess to a design: plans the network scores high, each from the hardware that it proposes for them.
+
+screen    plans by the hard model alone, a third of the cost of a tangent
+settle    those of the best scores, and those that look best by dear and cheap prices of violations, over the
+          hardware (`amortised_settling`), fewer with every round
+exchange  the same again at the best design's hardware, with the neighbours of its plan in two fields, until nothing
+          better comes
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from ...compiling import quick_jit
+from ...scenario import Scenario
+from ...space import DesignSpace
+from ..base import Problem
+from ..branch_and_bound.ledger import Programme
+from ..branch_and_bound.oracle import Oracle, rows_of
+from .guesser import Guesser, Shape
+from .settling import Settling
+
+SCREENED, SOLVED = 256, 16  # points in one call of the hard model, and of the one with tangents
+CHECKED = 4096  # best scores whose rules are checked
+FIRST, LIKELY = 512, 1024  # of these, screened at their own hardware, and at that of the best design
+CHANGES = 2  # fields in which plans screened at the best design may differ from its plan
+PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen; of each kind
+EACH = 8  # plans chosen by each price
+CHOSEN = 32  # plans chosen by their scores
+EXCHANGES = 3
+ROUNDS, LEFT, FEWEST = 14, 0.5, 3  # of a plan's programme; share of the plans, and how many, that stay after each
+
+
+def bare_oracle(problem: Problem) -> Oracle:
+    """An oracle that lists no plans: they are given later, by `with_plans`; compiles once for all of them."""
+    space = DesignSpace({}, problem.space.hardware)
+    fields = {name: np.zeros(1) for name in Shape.of(problem.space).fields}
+    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), SOLVED, plans=fields)
+    _, tree = ravel_pytree(numbers(problem.scenario))
+    oracle._compiled = quick_jit(
+        jax.vmap(lambda leaves, *point: oracle._one(tree(leaves), *point), in_axes=(None, 0, 0, 0))
+    )
+    return oracle
+
+
+def numbers(scenario: Scenario) -> Scenario:
+    """The same scenario, every leaf in double precision."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), scenario)
+
+
+def leaves_of(scenario: Scenario) -> Float[np.ndarray, " numbers"]:
+    """All numbers of a scenario side by side."""
+    return np.concatenate([np.ravel(np.asarray(leaf, dtype=float)) for leaf in jax.tree.leaves(scenario)])
+
+
+def hard_model(oracle: Oracle) -> Callable[..., Any]:
+    """(leaves of the scenario, table of plans, coordinates of each) -> rows; inf where a rule is broken."""
+    _, tree = ravel_pytree(numbers(oracle.problem.scenario))
+
+    def one(leaves: Any, plan: Any, u: Any) -> Any:
+        rows, broken = oracle.program.exact(tree(leaves), plan, u)
+        return jnp.where(broken > 0, jnp.inf, rows)
+
+    return quick_jit(jax.vmap(one, in_axes=(None, 0, 0)))
+
+
+def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans fields"]) -> Oracle:
+    """The same compiled oracle over these plans of a problem of the same structure (illegal ones break a rule)."""
+    other = copy.copy(oracle)
+    other.problem, other.evaluated = problem, 0
+    other.plans = {name: table[:, i] for i, name in enumerate(oracle.plans)}
+    other._table = np.ascontiguousarray(table)
+    return other
+
+
+def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
+    """A bare oracle asked for one study: its scenario goes as one vector, a tree of hundreds takes long."""
+    other, compiled, scenario = copy.copy(oracle), oracle._compiled, oracle.problem.scenario
+    assert compiled is not None  # see `bare_oracle`
+    other._compiled = lambda _, *points: compiled(leaves, *points)
+    other._placed = {id(scenario): (scenario, scenario)}  # never asked for: placing it would take longer than a call
+    return other
+
+
+def legality(problem: Problem) -> Callable[..., Any]:
+    """(leaves of the scenario, table of plans) -> which break no rule; compiled once for studies of one structure."""
+    fields, (_, tree) = Shape.of(problem.space).fields, ravel_pytree(numbers(problem.scenario))
+
+    def one(leaves: Any, plan: Any) -> Any:
+        placed = problem.space.place(tree(leaves), dict(zip(fields, plan, strict=True)))
+        broken = [jnp.asarray(value) for value in placed.workload.violations(placed.layout).values()]
+        return jnp.max(jnp.stack([*broken, jnp.asarray(0.0)])) <= 0
+
+    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+
+
+class Instant:
+    """What answers to studies of one structure share: the compiled model and rules, and every combination of plans."""
+
+    def __init__(self, problem: Problem, shape: Shape):
+        self.shape, self.table = shape, shape.table
+        self.oracle, self.legal = bare_oracle(problem), legality(problem)
+        self.hard = hard_model(self.oracle)
+
+    def near(self, plan: int, changes: int) -> Bool[np.ndarray, " plans"]:
+        """Which plans differ from one in at most so many fields."""
+        return (self.table != self.table[plan]).sum(axis=1) <= changes
+
+
+class Answer:
+    """The design that a guess leads to: `run`, then `row`, `u` and `upper`."""
+
+    def __init__(
+        self, guesser: Guesser, instant: Instant, problem: Problem, allowed: dict[str, float] | None = None,
+        gap: float = 2e-3,
+    ):  # fmt: skip
+        self.guesser, self.instant, self.problem = guesser, instant, problem
+        self.leaves = jnp.asarray(leaves_of(problem.scenario))
+        oracle = of_leaves(with_plans(instant.oracle, problem, instant.table), self.leaves)
+        programme = Programme(oracle, allowed=allowed or {})  # where the oracle was compiled for other limits
+        self.ledger = Settling(programme, gap)
+        self.shift = np.array([0.0, *((allowed or {}).get(name, 0.0) for name in programme.rows[1:])])
+        self.screened = 0
+
+    @property
+    def upper(self) -> float:
+        """Log of the goal; inf where no design was found."""
+        return self.ledger.upper
+
+    @property
+    def row(self) -> Float[np.ndarray, " fields"]:
+        """The plan."""
+        return self.instant.table[self.ledger.plan]
+
+    @property
+    def u(self) -> Float[np.ndarray, " variables"]:
+        """Coordinates of the hardware."""
+        return self.ledger.u
+
+    @property
+    def evaluated(self) -> int:
+        """Points asked for."""
+        return self.screened + self.ledger.programme.oracle.evaluated
+
+    def run(self) -> "Answer":
+        """Guess, screen, settle; then again from the best design, until nothing better comes."""
+        scores, logits = self.guesser.guess(self.problem)
+        likely = self._legal(np.argpartition(-scores, min(CHECKED, len(scores)) - 1)[:CHECKED])
+        likely = likely[np.argsort(-scores[likely], kind="stable")[:LIKELY]]
+        shape, first = self.instant.shape, likely[:FIRST]
+        suits = np.clip(shape.suits(logits, shape.has(self.instant.table[first])), 0.0, 1.0)
+        self._round(first, np.asarray(suits, dtype=float), CHOSEN)
+        for _ in range(EXCHANGES):
+            before, asked = self.upper, likely
+            if self.ledger.plan >= 0:
+                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(self.ledger.plan, CHANGES))))
+            asked = asked[self.ledger.tried[asked] == 0]
+            self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.ledger.width)))
+            if math.isfinite(self.upper) and self.upper > before - self.ledger.gap:
+                break
+        return self
+
+    def _legal(self, plans: Int[np.ndarray, " k"]) -> Int[np.ndarray, " legal"]:
+        """Those that break no rule."""
+        padded = plans[np.minimum(np.arange(-(-len(plans) // SCREENED) * SCREENED), len(plans) - 1)]
+        return plans[np.asarray(self.instant.legal(self.leaves, self.instant.table[padded]))[: len(plans)]]
+
+    def _hardware(self) -> np.ndarray:
+        """Coordinates of the best design; where none is feasible, of the plan that breaks its limits least."""
+        ledger = self.ledger
+        if ledger.plan >= 0 or not ledger.solution:
+            return ledger.u
+        return ledger.solution[min(ledger.solution, key=lambda plan: ledger.soft[plan])]
+
+    def _round(self, plans: Int[np.ndarray, " k"], u: Float[np.ndarray, "k variables"], first: int = 0) -> None:
+        """Price plans, each at its hardware; settle those that look best, at first some of all kinds as well."""
+        if len(plans) == 0:
+            return
+        exact = self._screen(plans, u)
+        chosen = [np.argsort(_soft(exact, price), kind="stable")[:EACH] for price in PRICES]
+        if first:
+            order = np.argsort(_soft(exact, PRICE), kind="stable")
+            kinds = [order[np.unique(column, return_index=True)[1]] for column in self.instant.table[plans[order]].T]
+            chosen += [np.arange(min(first, len(plans))), *kinds]
+        found = np.unique(np.concatenate(chosen))
+        found = found[np.isfinite(exact[found]).all(axis=1)]
+        if len(found):
+            self._settle(plans[found], u[found])
+
+    def _screen(self, plans: np.ndarray, u: np.ndarray) -> Float[np.ndarray, "k rows"]:
+        """Rows of the hard model, goal first."""
+        count = len(plans)
+        self.screened += count
+        padded = np.minimum(np.arange(-(-count // SCREENED) * SCREENED), count - 1)
+        table, points = self.instant.table[plans[padded]], np.asarray(u)[padded]
+
+        def run(first: int) -> np.ndarray:
+            part = slice(first, first + SCREENED)
+            return np.asarray(self.instant.hard(self.leaves, table[part], points[part]))
+
+        with ThreadPoolExecutor(2) as pool:
+            return np.concatenate(list(pool.map(run, range(0, count, SCREENED))))[:count] - self.shift
+
+    def _settle(self, plans: np.ndarray, u: np.ndarray) -> None:
+        """Solve plans over the hardware, each from its own on, fewer with every round."""
+        ledger = self.ledger
+        ledger.start(plans, u)
+        for index in range(ROUNDS if ledger.width else 0):
+            plans = plans[ledger.lower[plans] < ledger.cut]
+            if len(plans) == 0:
+                return
+            ledger.refine(plans)
+            few = max(math.ceil(LEFT * len(plans)), FEWEST) if index else len(plans)
+            soft = np.array([ledger.soft[plan] for plan in plans.tolist()])
+            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plans], soft)]
+            plans = plans[np.unique(np.concatenate(best))]
+
+
+def _soft(exact: np.ndarray, price: float) -> np.ndarray:
+    """Goal and dear violations."""
+    return exact[:, 0] + price * np.maximum(exact[:, 1:], 0.0).sum(axis=1)

@@ -1,0 +1,123 @@
+"""The file of a trained network: written by training, and read with distrust.
+
+A file may be cut short, of another program, of another version or made for another network; whatever is wrong with it
+is one line for the user, before anything is asked of the network.
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import ConfigError
+from ...strict_json import dumps
+
+TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
+"""What a file says in words, and as what."""
+
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What reading a file that is no such archive, or a damaged one, may raise."""
+
+LEAF = "leaf."
+
+
+def write(path: Path, told: dict[str, Any], centre: np.ndarray, whiten: np.ndarray, parameters: Any) -> None:
+    """One compressed file: words, what makes the features, the parameters in half precision."""
+    leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = np.array(dumps(told))
+    np.savez_compressed(path, allow_pickle=False, told=text, centre=centre, whiten=whiten, **leaves)
+
+
+def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
+    """(words, centre, whiten, parameters) as written.
+
+    Raises:
+        ConfigError: it cannot be read, is of an earlier version, or is not whole.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        told = json.loads(str(arrays["told"]))
+        centre, whiten = (np.asarray(arrays[name], dtype=float) for name in ("centre", "whiten"))
+        tree: dict[str, Any] = {}
+        for name, value in arrays.items():
+            if name.startswith(LEAF):
+                _put(tree, name.removeprefix(LEAF).split("/"), value.astype(np.float32))
+    except UNREADABLE:
+        raise ConfigError(
+            f"search.weights = {str(path)!r} is damaged or holds no weights:"
+            " give a file that codesign train-amortised wrote"
+        ) from None
+    _check_told(path, told)
+    return told, centre, whiten, tree
+
+
+def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndarray, np.ndarray, Any]) -> None:
+    """Arrays must be those of a network of so many inputs and outputs, and numbers.
+
+    Raises:
+        ConfigError: the first array that is missing, of another shape, or not finite.
+    """
+    from .network import Network  # Flax takes a second to import: only for those who ask
+
+    centre, whiten, parameters = arrays
+    kept = whiten.shape[-1] if whiten.ndim == 2 else 0
+    made = jax.eval_shape(Network(outputs).init, jax.random.key(0), jnp.zeros(max(kept, 1)))
+    wanted = {"centre": (features,), "whiten": (features, kept)} | {name: leaf.shape for name, leaf in flat(made)}
+    found = {"centre": centre, "whiten": whiten} | dict(flat(parameters))
+    for name in sorted(wanted.keys() | found.keys()):
+        has, needs = np.shape(found[name]) if name in found else None, wanted.get(name)
+        if has != needs:
+            raise _unfit(path, f"{name} has shape {has or 'none'}, this network needs {needs or 'none'}")
+        if not np.isfinite(found[name]).all():
+            raise _unfit(path, f"{name} holds numbers that are not finite")
+
+
+def flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values of a tree of mappings."""
+    for key, value in tree.items():
+        here = f"{path}/{key}" if path else key
+        if hasattr(value, "items"):
+            yield from flat(value, here)
+        else:
+            yield here, value
+
+
+def _check_told(path: Path, told: Any) -> None:
+    """The words must be all there, each of its kind."""
+    if not isinstance(told, dict):
+        raise _unfit(path, "what it says of itself is no mapping")
+    if "plan" not in told:
+        raise ConfigError(f"{path} is of an earlier version: train it again, codesign train-amortised")
+    for name, kind in TOLD.items():
+        if not isinstance(told.get(name), kind):
+            raise _unfit(path, f"it says no {name}")
+    if not isinstance(told["facts"].get("goal"), str):
+        raise _unfit(path, "it says no goal")
+    if not all(_numbers(values) for values in told["plan"].values()):
+        raise _unfit(path, "values of its plan fields are no numbers")
+    if not all(isinstance(name, str) for key in ("hardware", "inputs", "limits") for name in told[key]):
+        raise _unfit(path, "names of its hardware, inputs or limits are no words")
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(value, int | float) for value in values)
+
+
+def _unfit(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"search.weights = {str(path)!r} fits no network: {why}; train it again, codesign train-amortised"
+    )
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: np.ndarray) -> None:
+    for key in keys[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[keys[-1]] = value

@@ -1,0 +1,1 @@
+"""Other people's searches over one vectorised evaluator."""

@@ -1,0 +1,108 @@
+"""`search=differential_evolution`, `cmaes`, `nsga2`, `optuna`, `random`: searches that know nothing of the model.
+
+For models that are not log-convex, and to hold the certified search against. Same frame, no proof.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Array
+
+from ...errors import ConfigError
+from ...metrics import Metrics
+from ...objective import signed_log
+from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from ..branch_and_bound.oracle import GOAL, Rows, rows_of
+from .box import Box, Evaluator
+from .peers import AbstractPeer, DifferentialEvolution
+from .trial import Exhausted, Trial
+
+
+@dataclass(frozen=True)
+class Blackbox(AbstractSearch):
+    """Any search that asks for prices of points, under a limit of time and evaluations.
+
+    Args:
+        peer: the search.
+        seconds: limit of its time, compilation not counted.
+        evaluations: limit of points; it ends with the batch that reaches it.
+        keep: next-best designs (each with another plan) that are kept for the frame.
+        also: further metrics to be minimised beside the objective's goal, for searches that take several goals.
+    """
+
+    peer: AbstractPeer = field(default_factory=DifferentialEvolution)
+    seconds: float = 60.0
+    evaluations: float = 10_000_000
+    keep: int = 16
+    also: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Positive sizes, one goal for those that take one, the package there."""
+        for name in ("seconds", "evaluations", "keep"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        if self.also and not self.peer.many:
+            raise ConfigError(f"search.also = {list(self.also)}: {self.peer.name} takes one goal; search=nsga2 several")
+        self.peer.ready()
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Nothing: designs are only ranked."""
+        return []
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search until the budget is used up; an interrupt ends with what was found.
+
+        Raises:
+            ConfigError: nothing varies, or `also` names no metric.
+        """
+        names = tuple(name for name in self.also if name != problem.objective.goal)
+        evaluator = Evaluator(Box(problem), rows_with(problem, names), (GOAL, *names))
+
+        def told(progress: Progress) -> None:
+            report(dataclasses.replace(progress, best=problem.objective.goal_at(progress.best)))
+
+        trial = Trial(evaluator, self.seconds, self.evaluations, told, self.peer.name)
+        stopped = self.ask(trial, seed)
+        if not stopped:  # whoever interrupted would do so again at the last report
+            trial.finish()
+        return self.traced(trial, stopped)
+
+    def ask(self, trial: Trial, seed: int) -> str:
+        """Let the peer ask until the trial ends it; says so where it was interrupted."""
+        try:
+            self.peer.minimise(trial, seed)
+        except Exhausted:
+            return ""
+        except KeyboardInterrupt:
+            return ", interrupted"
+        return ""
+
+    def traced(self, trial: Trial, stopped: str = "") -> Trace:
+        """The best designs with different plans, then the front where there are several goals."""
+        box, counts = trial.evaluator.box, {"points": trial.count}
+        seconds = {self.peer.name: trial.elapsed}
+        if not trial.found:
+            _, plan, u = trial.least
+            claim = f"no feasible design found by {self.peer.name}, no proof{stopped}"
+            return Trace(box.designs(np.array([plan]), u[None]), [self.peer.name], counts, seconds, claim)
+        best = sorted(trial.found, key=lambda p: trial.found[p][0])[: self.keep]
+        plans = [*best, *(point[1] for point in trial.front)]
+        u = np.array([*(trial.found[p][1] for p in best), *(point[2] for point in trial.front)])
+        claim = f"best found by {self.peer.name}, no proof{stopped}"
+        method = [self.peer.name] * len(best) + ["pareto"] * len(trial.front)
+        return Trace(box.designs(np.array(plans), u.reshape(len(plans), -1)), method, counts, seconds, claim)
+
+
+def rows_with(problem: Problem, names: tuple[str, ...]) -> Rows:
+    """The rows of a problem, designs ranked by its goal and by further metrics under their names.
+
+    A limit on one of those keeps its row.
+    """
+    rows = rows_of(problem)
+
+    def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
+        kept = {f"limit.{name}" if name in names else name: row for name, row in rows(metrics, values).items()}
+        return kept | {GOAL: problem.objective.rank(metrics)} | {n: signed_log(metrics.get(n)) for n in names}
+
+    return extended

@@ -1,0 +1,257 @@
+"""What bounds each plan or group, written down while a certified search runs, so that others can check it.
+
+A bound is the least, over the cube, of a weighted sum of tangents: points where the rows were linearised, with which
+sharpness of the maxima, and a weight for each row at each point. Without the goal among the weights it says that the
+constraints cannot hold together. Bounds only rise, so the last note of a number is what its bound rests on; parts of
+groups rest on the note of their group until they have a better one.
+
+`codesign verify` reads what is kept here and computes every bound anew.
+"""
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..base import Evidence
+from .node_relaxation import GroupOracle
+from .oracle import Oracle
+
+VERSION = 1  # of the layout of `Evidence`
+SINGLE = 2.0**-24  # relative error of a number in single precision
+REACH = 32.0  # log that no tangent exceeds anywhere in the cube, roughly: what rounding a weight may cost
+
+
+class Places:
+    """Points that rows were linearised at, with the sharpness of the maxima there, each by its number."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[np.ndarray, np.ndarray]] = []
+        self._placed = 0
+
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of these points."""
+        first, self._placed = self._placed, self._placed + len(u)
+        self._points.append((u.copy(), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(u),))))
+        return np.arange(first, self._placed)
+
+    def distinct(self, asked: Int[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(points, sharpness, number of each asked one among them), every point once."""
+        used, where = np.unique(asked, return_inverse=True)
+        begins = np.cumsum([0, *(len(u) for u, _ in self._points)])
+        chunk = np.searchsorted(begins, used, side="right") - 1
+        rows = [
+            np.concatenate([u[mine], sharpness[mine, None]], axis=1)
+            for k, (u, sharpness) in enumerate(self._points)
+            if len(mine := used[chunk == k] - begins[k])
+        ]
+        distinct, again = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
+        return distinct[:, :-1], distinct[:, -1], again.reshape(-1)[where]
+
+
+class AbstractListener(abc.ABC):
+    """Is told by a ledger what its bounds rest on."""
+
+    @abc.abstractmethod
+    def grow(self, count: int) -> None:
+        """Make room for so many numbers."""
+
+    @abc.abstractmethod
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of these points."""
+
+    @abc.abstractmethod
+    def note(
+        self,
+        plan: Int[np.ndarray, " k"],
+        at: Int[np.ndarray, "k cuts"],
+        weights: Float[np.ndarray, "k cuts rows"],
+        value: Float[np.ndarray, " k"],
+        higher: Bool[np.ndarray, " k"],
+    ) -> None:
+        """What tangents at these points bound with these weights; a point of -1 says nothing.
+
+        value: least of the weighted tangents over the cube; higher: where that raises a bound.
+        """
+
+    @abc.abstractmethod
+    def inherit(self, part: Int[np.ndarray, " k"], group: Int[np.ndarray, " k"]) -> None:
+        """Bounds of parts rest on what bounds their groups."""
+
+
+class Recorder(AbstractListener):
+    """Takes notes: points that are linearised at, and which weights raised which bound.
+
+    source: for every number the note that its bound rests on; -1 where nothing bounds it yet.
+    """
+
+    def __init__(self) -> None:
+        self.source = np.zeros(0, dtype=np.int64)
+        self.places = Places()
+        self._plan: list[np.ndarray] = []
+        self._at: list[np.ndarray] = []
+        self._weights: list[np.ndarray] = []
+        self._noted = 0
+
+    def grow(self, count: int) -> None:
+        """Make room for so many numbers."""
+        new = np.full(max(count - len(self.source), 0), -1)
+        self.source = np.concatenate([self.source, new])
+
+    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+        """Numbers of these points."""
+        return self.places.place(u, sharpness)
+
+    def note(
+        self,
+        plan: Int[np.ndarray, " k"],
+        at: Int[np.ndarray, "k cuts"],
+        weights: Float[np.ndarray, "k cuts rows"],
+        value: Float[np.ndarray, " k"],
+        higher: Bool[np.ndarray, " k"],
+    ) -> None:
+        """Keep what raises bounds; see `AbstractListener`."""
+        del value
+        plan, at, weights = plan[higher], at[higher], weights[higher]
+        self.source[plan] = self._noted + np.arange(len(plan))
+        self._noted += len(plan)
+        self._plan.append(plan)
+        self._at.append(at)
+        self._weights.append(weights)
+
+    def inherit(self, part: Int[np.ndarray, " k"], group: Int[np.ndarray, " k"]) -> None:
+        """Bounds of parts rest on what bounds their groups."""
+        self.source[part] = self.source[group]
+
+    def kept(
+        self, some: Int[np.ndarray, " k"], room: Float[np.ndarray, " k"]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """(numbers of the nodes, columns of cuts, points, sharpness) that the bounds of `some` rest on.
+
+        Where `room`, the log by which a bound exceeds what is claimed, allows it, weights are rounded to single
+        precision and those of no account are left out.
+        """
+        notes = np.unique(self.source[some])
+        least = np.full(len(notes), np.inf)
+        np.minimum.at(least, np.searchsorted(notes, self.source[some]), room)
+        begins = np.cumsum([0, *(len(part) for part in self._plan)])
+        nodes, columns, last = [], {name: [] for name in ("node", "point", "row", "weight")}, 0
+        for k, (plan, at, weights) in enumerate(zip(self._plan, self._at, self._weights, strict=True)):
+            mine = notes[(notes >= begins[k]) & (notes < begins[k + 1])] - begins[k]
+            here = _rounded(weights[mine], least[last : last + len(mine)])
+            lane, cut, row = np.nonzero(here)
+            nodes.append(plan[mine])
+            found = (last + lane, at[mine[lane], cut], row, here[lane, cut, row])
+            for column, values in zip(columns.values(), found, strict=True):
+                column.append(values)
+            last += len(mine)
+        cuts = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()}
+        points, sharpness, cuts["point"] = self.places.distinct(cuts["point"])
+        return np.concatenate(nodes), cuts, points, sharpness
+
+
+def _rounded(weights: Float[np.ndarray, "k cuts rows"], room: Float[np.ndarray, " k"]) -> np.ndarray:
+    """Weights in single precision without the smallest, where the bound has room for what that costs.
+
+    Those of the goal still add to 1: many small ones that are left out go to the others.
+    """
+    total = weights.sum(axis=(1, 2), keepdims=True)
+    cheap = np.where(weights < SINGLE * total, 0.0, weights)
+    goal, kept = weights[:, :, 0].sum(axis=1), cheap[:, :, 0].sum(axis=1)
+    room = np.where((goal > 0) & (kept == 0), -np.inf, room)
+    cheap[:, :, 0] *= np.divide(goal, kept, out=np.ones_like(goal), where=kept > 0)[:, None]
+    cheap = cheap.astype(np.float32).astype(float)
+    cost = REACH * (np.abs(cheap - weights).sum(axis=(1, 2)) + SINGLE * total[:, 0, 0])
+    return np.where((cost < room)[:, None, None], cheap, weights)
+
+
+def evidence_of(
+    oracle: Oracle,
+    recorder: Recorder,
+    rows: tuple[str, ...],
+    frontier: Bool[np.ndarray, " numbers"],
+    lower: Float[np.ndarray, " numbers"],
+    bound: float,
+    variables: tuple[str, ...] | None = None,
+) -> Evidence | None:
+    """What the bounds of the frontier rest on; None where a part of it has no bound.
+
+    Args:
+        oracle: numbers and their plans.
+        recorder: has the notes.
+        rows: of the weights, the goal first.
+        frontier: numbers that together stand for all plans.
+        lower: their bounds, logs.
+        bound: the claim, a log.
+        variables: of the points that were noted, where the others are held; by default all.
+    """
+    variables = oracle.variables if variables is None else variables
+    some = np.flatnonzero(frontier)
+    if (recorder.source[some] < 0).any():
+        return None
+    room = np.zeros(len(some))
+    known = np.isfinite(lower[some]) & math.isfinite(bound)
+    room[known] = lower[some][known] - bound
+    nodes, cuts, points, sharpness = recorder.kept(some, room)
+    header, columns = nodes_of(oracle, nodes)
+    header |= {"version": VERSION, "rows": list(rows), "variables": list(variables)}
+    kinds = {"node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
+    tables = {
+        "nodes": columns,
+        "points": {f"u.{name}": points[:, i] for i, name in enumerate(variables)} | {"sharpness": sharpness},
+        "cuts": {name: cuts[name].astype(kind) for name, kind in kinds.items()},
+    }
+    return Evidence(header, tables)
+
+
+def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -> Evidence:
+    """One of several that differ in what some variables are held at: these are fields of the nodes from now on.
+
+    Args:
+        parts: one a combination.
+        values: variable -> its value in each of them.
+    """
+    lists = {name: np.unique(np.asarray(values[name], dtype=float)) for name in sorted(values)}
+    held = {name: listed.tolist() for name, listed in lists.items()}
+    tables: dict[str, list[dict[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
+    nodes = points = 0
+    for k, part in enumerate(parts):
+        own, there, cuts = (part.tables[name] for name in tables)
+        count = len(own["number"])
+        place = {name: np.full(count, np.searchsorted(lists[name], values[name][k]), dtype=np.int32) for name in lists}
+        fields = {f"{end}.{name}": column for name, column in place.items() for end in ("low", "high")}
+        tables["nodes"].append(own | {"number": own["number"] + np.int32(nodes)} | fields)
+        tables["points"].append(there)
+        moved = {"node": cuts["node"] + np.int32(nodes), "point": cuts["point"] + np.int32(points)}
+        tables["cuts"].append(cuts | moved)
+        nodes, points = nodes + count, points + len(there["sharpness"])
+    joined = {
+        name: {column: np.concatenate([table[column] for table in each]) for column in each[0]}
+        for name, each in tables.items()
+    }
+    return Evidence(parts[0].header | ({"held": held} if held else {}), joined)
+
+
+def nodes_of(oracle: Oracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(plan fields with their values and which rows share a view, the nodes as ranges of places)."""
+    fields = list(oracle.problem.space.plan)
+    lists = {name: np.unique(oracle.problem.space.lists[name]) for name in fields}
+    header: dict[str, Any] = {"plan": {name: values.tolist() for name, values in lists.items()}, "views": {}}
+    columns: dict[str, np.ndarray] = {"number": np.arange(len(nodes), dtype=np.int32)}
+    table = oracle.columns(nodes)  # of a group, the first value of each range
+    for name in fields:
+        low = np.searchsorted(lists[name], table[name]).astype(np.int32)
+        columns |= {f"low.{name}": low, f"high.{name}": low.copy()}
+    if not isinstance(oracle, GroupOracle):
+        return header, columns
+    tree = oracle.tree
+    for j, name in enumerate(tree.inner):
+        columns[f"high.{name}"] = tree.high[nodes, j].astype(np.int32)
+    for k, view in enumerate(oracle.views):
+        header["views"][str(k)] = [oracle.names[row] for row in view.rows]
+        for j, name in enumerate(tree.inner):
+            columns[f"best.{k}.{name}"] = view.best[j][tree.low[nodes, j], tree.high[nodes, j]].astype(np.int32)
+    return header, columns

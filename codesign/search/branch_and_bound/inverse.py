@@ -1,0 +1,69 @@
+"""`search=inverse`: the least, or the most, of one hardware number such that every limit and floor is kept.
+
+"Which bandwidth must the photonic fabric have so that it is no dearer than the other rack at its speed": the wanted
+number becomes the goal, the targets become constraints, and the answer has the same certificate as any other search.
+"""
+
+from dataclasses import dataclass, field
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...errors import ConfigError, suggestion
+from ...metrics import Metrics
+from ..base import AbstractSearch, Problem, Report, Trace, silent
+from .certified import Certified, Wanted
+from .node_relaxation import oracle_for
+from .oracle import GOAL, Rows, rows_of
+
+
+@dataclass(frozen=True)
+class Inverse(AbstractSearch):
+    """The least (or most) of one variable of `space.hardware` that keeps `objective.limits` and `objective.floors`.
+
+    The objective's own goal is not used: give it as a limit or floor where it is a target.
+
+    Args:
+        variable: name of the hardware variable.
+        most: look for the largest value instead of the smallest.
+        proof: how the search for it is run.
+    """
+
+    variable: str
+    most: bool = False
+    proof: Certified = field(default_factory=lambda: Certified(keep=1))
+
+    def refuse(self, problem: Problem) -> None:
+        """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
+        known = problem.space.hardware
+        if self.variable not in known:
+            raise ConfigError(
+                f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, known)}"
+            )
+        if not problem.objective.limits and not problem.objective.floors:
+            raise ConfigError("search=inverse needs a target: set objective.limits or objective.floors")
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Floors; the objective's own goal is not used."""
+        return [entry for entry in super().logged(problem) if "floors" in entry[0]]
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search over plans and the other variables; the frame holds the one design found.
+
+        Raises:
+            ConfigError: see `refuse`.
+        """
+        self.refuse(problem)
+        wanted = Wanted(self.variable, -1.0 if self.most else 1.0)
+        oracle = oracle_for(problem, wanted_rows(problem, wanted), self.proof.block, seed)
+        return self.proof.search(oracle, wanted, seed, report)
+
+
+def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:
+    """The rows of a problem with the log of a hardware variable in the place of the goal."""
+    rows = rows_of(problem)
+
+    def replaced(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
+        return rows(metrics, values) | {GOAL: wanted.sign * jnp.log(values[wanted.name])}
+
+    return replaced

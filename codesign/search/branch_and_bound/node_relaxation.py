@@ -1,0 +1,187 @@
+"""Plans bounded by groups: what a search asks of a model whose plans are too many to be asked one by one.
+
+A group stands for all plans that agree but for a range of values in fields that every row orders (`orders`). Each row
+of the group is the model's at the value that is best for this row, so it lies below that of every plan of the group,
+and its tangents bound all of them. Groups that may hold the optimum are split until they are single plans.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...curvature import Judgement, judge
+from ...fields import replace
+from ...scenario import Scenario
+from ...space import MOST_LISTED, DesignSpace
+from ..base import Problem
+from .dominance import PLAN_DEPENDENT, SAMPLES, Order, effects, find_orders, order_of, views
+from .node_tree import PlanTree
+from .oracle import Oracle, Rows, Tangents
+
+WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
+MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
+TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
+
+
+def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Oracle:
+    """An oracle over all legal plans, in groups where they are many.
+
+    Raises:
+        ConfigError: no plan is legal.
+    """
+    if problem.space.combinations < WORTH_GROUPING:
+        return Oracle(problem, rows, block)
+    return GroupOracle(problem, rows, block, seed)
+
+
+class GroupOracle(Oracle):
+    """Numbers stand for plans and for groups of plans, given out as they are asked for.
+
+    Args:
+        problem, rows, block: as of `Oracle`.
+        seed: of the plans on which orders are tested.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows, block: int = 512, seed: int = 0):
+        space, scenario = problem.space, problem.scenario
+        some = space.legal_sample(scenario, 4096, seed)
+        super().__init__(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
+        lists = {name: np.unique(values) for name, values in space.lists.items()}
+        legal_with_all = self.program.fields_without_rules()
+        free = [n for n in lists if len(lists[n]) > 1 and n not in PLAN_DEPENDENT and n in legal_with_all]
+        self._free = {name: lists[name] for name in free}
+        self._listed, self.doubt = self._outer(free, some)
+        self.orders = self._orders(some, seed)
+        inner = list(self.orders)
+        self.views = views(list(self.orders.values()), len(self.names))
+        outer, rest = self._listed, {name: values for name, values in self._free.items() if name not in inner}
+        table = crossed([outer[name] for name in lists if name in outer], list(rest.values()))
+        order = [*(name for name in lists if name in outer), *rest]
+        columns = [order.index(name) for name in lists if name not in inner]
+        effect = [self.orders[name].effect for name in inner]
+        self.tree = PlanTree(lists, table[:, columns], inner, effect)
+
+    def _outer(self, free: list[str], some: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
+        """Legal combinations of the other fields, and why these are not all of them."""
+        space, scenario = self.problem.space, self.problem.scenario
+        outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
+        if outer.combinations <= MOST_LISTED:
+            fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
+            return (outer.plans(fixed) if outer.plan else {}), ""
+        plans = space.legal_sample(scenario, TRIED)
+        kept = [i for i, name in enumerate(space.plan) if name not in free]
+        table = np.unique(plans[:, kept], axis=0)
+        count = len(table) * int(np.prod([len(values) for values in self._free.values()], dtype=float))
+        why = f"{space.combinations:,} combinations of plan values are too many to bound; {count:,} plans were searched"
+        return dict(zip(outer.plan, table.T, strict=True)), why
+
+    def _orders(self, some: np.ndarray, seed: int) -> dict[str, Order]:
+        """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without."""
+        judgement = self._judgement = self.judged(ordered=tuple(self._free))
+        proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
+        found = {name: order for name, order in proven.items() if order is not None}
+        lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
+        width, left = len(self.variables), [name for name in self._free if name not in found]
+        roots = len(next(iter(self._listed.values()), [0])) * np.prod([len(self._free[n]) for n in left], dtype=float)
+        if roots > MOST_ROOTS:
+            tested = find_orders(lists, some, width, self._ask, seed, left)
+            found |= tested
+            if tested and not self.doubt:
+                self.doubt = f"the order of {', '.join(tested)} was tested on {SAMPLES} designs, not proven"
+        size = effects(lists, some, width, self._ask, seed, list(found))
+        return {name: order._replace(effect=size[name]) for name, order in found.items()}
+
+    def judged(
+        self,
+        held: Mapping[str, Sequence[float]] | None = None,
+        scenarios: Sequence[Scenario] = (),
+        ordered: Sequence[str] = (),
+    ) -> Judgement:
+        """The rows of all plans, listed and free fields; of the problem itself walked once."""
+        if not held and not scenarios and not ordered:
+            return self._judgement
+        cases = scenarios or [self.problem.scenario]
+        return judge(self.program, cases, self._listed, self._free, held, ordered)
+
+    def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = self.of_rows(rows, u, 50.0)
+        return found.exact, found.broken
+
+    @property
+    def count(self) -> int:
+        """Numbers given out so far."""
+        return self.tree.count
+
+    @property
+    def plan_count(self) -> int:
+        """Legal plans."""
+        return self.tree.plans
+
+    @property
+    def roots(self) -> np.ndarray:
+        """One group for each legal combination of ungrouped fields."""
+        return np.arange(self.tree.roots)
+
+    def sample(self, rng: np.random.Generator, most: int) -> np.ndarray:
+        """Numbers of random single plans."""
+        return self.tree.sample(rng, most)
+
+    def single(self, plan: np.ndarray) -> np.ndarray:
+        """Which numbers stand for one plan."""
+        return self.tree.single(plan)
+
+    def weight(self, plan: np.ndarray) -> np.ndarray:
+        """Plans that each number stands for."""
+        return self.tree.weight(plan)
+
+    def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Parts of groups."""
+        return self.tree.split(plan)
+
+    @property
+    def parents(self) -> np.ndarray:
+        """The group each number came out of."""
+        return self.tree.parent
+
+    @property
+    def divided(self) -> np.ndarray:
+        """Groups whose parts are listed."""
+        return self.tree.divided
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Single plans that differ from one in at most so many fields."""
+        return self.tree.near(plan, changes)
+
+    def columns(self, plan: np.ndarray) -> dict[str, np.ndarray]:
+        """Fields of single plans."""
+        return dict(zip(self.tree.fields, self.tree.table(plan).T, strict=True))
+
+    def tangents(
+        self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float, scenario: Scenario | None = None
+    ) -> Tangents:
+        """Rows and tangents; of a group, rows that no plan of it has all at once (`exact` is no design's)."""
+        plan = np.asarray(plan)
+        group = np.flatnonzero(~self.tree.single(plan))
+        if len(group) == 0:
+            return self.of_rows(self.tree.table(plan), u, sharpness, scenario)
+        views, first = self.views, len(plan)
+        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (first,))
+        at = np.concatenate([np.arange(first), *([group] * (len(views) - 1))])
+        tables = [self.tree.table(plan[group], view.best) for view in views]
+        rows = np.concatenate([self.tree.table(plan), *tables[1:]])
+        rows[group] = tables[0]
+        found = self.of_rows(rows, u[at], sharpness[at], scenario)
+        exact, affine = found.exact[:first].copy(), found.affine[:first].copy()
+        for k, view in enumerate(views[1:]):
+            part = slice(first + k * len(group), first + (k + 1) * len(group))
+            exact[np.ix_(group, view.rows)] = found.exact[part][:, view.rows]
+            affine[np.ix_(group, view.rows)] = found.affine[part][:, view.rows]
+        return Tangents(exact, affine, found.broken[:first])
+
+
+def crossed(columns: Sequence[np.ndarray], lists: Sequence[np.ndarray]) -> np.ndarray:
+    """Every row of some columns with every combination of lists: [rows x combinations, columns and lists]."""
+    rows = np.stack(list(columns), axis=-1) if len(columns) else np.zeros((1, 0))
+    for values in lists:
+        rows = np.concatenate([np.repeat(rows, len(values), axis=0), np.tile(values, len(rows))[:, None]], axis=1)
+    return rows

@@ -1,0 +1,320 @@
+"""`search=whole`: stacks, lanes, fibers, ports are whole numbers: solve for real ones, then for those around them.
+
+The real optimum bounds every whole design from below, so the gap that is reported is to all of them, not only to those
+that were tried. Variables in which the model is not convex are held at every value they may have.
+"""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import ConfigError, suggestion
+from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
+from .certified import Certified, Wanted, _explained, _translated
+from .closing import Closing
+from .convexity import PROVEN, Verdict, check
+from .effort import INTERRUPTED, Outcome
+from .evidence import Recorder, evidence_of, together
+from .held import Held
+from .ledger import Programme
+from .oracle import AbstractOracle, Oracle, designs_of, rows_of
+from .sensitivity import polish, resources
+
+MOST = 10  # variables: each doubles the number of solutions
+MOST_HELD = 1000  # combinations of values
+
+
+@dataclass(frozen=True)
+class Whole(AbstractSearch):
+    """The best design whose named variables are whole multiples of a unit, or take one of some values.
+
+    A variable with `values` is held at each of them in turn, so the model need not be convex in it (endpoints of a
+    switch, radix of a collective, wavelengths that are counted); `units` are for numbers that it is convex in.
+
+    Args:
+        units: hardware variable -> its unit (1 for a count; the bytes of one stack).
+        proof: how each of the searches is run.
+        values: hardware variable -> the values it may have, within its range.
+    """
+
+    units: dict[str, float] = field(default_factory=dict)
+    proof: Certified = field(default_factory=Certified)
+    values: dict[str, Sequence[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Some names, positive units, non-empty lists, and not too many of either."""
+        for name, unit in self.units.items():
+            if not isinstance(unit, int | float) or not unit > 0:
+                raise ConfigError(f"search.units.{name} = {unit!r} must be a positive number")
+        for name, values in self.values.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
+                raise ConfigError(f"search.values.{name} = {values!r} must be a non-empty list of values")
+            if name in self.units:
+                raise ConfigError(f"search.values.{name} is also in search.units: leave one of them out")
+        if not len(self.units) + len(self.values) > 0 or len(self.units) > MOST:
+            raise ConfigError(f"search.units must name 1 to {MOST} variables, not {len(self.units)}, or search.values")
+        listed = math.prod(len(values) for values in self.values.values())
+        if listed > MOST_HELD:
+            raise ConfigError(
+                f"search.values lists {listed:,} combinations, each a search of its own: at most {MOST_HELD}"
+            )
+
+    def refuse(self, problem: Problem) -> None:
+        """A variable that is not in the space, or a value outside its range."""
+        super().refuse(problem)
+        for group in ("units", "values"):
+            for name in getattr(self, group):
+                if name not in problem.space.hardware:
+                    hint = suggestion(name, problem.space.hardware)
+                    raise ConfigError(f"search.{group}.{name} is not in space.hardware{hint}")
+        for name, values in self.values.items():
+            variable = problem.space.hardware[name]
+            for value in values:
+                if not variable.low * (1 - 1e-9) <= value <= variable.high * (1 + 1e-9):
+                    low, high = variable.low, variable.high
+                    raise ConfigError(f"search.values.{name}: {value:g} is outside its range [{low:g}, {high:g}]")
+            if _decides(problem, name, values):
+                raise ConfigError(f"search.values.{name} changes which plans are legal: list it in space.plan instead")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """For each combination of `values`, solve for real numbers, then with `units` held below or above.
+
+        Raises:
+            ConfigError: see `refuse`; a unit with no whole number of it in range.
+        """
+        self.refuse(problem)
+        oracle = Oracle(problem, rows_of(problem), self.proof.block)
+        sign = 1.0 if problem.objective.minimise else -1.0
+        told = _translated(report, Wanted(problem.objective.goal, sign))
+        real: list[Real] = []
+        tried: list[tuple[dict[int, float], Outcome]] = []
+        listed, interrupted = self._listed(problem, oracle), False
+        proven = self._proven(oracle, listed)
+        try:
+            for number, held in enumerate(listed):
+                place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
+                real.append(self._real(oracle, held, proven, seed, _named(told, place)))
+                _go_on(real[-1].outcome)
+            whole = _named(told, "whole, ")
+            for one in sorted(real, key=lambda one: one.outcome.upper):
+                least = min((outcome.upper for _, outcome in tried), default=math.inf)
+                if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
+                    for held in self._around(problem, oracle, one):
+                        closed = one.outcome if held == one.held else self._closed(oracle, held, seed, whole)
+                        tried.append((held, closed))
+                        _go_on(closed)
+        except KeyboardInterrupt:
+            interrupted = True
+        if not any(one.outcome.ledger.plan >= 0 for one in real):
+            if interrupted:
+                raise KeyboardInterrupt
+            return self._none(problem, seed, report)
+        return self._traced(problem, oracle, Tried(real, tried, len(real) == len(listed), interrupted))
+
+    def _traced(self, problem: Problem, oracle: Oracle, found: "Tried") -> Trace:
+        """The best whole design, bounded by the real optima of everything listed."""
+        sign = 1.0 if problem.objective.minimise else -1.0
+        stopped = INTERRUPTED if found.interrupted else found.stopped
+        verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
+        bounded = verdict.convex and found.complete
+        first = min(found.real, key=lambda one: one.outcome.upper)
+        counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
+        seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
+        certificate = {
+            "certified": bounded and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
+            "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
+            "bound": math.exp(sign * found.lower) if bounded and found.lower > -math.inf else None,
+            "best": None, "gap": None,
+        }  # fmt: skip
+        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
+        if not found.tried or best.ledger.plan < 0:
+            points = designs_of(oracle, np.array([first.outcome.ledger.plan]), self._full(oracle, first.held, first.u))
+            claim = "no whole numbers next to the real optimum keep all constraints"
+            claim = f"{stopped or claim}; the real optimum is shown, no proof"
+            certificate |= {"certified": False, "reason": claim}
+            kept = self._evidence(found, certificate, {})
+            return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
+        if self.proof.explain and best.ledger.width:
+            certificate |= self._explained(problem, oracle, held, best, sign)
+        gap = math.expm1(best.upper - found.lower)  # the best one may have come down while it was explained
+        certificate |= {"best": math.exp(sign * best.upper), "gap": None if certificate["bound"] is None else gap}
+        designs = self._designs(problem, oracle, found)
+        claim = f"certified: within {100 * max(gap, 1e-6):.2g} % of the bound on all designs, whole or not"
+        if not certificate["certified"]:
+            claim = f"best found, no proof: {certificate['reason']}"
+        kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
+        method = ["whole"] * len(designs[next(iter(designs))])
+        return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
+
+    def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
+        """Why nothing listed is feasible; a design between the values or numbers that were asked for is no answer."""
+        trace = self.proof.run(problem, seed, report)
+        if trace.certificate["best"] is not None:
+            none = {"best": None, "gap": None}
+            trace.claim = "no listed values keep all constraints; a design between them is shown, no proof"
+            trace.certificate |= none | {"certified": False, "reason": trace.claim}
+            if trace.evidence is not None:
+                trace.evidence.header["claim"] |= none | {"design": {}}
+        return trace
+
+    def _evidence(self, found: "Tried", certificate: dict[str, Any], design: dict[str, float]) -> Evidence | None:
+        """What the bounds of all combinations rest on; None where one of them has none."""
+        parts = [one.evidence for one in found.real if one.evidence is not None]
+        if not found.complete or len(parts) < len(found.real):
+            return None
+        columns = zip(*itertools.product(*self.values.values()), strict=True)
+        kept = together(parts, dict(zip(self.values, map(list, columns), strict=True)))
+        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")}
+        kept.header["claim"] = claim | {"infeasible": False, "design": design}
+        return kept
+
+    def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
+        """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
+        closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
+        closed = sorted((pair for pair in closed if pair[1].ledger.plan >= 0), key=lambda pair: pair[1].upper)
+        plan = np.array([outcome.ledger.plan for _, outcome in closed])
+        u = np.concatenate([self._full(oracle, held, outcome.ledger.u) for held, outcome in closed])
+        points = designs_of(oracle, plan, u)
+        points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
+        for name, values in self.values.items():
+            known = np.array(sorted(map(float, values)))
+            points[name] = known[np.abs(points[name][:, None] - known).argmin(axis=1)]
+        return points
+
+    def _explained(
+        self, problem: Problem, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float
+    ) -> dict[str, Any]:
+        """What binds with the counted numbers held, and which of the listed ones lies at the end of its list."""
+        ledger, free = best.ledger, best.ledger.programme.oracle
+        told: dict[str, Any] = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            polish(ledger, ledger.plan, 1e-7)
+            told = _explained(free, ledger.plan, ledger.u, resources(ledger, 1e-7), sign)
+            for name, values in self.values.items():
+                ends = sorted(value for _, value in _coordinates(problem, oracle, name, sorted(values)))
+                at = held[oracle.variables.index(name)]
+                if len(ends) > 1 and at in (ends[0], ends[-1]):
+                    told["at_bounds"].append({"variable": name, "at": "low" if at == ends[0] else "high"})
+        return told
+
+    def _listed(self, problem: Problem, oracle: Oracle) -> list[dict[int, float]]:
+        """Coordinates of the values listed, all combinations; one that holds nothing without any."""
+        options = [_coordinates(problem, oracle, name, list(values)) for name, values in self.values.items()]
+        return [dict(choice) for choice in itertools.product(*options)]
+
+    def _proven(self, oracle: Oracle, listed: list[dict[int, float]]) -> bool:
+        """Whether one walk proves the rows for all values listed."""
+        columns: dict[str, list[float]] = {}
+        for held in listed:
+            for at, value in held.items():
+                columns.setdefault(oracle.variables[at], []).append(value)
+        return not oracle.unproven(columns)
+
+    def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> "Real":
+        """The optimum over all variables that are not held."""
+        free = Held(oracle, held) if held else oracle
+        verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
+        told = proving(report, verdict.convex)
+        recorder = Recorder()
+        outcome = Closing(Programme(free), self.proof.effort, seed, told, recorder).run()
+        ledger, lower = outcome.ledger, outcome.lower
+        ledger.recorder = None  # what is learnt later adds nothing to what is claimed
+        rows, variables = ledger.programme.rows, free.variables
+        kept = evidence_of(oracle, recorder, rows, ledger.frontier, ledger.lower, lower, variables)
+        return Real(held, verdict, outcome, lower, kept)
+
+    def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
+        """Coordinates of the whole numbers around a real optimum, all combinations."""
+        u = self._full(oracle, real.held, real.outcome.ledger.u)[0]
+        options = []
+        for name, unit in self.units.items():
+            index, variable = oracle.variables.index(name), problem.space.hardware[name]
+            number = variable.low * (variable.high / variable.low) ** u[index] / unit
+            around = {math.floor(number + 1e-9), math.ceil(number - 1e-9)}
+            inside = [n for n in sorted(around) if variable.low * (1 - 1e-9) <= n * unit <= variable.high * (1 + 1e-9)]
+            if not inside:
+                raise ConfigError(
+                    f"search.units.{name} = {unit:g}: no whole number of it next to {number:.3g} in range"
+                )
+            options.append(_coordinates(problem, oracle, name, [n * unit for n in inside]))
+        return [real.held | dict(choice) for choice in itertools.product(*options)]
+
+    def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
+        """[1, variables] all coordinates from the free ones."""
+        return Held(oracle, held).whole(u[None])
+
+    def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
+        return Closing(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
+
+
+@dataclass(frozen=True)
+class Real:
+    """What is known with some coordinates held and no number whole; `evidence` is what its bound `lower` rests on."""
+
+    held: dict[int, float]
+    verdict: Verdict
+    outcome: Outcome
+    lower: float
+    evidence: Evidence | None
+
+    @property
+    def u(self) -> np.ndarray:
+        """Free coordinates of its best design."""
+        return self.outcome.ledger.u
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own."""
+
+    real: list[Real]
+    tried: list[tuple[dict[int, float], Outcome]]
+    complete: bool
+    interrupted: bool
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Each once."""
+        every = [*(one.outcome for one in self.real), *(outcome for _, outcome in self.tried)]
+        return list({id(outcome): outcome for outcome in every}.values())
+
+    @property
+    def lower(self) -> float:
+        """Bound on every design, whole or not, of the combinations that were searched."""
+        return min(one.lower for one in self.real)
+
+    @property
+    def stopped(self) -> str:
+        """Why one of them ended early."""
+        return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")
+
+
+def _named(report: Report, place: str) -> Report:
+    """Say which of several searches it is that reports."""
+    return lambda progress: report(replace(progress, stage=place + progress.stage))
+
+
+def _go_on(outcome: Outcome) -> None:
+    """After an interrupt that a closing answered, none of the others begins."""
+    if outcome.stopped == INTERRUPTED:
+        raise KeyboardInterrupt
+
+
+def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
+    """Whether a value of a variable changes workload or layout, of which plans are legal or not."""
+    there = [problem.scenario] + [problem.space.place(problem.scenario, {name: float(value)}) for value in values]
+    leaves = [jax.tree.leaves((scenario.workload, scenario.layout)) for scenario in there]
+    return any(not np.array_equal(a, b) for one in leaves[1:] for a, b in zip(leaves[0], one, strict=True))
+
+
+def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
+    """(place of the variable, coordinate) of each value."""
+    at = problem.space.coordinates({name: jnp.asarray(values)})[name]
+    return [(oracle.variables.index(name), float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)]

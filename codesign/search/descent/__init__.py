@@ -1,0 +1,1 @@
+"""Descents along gradients: over the hardware of a plan, over relaxed plans."""

@@ -1,0 +1,176 @@
+"""Gradient search over the hardware variables of the best plans: any Optax optimiser, many starts, one compilation."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from ...compiling import quick_jit
+from ...errors import ConfigError
+from ...interpreting import interpreted
+from ...metrics import evaluate
+from ...objective import feasible
+from ...scenario import Scenario
+from ...smooth import reading_with_sharpness
+from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from ..exhaustive.grid import Screened, kept_of, screen
+from .optimiser import Optimiser, segment
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How the continuous variables are optimised.
+
+    The maximum is read as a p-norm whose p grows from `sharpness[0]` to `sharpness[1]`, and the weight of violated
+    constraints from `penalty[0]` to `penalty[1]`; in the last fifth each constraint is tightened by `margin`.
+    """
+
+    starts: int = 4
+    steps: int = 150
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    sharpness: tuple[float, float] = (8.0, 400.0)
+    penalty: tuple[float, float] = (1.0, 40.0)
+    margin: float = 2e-3
+
+    def minimise(
+        self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray, told: Callable[[int], None]
+    ) -> np.ndarray:
+        """Descend from every start of every plan.
+
+        Args:
+            problem: what is minimised.
+            plans: name -> [candidates] values.
+            start: [candidates, starts, variables] unit-cube coordinates.
+            told: is told how many steps are done, every few of them.
+
+        Returns:
+            [candidates, starts, variables] final coordinates.
+        """
+        names = problem.space.names
+        optimiser, length = self.optimiser.build(self.steps), segment(self.steps)
+        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+
+        def loss(u: Array, plan: dict[str, Array], scenario: Scenario, sharpness, weight, margin) -> Array:
+            point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
+            metrics = priced(sharpness, problem.space.place(scenario, point))
+            return problem.objective.loss(metrics, weight, margin)
+
+        def descend(carry: Any, plan: dict[str, Array], scenario: Scenario, progress: Array) -> Any:
+            def step(carry, progress):
+                u, state = carry
+                sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
+                weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+                margin = jnp.where(progress > 0.8, self.margin, 0.0)
+                gradient = jax.grad(loss)(u, plan, scenario, sharpness, weight, margin)
+                gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+                updates, state = optimiser.update(gradient, state, u)
+                return (jnp.clip(optax.apply_updates(u, updates), 0.0, 1.0), state), None
+
+            return jax.lax.scan(step, carry, progress)[0]
+
+        over_starts = jax.vmap(descend, in_axes=(0, None, None, None))
+        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
+        carry = jnp.asarray(start), jax.vmap(jax.vmap(optimiser.init))(jnp.asarray(start))
+        for number, part in enumerate(jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)):
+            told(number * length)
+            carry = over_plans(carry, _arrays(plans), problem.scenario, part)
+            jax.block_until_ready(carry)
+        return np.asarray(carry[0])
+
+
+def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
+    return {name: jnp.asarray(column) for name, column in plans.items()}
+
+
+@dataclass(frozen=True)
+class GridThenGradient(AbstractSearch):
+    """An exhaustive grid, then a descent over the hardware variables of its best plans.
+
+    Args:
+        block: points in one vectorised call of the grid.
+        keep: plans whose best level is kept for the frame.
+        candidates: plans that are refined.
+        descent: how they are refined.
+    """
+
+    block: int = 16384
+    keep: int = 64
+    candidates: int = 16
+    descent: Descent = Descent()
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        for name in ("block", "keep", "candidates"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
+        screened = screen(problem, self.block, report, max(self.keep, self.candidates))
+        trace = kept_of(problem, screened)
+        if not problem.space.names or len(screened.kept.best) == 0 or screened.stopped:
+            return trace
+        began = time.perf_counter()
+        try:
+            refined = self._refine(problem, screened, seed, report)
+        except KeyboardInterrupt:
+            trace.claim = f"interrupted before the descent was done; {trace.claim}"
+            return trace
+        count = len(next(iter(refined.values())))
+        trace.points = {name: np.concatenate([trace.points[name], refined[name]]) for name in trace.points}
+        trace.method += ["gradient"] * count
+        trace.counts["refined"] = count
+        trace.seconds["gradient"] = time.perf_counter() - began
+        trace.claim = "best found by an exhaustive grid and gradients on its best plans; no proof"
+        return trace
+
+    def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
+        axes, pairs = screened.axes, screened.kept.best_at[: self.candidates]
+        plans = {name: column[pairs[:, 0]] for name, column in axes.plans.items()}
+        names, count = problem.space.names, len(pairs)
+        levels = {name: jnp.asarray(column) for name, column in axes.values_of(pairs[:, 1]).items()}
+        coordinates = problem.space.coordinates(levels)
+        first = np.stack([np.asarray(coordinates[name]) for name in names], axis=-1)
+        rng = np.random.default_rng(seed)
+        spread = rng.uniform(size=(count, self.descent.starts, len(names)))
+        spread[:, 0] = first
+
+        def told(done: int) -> None:
+            report(Progress("gradient", done, self.descent.steps, float("nan")))
+
+        final = self.descent.minimise(problem, plans, spread, told)
+        points = _best_on_segments(problem, plans, first, final)
+        told(self.descent.steps)
+        return points if axes.listed else {n: v for n, v in points.items() if n in names}
+
+
+def _best_on_segments(
+    problem: Problem, plans: dict[str, np.ndarray], first: np.ndarray, final: np.ndarray, samples: int = 17
+) -> dict[str, np.ndarray]:
+    """The best feasible point, priced hard, between each plan's grid point and where its descents ended.
+
+    A descent ends a little inside or outside its constraints; the segment to a feasible start holds a feasible point.
+    """
+    names = problem.space.names
+    share = np.linspace(0.0, 1.0, samples) ** 0.5  # denser towards the descent's end
+    line = first[:, None, None, :] + share[None, None, :, None] * (final - first[:, None, :])[:, :, None, :]
+    count = line.shape[0]
+    flat = line.reshape(count, -1, len(names))
+
+    def one(u: Array, plan: dict[str, Array], scenario: Scenario) -> tuple[Array, Array]:
+        point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
+        metrics = evaluate(problem.space.place(scenario, point))
+        return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
+
+    priced = interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
+    goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
+    winner = np.argmin(np.where(feasible(excess), goal, np.inf), axis=1)
+    best = flat[np.arange(count), winner]
+    values = problem.space.values({name: jnp.asarray(best[:, i]) for i, name in enumerate(names)})
+    return plans | {name: np.asarray(value) for name, value in values.items()}

@@ -1,0 +1,87 @@
+"""Optax by name: an optimiser, and transformations of the gradient before it."""
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import optax
+
+from ...errors import ConfigError, suggestion
+
+OPTIMISERS = (
+    "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad", "fromage",
+    "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_adam_v2", "optimistic_gradient_descent", "radam",
+    "rmsprop", "rprop", "sgd", "sign_sgd", "sm3", "yogi",
+)  # fmt: skip
+TRANSFORMATIONS = (
+    "adaptive_grad_clip", "add_decayed_weights", "centralize", "clip", "clip_by_block_rms", "clip_by_global_norm",
+    "ema", "normalize_by_update_norm", "scale", "scale_by_adam", "scale_by_belief", "scale_by_lion", "scale_by_rms",
+    "scale_by_sign", "scale_by_trust_ratio", "trace", "zero_nans",
+)  # fmt: skip
+NO_SCHEDULE = ("rprop", "sm3")  # take a constant step only
+
+
+def _made(key: str, name: str, *args: Any, **options: Any) -> optax.GradientTransformation:
+    """A transformation of Optax with these options.
+
+    Raises:
+        ConfigError: an option that it does not have.
+    """
+    factory = getattr(optax, name)
+    known = inspect.signature(factory).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{key}.options.{option}: {name} has no such option{suggestion(option, known)}")
+    try:
+        return factory(*args, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{key}.options: {name}: {str(error).splitlines()[0]}") from error
+
+
+def segment(steps: int, parts: int = 10) -> int:
+    """Steps of one compiled call: a divisor of all of them, short enough for a search to report and be interrupted."""
+    return max(length for length in range(1, max(steps // parts, 1) + 1) if steps % length == 0)
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """One transformation of the gradient, such as `clip_by_global_norm` with `max_norm: 1.0`."""
+
+    name: str
+    options: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Only names from the list: a configuration may not reach arbitrary code."""
+        if self.name not in TRANSFORMATIONS:
+            hint = suggestion(self.name, TRANSFORMATIONS)
+            raise ConfigError(f"search.optimiser.before.name = {self.name!r} is not known{hint}")
+        self.build()
+
+    def build(self) -> optax.GradientTransformation:
+        """The transformation."""
+        return _made("search.optimiser.before", self.name, **self.options)
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """An Optax optimiser by name; `options` go to its constructor, `before` runs on the gradient first."""
+
+    name: str = "adam"
+    learning_rate: float = 0.05
+    options: dict[str, float] = field(default_factory=dict)
+    before: tuple[Transformation, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Only names from the list: a configuration may not reach arbitrary code."""
+        if self.name not in OPTIMISERS:
+            raise ConfigError(f"search.optimiser.name = {self.name!r} is not known{suggestion(self.name, OPTIMISERS)}")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"search.optimiser.learning_rate = {self.learning_rate} must be positive")
+        self.build(1)
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The chain, its step decaying by a cosine over the run."""
+        schedule: Any = optax.cosine_decay_schedule(self.learning_rate, steps, alpha=0.02)
+        rate = self.learning_rate if self.name in NO_SCHEDULE else schedule
+        last = _made("search.optimiser", self.name, rate, **self.options)
+        return optax.chain(*(part.build() for part in self.before), last) if self.before else last

@@ -1,0 +1,214 @@
+"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from ...compiling import quick_jit
+from ...errors import ConfigError
+from ...metrics import Metrics, evaluate
+from ...scenario import Scenario
+from ...smooth import at_least, reading_with_sharpness
+from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from ..branch_and_bound.oracle import Oracle, designs_of, rows_of
+from .optimiser import Optimiser, segment
+from .relaxation import Relaxation
+
+ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
+GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
+HALF = 0.5  # a rule broken by less than this is a matter of rounding
+
+
+@dataclass(frozen=True)
+class Gradient(AbstractSearch):
+    """Relax, descend, round, solve again.
+
+    1. Degrees and switches of the plan are relaxed (`relaxation`) and descended together with the hardware over the
+       unit cube, all starts in one vectorised loop: the maximum read as a p-norm that sharpens, constraints as
+       penalties that grow.
+    2. Where a start stops, the `near` nearest legal plans are taken, and of all those the `candidates` that look best
+       are solved over the hardware by the programme that `search=certified` closes plans with; then those that differ
+       from the best one in three fields, until none of them is better.
+
+    Nothing is proven about plans that no start came near.
+
+    Args:
+        starts: descents side by side.
+        steps: of each.
+        optimiser: any of Optax, with transformations before it.
+        relaxation: log2, straight_through or gumbel.
+        sharpness: first and last p of the p-norm.
+        penalty: first and last weight of a violated constraint.
+        near: legal plans taken for each start.
+        candidates: plans solved over the hardware.
+        rounds: of the inner solve, at most.
+        gap: log-gap at which a plan counts as solved.
+        keep: designs (each with another plan) in the frame.
+        block: points in one call of the exact model.
+    """
+
+    starts: int = 64
+    steps: int = 150
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    relaxation: str = "log2"
+    sharpness: tuple[float, float] = (2.0, 60.0)
+    penalty: tuple[float, float] = (0.5, 8.0)
+    near: int = 256
+    candidates: int = 128
+    rounds: int = 12
+    gap: float = 1e-4
+    keep: int = 16
+    block: int = 256
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        for name in ("starts", "steps", "near", "candidates", "rounds", "gap", "keep", "block"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Descend from `starts` random points, then settle on legal plans.
+
+        Raises:
+            ConfigError: nothing varies, or no plan is legal.
+        """
+        relaxation = Relaxation.of(problem.space, self.relaxation)
+        if not problem.space.plan and not problem.space.hardware:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        began = time.perf_counter()
+        oracle = Oracle(problem, rows_of(problem), self.block)
+        ledger, seen = Ledger(Programme(oracle), self.gap), Ledger(Programme(oracle), self.gap)
+        x, u, near, done, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), 0, "", None
+        try:
+            for done, x, u in self._descents(problem, relaxation, seed):
+                near = near if done else self._look(seen, oracle, relaxation, x, u)
+                report(Progress("gradient", done, self.steps, problem.objective.goal_at(seen.upper)))
+            middle = time.perf_counter()
+            near = relaxation.nearest(relaxation.settled(x), oracle.plans, self.near)
+            for share in self._solve(ledger, near, u):
+                report(Progress("solve", share, ROUNDS + 1, problem.objective.goal_at(ledger.upper)))
+        except KeyboardInterrupt:
+            if not seen.soft:
+                raise
+            stopped = "interrupted"
+            if middle is None:
+                near = self._look(seen, oracle, relaxation, x, u)
+            ledger = min(ledger, seen, key=lambda known: (known.upper, not known.soft))
+        ended = time.perf_counter()
+        middle = middle or ended
+        trace = self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
+        trace.counts["points"] += self.starts * done
+        return trace
+
+    def _descents(
+        self, problem: Problem, relaxation: Relaxation, seed: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(steps done, coordinates of the plan, of the hardware, [starts, ...] each), from the start to the end."""
+        names, optimiser = problem.space.names, self.optimiser.build(self.steps)
+        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+
+        def loss(at: tuple[Array, Array], noise: Array, scenario: Scenario, progress: Array) -> Array:
+            x, u = at
+            values = problem.space.values({name: u[i] for i, name in enumerate(names)})
+            point = relaxation.fields(x, noise, progress) | values
+            sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
+            weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+            metrics: Metrics = priced(sharpness, problem.space.place(scenario, point))
+            return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
+
+        def descend(carry: Any, progress: Array, scenario: Scenario) -> Any:
+            def step(carry, progress):
+                at, state, key = carry
+                key, own = jax.random.split(key)
+                noise = jax.random.gumbel(own, at[0].shape) * (1 - progress)
+                # few inputs: reverse mode compiles for longer
+                gradient = jax.jacfwd(loss)(at, noise, scenario, progress)
+                gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
+                updates, state = optimiser.update(gradient, state, at)
+                x, u = optax.apply_updates(at, updates)
+                x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
+                return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
+
+            return jax.lax.scan(step, carry, progress)[0]
+
+        rng, length = np.random.default_rng(seed), segment(self.steps)
+        start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
+        at = (jnp.asarray(start[0]), jnp.asarray(start[1]))
+        carry = at, jax.vmap(optimiser.init)(at), jax.random.split(jax.random.key(seed), self.starts)
+        yield 0, *start
+        run = quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
+        progress = jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)
+        for number, part in enumerate(progress, start=1):
+            carry = run(carry, part, problem.scenario)
+            yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
+
+    def _look(self, ledger: Ledger, oracle: Oracle, relaxation: Relaxation, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Price the legal plans next to each start at its hardware; their numbers."""
+        near = relaxation.nearest(relaxation.settled(x), oracle.plans, GLANCE)
+        plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
+        ledger.keep(plan, *ledger.evaluate(plan, start, REFERENCE_SHARPNESS))
+        return near
+
+    def _solve(self, ledger: Ledger, near: np.ndarray, u: np.ndarray) -> Iterator[int]:
+        """The most promising of the plans near a start, each solved over the hardware; yields rounds of plans done."""
+        oracle = ledger.programme.oracle
+        plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
+        plan, first = np.unique(plan, return_index=True)
+        for _ in self._settle(ledger, plan, start[first]):
+            yield 0
+        for number in range(ROUNDS):
+            best = ledger.plan
+            around = oracle.near(best, NEIGHBOURS) if best >= 0 else np.zeros(0, dtype=int)
+            new = np.array([p for p in around.tolist() if p not in ledger.own], dtype=int)
+            if len(new):
+                for _ in self._settle(ledger, new, np.broadcast_to(ledger.u, (len(new), ledger.width))):
+                    yield number + 1
+            if len(new) == 0 or ledger.plan == best:
+                break
+        yield ROUNDS + 1
+
+    def _settle(self, ledger: Ledger, plan: np.ndarray, u: np.ndarray) -> Iterator[None]:
+        """Evaluate these plans at these points, and solve the `candidates` that look best, round by round."""
+        exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
+        ledger.keep(plan, exact, affine)
+        soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)  # hardware will give way, so a mild penalty
+        chosen = plan[np.argsort(soft, kind="stable")[: self.candidates]]
+        for _ in range(self.rounds if ledger.width else 0):
+            chosen = chosen[ledger.lower[chosen] < ledger.cut]
+            if len(chosen) == 0:
+                return
+            ledger.refine(chosen)
+            yield
+
+    def _traced(
+        self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float], stopped: str
+    ) -> Trace:
+        counts = {"plans": oracle.count, "tried": len(ledger.own), "solved": ledger.solved}
+        counts |= {"starts": self.starts, "points": oracle.evaluated}
+        claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
+        claim = f"{stopped}: {claim}" if stopped else claim
+        best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
+        if not best:  # an infeasible design is worth seeing
+            at = min(ledger.soft, key=lambda p: ledger.soft[p])
+            row = int(np.argmax((near == at).any(axis=1)))
+            points = designs_of(oracle, np.array([at]), u[row : row + 1])
+            claim = ", ".join(filter(None, (stopped, "no feasible design found, no proof")))
+            return Trace(points, ["gradient"], counts, seconds, claim)
+        points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
+        return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
+
+
+def _broken(metrics: Metrics) -> Array:
+    """Rules of the plan that no rounding would mend, such as more ranks than devices."""
+    total = jnp.asarray(0.0)
+    for broken in metrics.violations.values():
+        total = total + jnp.log1p(at_least(broken - HALF, 0.0))
+    return total

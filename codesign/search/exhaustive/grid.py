@@ -1,0 +1,237 @@
+"""Exhaustive search: all legal plans x all hardware levels, streaming in blocks, nothing compiled.
+
+Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
+each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
+continues where it stopped.
+"""
+
+import itertools
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Array
+
+from ...errors import ConfigError
+from ...staging import Answers, Blocks, Model, Program, model_of
+from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
+from .axes import Axes
+from .stream import Block, Kept, fingerprint
+from .stream import non_dominated as non_dominated
+
+CHECKPOINT = "grid_checkpoint.npz"
+BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
+PLANS = 64  # of a block at the least, where there are so many: operations run along them
+WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
+
+
+@dataclass
+class Screened:
+    """What an exhaustive search leaves."""
+
+    axes: Axes
+    kept: Kept
+    evaluated: int
+    seconds: float
+    stopped: str = ""
+    onward: str = ""  # how an interrupted search is continued
+
+    def tables(self) -> dict[str, dict[str, np.ndarray]]:
+        """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
+        every = self.axes.variables
+        names, values = np.repeat([n for n, _ in every], [len(c) for _, c in every]), [c for _, c in every]
+        by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.kept.by_value}
+        edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
+        counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.kept.histogram}
+        return {"best_by_value": by_value, "histogram": counts}
+
+
+def _asked(problem: Problem, model: Model) -> Program:
+    """Log goal, excess, time and cost of every point."""
+
+    def told(answers: Answers) -> list[Array]:
+        metrics = answers.metrics
+        goal, excess = problem.objective.rank(metrics), problem.objective.excess(metrics)
+        return [goal, excess, metrics.time_s, metrics.usd_per_million_tokens]
+
+    return model.asked(told)
+
+
+class Sweep:
+    """One pass over all points of a problem."""
+
+    def __init__(self, problem: Problem, block: int, keep: int):
+        self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
+        model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
+        asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
+        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block, PLANS)
+        self.tall = self.priced.tall  # plans of a block
+        self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.priced.wide))
+        sizes = [len(column) for _, column in self.axes.variables]
+        self.offsets = np.cumsum([0, *sizes])
+        plan_columns = list(self.axes.plans.values())
+        self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
+        self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
+        self.level_offsets = self.offsets[len(plan_columns) : -1]
+        self.kept = self.fresh()
+
+    def fresh(self) -> Kept:
+        """Nothing seen yet."""
+        return Kept.empty(self.tall, int(self.offsets[-1]))
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(plans, levels) of each block; all levels of some plans before the next plans."""
+        for plan in range(0, self.axes.plan_count, self.tall):
+            for first, count in self.priced.levels():
+                yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(first, first + count)
+
+    def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
+        """One block."""
+        goal, excess, seconds, cost = self.priced(plan, int(level[0]), len(level))
+        return Block(plan, level, goal, excess, (seconds, cost))
+
+    def take(self, kept: Kept, block: Block) -> None:
+        """Learn from a block."""
+        places = self.axes.level_places(block.level)[:, : len(self.axes.names)] + self.level_offsets
+        kept.take(block, self.plan_places[block.plan], places, self.keep)
+        if block.level[-1] == self.axes.level_count - 1:
+            kept.finish_plans(block.plan, self.keep)
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where the state of a search goes, how often, and which state it starts from (paths; empty: none)."""
+
+    path: str = ""
+    resume: str = ""
+    every_s: float = 5.0
+
+
+def screen(
+    problem: Problem, block: int = BLOCK, report: Report = silent, keep: int = 64, saving: Saving | None = None
+) -> Screened:
+    """Evaluate every legal plan at every hardware level, in double precision.
+
+    An interrupt ends the search with what is known, its state saved.
+
+    Raises:
+        ConfigError: nothing varies, no plan is legal, or a state that is not of this study.
+    """
+    start, saving = time.perf_counter(), saving or Saving()
+    sweep = Sweep(problem, block, keep)
+    if saving.resume:
+        sweep.kept = Kept.load(_state(saving.resume), sweep.study)
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    points, stopped = total, ""
+    try:
+        _pass(sweep, report, saving)
+    except KeyboardInterrupt:
+        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.kept.done)))
+        stopped = f"interrupted after {points:,} of {total:,} points"
+    if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
+        sweep.kept.save(Path(saving.path), sweep.study)
+    onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
+    return Screened(sweep.axes, sweep.kept, points, time.perf_counter() - start, stopped, onward)
+
+
+def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
+    """Take every block that was not taken yet."""
+    problem, saved, done = sweep.problem, time.perf_counter(), int(sweep.kept.done)
+    total = sweep.axes.plan_count * sweep.axes.level_count
+    points = sum(len(plan) * len(level) for plan, level in itertools.islice(sweep.blocks(), done))
+    for block in _ahead(sweep, itertools.islice(sweep.blocks(), done, None)):
+        points += block.goal.size
+        after = sweep.kept.copied()  # an interrupt finds the state before a block or after it
+        sweep.take(after, block)
+        sweep.kept = after
+        report(Progress("grid", points, total, problem.objective.goal_at(after.least)))
+        if saving.path and time.perf_counter() - saved > saving.every_s:
+            after.save(Path(saving.path), sweep.study)
+            saved = time.perf_counter()
+
+
+def _ahead(sweep: Sweep, places: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[Block]:
+    """Blocks in their order, some of them evaluated side by side while others are taken."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        waiting: deque[Future[Block]] = deque()
+        try:
+            for place in places:
+                waiting.append(pool.submit(sweep.evaluated, *place))
+                if len(waiting) > WORKERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _state(resume: str) -> Path:
+    """A state file, or the one in a run folder."""
+    return Path(resume) / CHECKPOINT if Path(resume).is_dir() else Path(resume)
+
+
+@dataclass(frozen=True)
+class Grid(AbstractSearch):
+    """Every legal plan at every hardware level.
+
+    Points are priced in float64; what few variables decide is computed once for all points that share it.
+
+    Args:
+        block: points in one vectorised call.
+        keep: plans whose best level is kept for the frame.
+        resume: run folder (or state file) of an interrupted search of the same study to continue.
+        checkpoint: file that holds the state; the run folder's own if empty.
+        every_s: seconds between two states.
+    """
+
+    block: int = BLOCK
+    keep: int = 64
+    resume: str = ""
+    checkpoint: str = ""
+    every_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Positive sizes."""
+        if min(self.block, self.keep) < 1:
+            raise ConfigError(f"search.block = {self.block} and search.keep = {self.keep} must be at least 1")
+
+    def refuse(self, problem: Problem) -> None:
+        """More plans than can be listed, or no state to continue from."""
+        super().refuse(problem)
+        if self.resume:
+            Kept.check(_state(self.resume))
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Nothing: designs are only ranked."""
+        return []
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Exhaustive; the seed is not used."""
+        saving = Saving(self.checkpoint, self.resume, self.every_s)
+        return kept_of(problem, screen(problem, self.block, report, self.keep, saving))
+
+
+def kept_of(problem: Problem, screened: Screened) -> Trace:
+    """The best plans at their best level, and the front of time against cost.
+
+    Where nothing is feasible, the plans that violate least are kept: an infeasible design is worth seeing.
+    """
+    kept = screened.kept
+    if len(kept.best) == 0 and (kept.row[:, 0] < np.inf).any():  # interrupted before any plan was done
+        kept.finish_plans(np.arange(len(kept.row)), 1)
+    best = kept.best_at if len(kept.best) else kept.nearest_at
+    pairs = np.concatenate([best, kept.front_at])
+    method = ["grid"] * len(best) + ["pareto"] * len(kept.front_at)
+    axes = screened.axes
+    counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
+    claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
+    if screened.stopped:
+        claim = f"{screened.stopped}: best so far{screened.onward}"
+    found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
+    found.tables = screened.tables()
+    return found

@@ -1,0 +1,304 @@
+"""Where to look for designs of a front: its ends, then wherever least is known of it.
+
+The levels of all metrics but the first form a box. What is known of one of its cells: the first metric of a design
+that keeps to the cell's low corner is enough anywhere in it, the bound at its high corner holds anywhere in it. The
+volume between the two is neither dominated nor proven empty; the cell with most of it is searched next, at its middle.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from ...objective import feasible_logs
+from ..base import Progress, Report, silent
+from ..branch_and_bound.effort import INTERRUPTED, Outcome
+from ..branch_and_bound.ledger import REFERENCE_SHARPNESS
+from ..branch_and_bound.oracle import GOAL
+from .convex_combinations import blends
+from .level_pairs import Point
+from .non_dominated import non_dominated_rows
+from .parametric_sequence import Sweep
+from .refinement import Between
+
+MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
+RESERVED = 0.3  # of the time for designs between
+WAVE = 32  # cells whose middles are solved side by side
+BLOCK = 256  # blends that are proven side by side
+
+
+@dataclass
+class Found:
+    """A design on the front: plan and coordinates, logs of all metrics, bound and gap of the first under its levels."""
+
+    plan: int
+    u: np.ndarray
+    values: np.ndarray
+    lower: float
+    levels: dict[str, float]
+    closed: bool
+
+    @property
+    def gap(self) -> float:
+        """How much less the first metric might be, in the log, with no other metric worse."""
+        return self.values[0] - self.lower
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A part of the box of levels."""
+
+    low: Float[np.ndarray, " others"]
+    high: Float[np.ndarray, " others"]
+
+    @property
+    def middle(self) -> Float[np.ndarray, " others"]:
+        """Half-way, in the logs."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def size(self) -> float:
+        """Its volume."""
+        return float(np.prod(self.high - self.low))
+
+    def split(self) -> list["Cell"]:
+        """Cut through the middle along every axis."""
+        ends = np.array([self.low, self.middle, self.high])
+        axes = range(len(self.low))
+        parts = [np.array(part) for part in itertools.product((0, 1), repeat=len(self.low))]
+        return [Cell(ends[part, axes], ends[part + 1, axes]) for part in parts]
+
+
+@dataclass
+class Walk:
+    """From the ends of a front over its levels.
+
+    Args:
+        sweep: solves the programmes.
+        rows: of the metrics, the first to be minimised.
+        levels: at which a programme is solved.
+        between: further designs, so many times `levels`, or its square for three metrics.
+        report: told after each programme.
+    """
+
+    sweep: Sweep
+    rows: tuple[str, ...]
+    levels: int
+    between: int = 0
+    report: Report = silent
+    found: list[Found] = field(default_factory=list)
+    impossible: list[dict[str, float]] = field(default_factory=list)
+    least: dict[str, float] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
+    lowest: dict[str, float] = field(default_factory=dict)  # what each metric is proven to be at least
+    cells: list[Cell] = field(default_factory=list)
+    done: int = 0
+
+    def run(self) -> str:
+        """Ends, then programmes, then designs between; says why where it stopped early."""
+        late = f"stopped at its time limit of {self.sweep.effort.seconds:g} s"
+        try:
+            if not self._ends():
+                return late
+            self.cells = [Cell(*(np.array([end[n] for n in self.rows[1:]]) for end in (self.least, self.most)))]
+            finished = self._programmes()
+            if self.between:
+                finished = self._fill() and finished
+            return "" if finished else late
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+    @property
+    def planned(self) -> int:
+        """Programmes to solve, ends included."""
+        return self.levels + {2: 1, 3: 5}[len(self.rows)]
+
+    def _solve(self, goal: str, allowed: dict[str, float]) -> Outcome | None:
+        """Solve one programme; None where the search has to stop."""
+        if self.sweep.left <= 0:
+            return None
+        outcome = self.sweep.solve(goal, allowed)
+        self.done += 1
+        if goal == GOAL and outcome.ledger.plan >= 0:
+            self.found.append(self._design(outcome, allowed))
+        self._told("front", self.done, max(self.planned, self.done))
+        if outcome.stopped == INTERRUPTED:
+            raise KeyboardInterrupt
+        return outcome
+
+    def _told(self, stage: str, done: int, total: int) -> None:
+        gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
+        self.report(Progress(stage, done, total, float("nan"), gap))
+
+    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> Found:
+        ledger = outcome.ledger
+        values = self._values(ledger.plan, ledger.u)
+        return Found(ledger.plan, ledger.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
+
+    def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
+        return self._metrics(np.array([plan]), u[None])[0][0]
+
+    def _metrics(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(logs of the metrics, whether all limits hold) of designs."""
+        oracle = self.sweep.oracle.inner
+        found = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
+        own, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
+        holds = feasible_logs(found.exact[:, limits].max(axis=1, initial=-np.inf))
+        return found.exact[:, own], holds & (found.broken <= 0) & np.isfinite(found.exact).all(axis=1)
+
+    def _ends(self) -> bool:
+        """Least value of every metric, and its greatest among the designs that are best in another."""
+        if self._solve(GOAL, {}) is None or not self.found:
+            return False
+        for row, value in zip(self.rows[1:], self.found[0].values[1:], strict=True):
+            outcome = self._solve(row, {})
+            if outcome is None or not math.isfinite(outcome.upper):
+                return False
+            self.least[row], self.most[row], self.lowest[row] = outcome.upper + MARGIN, value, outcome.lower
+        if len(self.rows) == 2:
+            return self._solve(GOAL, dict(self.least)) is not None
+        for row, other in itertools.permutations(self.rows[1:], 2):
+            # the other is at its worst where this one is at its least
+            outcome = self._solve(GOAL, {row: self.least[row] + self.sweep.effort.gap})
+            if outcome is None or outcome.ledger.plan < 0:
+                return False
+            self.most[other] = max(self.most[other], self.found[-1].values[self.rows.index(other)])
+        return True
+
+    def _programmes(self) -> bool:
+        """Split the cell of which least is known until so many programmes are solved; False where time ran out."""
+        reserve = RESERVED * self.sweep.effort.seconds if self.between else 0.0
+        while self.done < self.planned:
+            if self.sweep.left <= reserve:
+                return False
+            unknown = self._unknown(self.sweep.effort.gap)
+            if unknown.max() <= 0:
+                return True
+            cell = self.cells.pop(int(unknown.argmax()))
+            allowed = self._allowed(cell.middle)
+            self.cells += cell.split()
+            if not self._known(allowed) and not self._programme(allowed):
+                return False
+        return True
+
+    def _programme(self, allowed: dict[str, float]) -> bool:
+        outcome = self._solve(GOAL, allowed)
+        if outcome is not None and outcome.ledger.plan < 0:
+            self.impossible.append(allowed)
+        return outcome is not None
+
+    def _fill(self) -> bool:
+        """Split the cells of which least is known, many at a time, their middles proven by what is known already."""
+        between = Between(self.sweep, self.rows[1:])
+        self._polish(between)
+        left = total = self.between * self.levels ** (len(self.rows) - 1)
+        while left > 0:
+            unknown = self._unknown(0.0)
+            chosen = np.argsort(-unknown, kind="stable")[: min(WAVE, left)]
+            chosen = chosen[unknown[chosen] > 0]
+            if len(chosen) == 0:
+                return True
+            if self.sweep.left <= 0:
+                return False
+            points = [Point(self.cells[i].middle) for i in chosen]
+            between.designs(points)
+            hard = between.prove([point for point in points if point.plan >= 0])
+            self.cells = [c for i, c in enumerate(self.cells) if i not in chosen] + [
+                part for i in chosen for part in self.cells[i].split()
+            ]
+            self._take(points)
+            for point in hard:
+                if not self._programme(self._allowed(point.level)):
+                    return False
+            between.learn()
+            left -= len(chosen)
+            self._told("between", total - left, total)
+        return self._blend(between)
+
+    def _take(self, points: list[Point]) -> None:
+        """The designs that are proven, with their metrics."""
+        points = [p for p in points if p.plan >= 0 and p.value - p.lower <= self.sweep.effort.gap + 1e-9]
+        if points:
+            values = self._metrics(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
+            for p, own in zip(points, values, strict=True):
+                self.found.append(Found(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
+
+    def _blend(self, between: Between) -> bool:
+        """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
+        known = np.array([one.values for one in self.found])
+        front = [self.found[i] for i in non_dominated_rows(known)]
+        if len(front) < 2:
+            return True
+        plan, u = blends(
+            np.array([f.values for f in front]), np.array([f.plan for f in front]), np.array([f.u for f in front])
+        )
+        values, holds = self._metrics(plan, u)
+        plan, u, values = plan[holds], u[holds], values[holds]
+        new = non_dominated_rows(np.concatenate([known, values])) - len(known)
+        points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
+        for first in range(0, len(points), BLOCK):
+            if self.sweep.left <= 0:
+                return False
+            some = points[first : first + BLOCK]
+            between.prove(some)
+            self._take(some)
+            self._told("blends", first + len(some), len(points))
+        return True
+
+    def _polish(self, between: Between) -> None:
+        """Solve the programmes' own designs to their end: their bounds hold, their gaps shrink."""
+        points = []
+        for one in self.found:
+            level = [one.levels.get(name, value) for name, value in zip(self.rows[1:], one.values[1:], strict=True)]
+            points.append(Point(np.array(level), one.values[0], one.plan, one.u, one.lower))
+        between.designs(points)
+        for one, point in zip(self.found, points, strict=True):
+            if point.value < one.values[0]:
+                one.plan, one.u, one.values = point.plan, point.u, self._values(point.plan, point.u)
+
+    def _allowed(self, level: np.ndarray) -> dict[str, float]:
+        return dict(zip(self.rows[1:], level.tolist(), strict=True))
+
+    def _known(self, allowed: dict[str, float]) -> bool:
+        """Whether a solved programme answers this one: it allowed more and its design keeps to less, or had none."""
+        for one in self.found:
+            more = all(name in allowed and allowed[name] <= most for name, most in one.levels.items())
+            kept = all(one.values[self.rows.index(name)] <= most for name, most in allowed.items())
+            if more and kept and one.closed:
+                return True
+        return any(all(allowed[name] <= most for name, most in levels.items()) for levels in self.impossible)
+
+    def _unknown(self, gap: float) -> Float[np.ndarray, " cells"]:
+        """Volume of each cell that is neither dominated nor proven empty; 0 where less than `gap` is open."""
+        low, high = np.array([cell.low for cell in self.cells]), np.array([cell.high for cell in self.cells])
+        values = np.array([one.values for one in self.found])
+        inside = (values[None, :, 1:] <= low[:, None] + 1e-9).all(axis=2)
+        upper = np.where(inside, values[None, :, 0], values[:, 0].max()).min(axis=1)
+        open_ = upper - self._lower(high)
+        return np.where(open_ > gap, open_, 0.0) * np.array([cell.size for cell in self.cells])
+
+    def _lower(self, level: Float[np.ndarray, "levels others"]) -> Float[np.ndarray, " levels"]:
+        """What the first metric is proven to be at least wherever the others keep to these levels."""
+        proven = [(one.levels, one.lower) for one in self.found] + [(levels, np.inf) for levels in self.impossible]
+        most = np.array([[levels.get(name, np.inf) for name in self.rows[1:]] for levels, _ in proven])
+        lower = np.array([value for _, value in proven])
+        return np.where((level[:, None] <= most[None] + 1e-12).all(axis=2), lower[None], -np.inf).max(axis=1)
+
+    def optimistic(self) -> Float[np.ndarray, "corners metrics"]:
+        """Points that dominate whatever any design can reach: the bound of every cell at its low corner.
+
+        Beyond the box's upper faces the bounds are those of programmes without that level, below it nothing lies.
+        """
+        corners = []
+        least = np.array([self.least[name] for name in self.rows[1:]]) if self.least else np.zeros(0)
+        lowest, most = ([end.get(name, np.nan) for name in self.rows[1:]] for end in (self.lowest, self.most))
+        for cell in self.cells:
+            low = np.where(cell.low <= least, lowest, cell.low)
+            for free in itertools.product((False, True), repeat=len(low)):
+                if all(cell.high[i] >= most[i] for i in np.flatnonzero(free)):
+                    high = np.where(free, np.inf, cell.high)
+                    corners.append([self._lower(high[None])[0], *np.where(free, cell.high, low)])
+        found = np.array(corners).reshape(-1, len(self.rows))
+        return found[np.isfinite(found).all(axis=1)]

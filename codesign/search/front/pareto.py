@@ -1,0 +1,210 @@
+"""`search=pareto`: designs of which none is better in everything, each with a proof of how near to the front it lies.
+
+Epsilon-constraint: the first metric is minimised while the others are held to levels between their best and their
+worst value on the front. Unlike weighted sums this finds the dents of a front, and each programme is one that the
+certified search can prove. All of them share one compilation, the tangents of all plans and each other's bounds; the
+designs between them (`between`) are proven by what their neighbours left.
+
+Sources: Haimes, Lasdon and Wismer 1971 (epsilon-constraint) [haimes1971epsilon]; Ishibuchi et al. 2018 (reference point
+of hypervolumes) [ishibuchi2018reference].
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...errors import ConfigError
+from ...metrics import Metrics
+from ...objective import POSITIVE
+from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
+from ..branch_and_bound.certified import Certified, Wanted
+from ..branch_and_bound.closing import Effort, Outcome
+from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.node_relaxation import oracle_for
+from ..branch_and_bound.oracle import GOAL, Oracle, Rows, designs_of, rows_of
+from .cut_pool import Remembering
+from .epsilon_constraint import Found, Walk
+from .front_evidence import front_evidence, settle
+from .non_dominated import hypervolume, knee, non_dominated_rows
+from .parametric_sequence import Sweep
+
+SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
+BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
+
+
+@dataclass(frozen=True)
+class Pareto(AbstractSearch):
+    """The front of two or three metrics under the study's limits and floors; its own goal is not used.
+
+    Args:
+        minimise, maximise: metrics, at least two and at most three together; the first is the one whose gap is proven.
+        levels: of the other metrics, at which the first is minimised by a search of its own, laid where the front is
+            least known.
+        between: designs between those, so many times `levels` (its square for three metrics), proven by what the
+            levels left; between these again `blending` puts some of their own.
+        gap: relative distance from the front at which a design counts as proven.
+        seconds: limit for the whole front; what is left out by then is told.
+        block, batch, pairs: as in `Certified`.
+    """
+
+    minimise: tuple[str, ...] = ("time_s", "usd_per_million_tokens")
+    maximise: tuple[str, ...] = ()
+    levels: int = 6
+    between: int = 16
+    gap: float = 1e-3
+    seconds: float = 600.0
+    block: int = 512
+    batch: int = 512
+    pairs: int = 1024
+
+    def __post_init__(self) -> None:
+        """Two or three metrics, positive sizes."""
+        names = self.metrics
+        if len(names) not in (2, 3) or len(set(names)) != len(names):
+            raise ConfigError(
+                f"search.minimise = {list(self.minimise)} and search.maximise = {list(self.maximise)} must name two or "
+                "three different metrics together"
+            )
+        for name in ("gap", "seconds", "block", "batch", "pairs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        if self.levels < 2:
+            raise ConfigError(f"search.levels = {self.levels} must be at least 2")
+        if self.between < 0:
+            raise ConfigError(f"search.between = {self.between} must not be negative")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics of the front."""
+        return (*self.minimise, *self.maximise)
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        """What each row is the log of."""
+        return [Wanted(n, 1.0) for n in self.minimise] + [Wanted(n, -1.0) for n in self.maximise]
+
+    def logged(self, problem: Problem) -> list[tuple[str, str]]:
+        """Floors and the metrics of the front; the objective's own goal is not used."""
+        ways = [("search.minimise", name) for name in self.minimise] + [("search.maximise", n) for n in self.maximise]
+        floors = [entry for entry in super().logged(problem) if "floors" in entry[0]]
+        return floors + [(where, name) for where, name in ways if name not in POSITIVE]
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Test convexity, find the ends, then level by level.
+
+        Raises:
+            ConfigError: nothing varies, or no such metric.
+        """
+        if not problem.space.plan and not problem.space.hardware:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        return self.front(oracle_for(problem, front_rows(problem, self.wanted), self.block, seed), seed, report)
+
+    def front(self, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
+        """The same over an oracle with these rows."""
+        verdict = check(oracle, seed, self.pairs)
+        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
+        limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
+        sweep = Sweep(Remembering(oracle), limits, effort, seed)
+        told = proving(report, verdict.convex)
+        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
+        stopped = walk.run()
+        if not walk.found:
+            return self._nothing(oracle, verdict, sweep.steps[0].outcome if sweep.steps else None, seed)
+        return self._traced(oracle, verdict, walk, stopped)
+
+    def _nothing(self, oracle: Oracle, verdict: Verdict, outcome: Outcome | None, seed: int) -> Trace:
+        """Why there is no front."""
+        if outcome is None:
+            raise KeyboardInterrupt
+        return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
+
+    def _traced(self, oracle: Oracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
+        statements, backed = settle(walk, oracle)
+        on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
+        front = [walk.found[i] for i in on_front]
+        points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
+        counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
+        counts |= {"designs on the front": len(front)}
+        certificate = self._certificate(verdict, front, walk, stopped)
+        claim = _claim(verdict, front, math.log1p(self.gap), stopped)
+        seconds = {"pareto": time.perf_counter() - walk.sweep.began}
+        kept = None
+        if verdict.convex:
+            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
+            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": False, "design": {}}
+            sense = "minimise" if self.wanted[0].sign > 0 else "maximise"
+            kept.header["claim"] = {"goal": self.metrics[0], "sense": sense} | nothing
+            kept.header.update(kind="front", front=certificate["front"])
+        return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
+
+    def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> dict[str, Any]:
+        """Every design of the front with its bound, in values of the metrics.
+
+        hypervolume: between the designs and the reference, in logs; hypervolume_at_most: of any front whatever;
+        corners: points of which one is no worse in any metric, for any design whatever.
+        """
+        logs = np.array([one.values for one in front])
+        corners = walk.optimistic() if verdict.convex else np.zeros((0, len(self.metrics)))
+        reference, enough = reference_of(logs), math.log1p(self.gap) + SHORT
+        rows = [
+            {
+                "values": {w.name: w.value(v) for w, v in zip(self.wanted, one.values, strict=True)},
+                "bound": self.wanted[0].value(one.lower) if verdict.convex and math.isfinite(one.lower) else None,
+                "gap": math.expm1(one.gap) if verdict.convex and math.isfinite(one.gap) else None,
+                "certified": verdict.convex and one.closed and bool(one.gap <= enough),
+                "levels": {w.name: w.value(one.levels[w.name]) for w in self.wanted if w.name in one.levels},
+            }
+            for one in front
+        ]
+        return {
+            "certified": not stopped and all(row["certified"] for row in rows),
+            "convex": verdict.convex,
+            "reason": verdict.reason or stopped,
+            "front": {
+                "metrics": list(self.metrics),
+                "maximised": list(self.maximise),
+                "points": rows,
+                "knee": knee(logs),
+                "hypervolume": hypervolume(logs, reference),
+                "hypervolume_at_most": hypervolume(corners, reference) if len(corners) else None,
+                "corners": [[w.value(v) for w, v in zip(self.wanted, corner, strict=True)] for corner in corners],
+                "reference": {w.name: w.value(v) for w, v in zip(self.wanted, reference, strict=True)},
+            },
+        }
+
+
+def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:
+    """Where hypervolumes are measured to: a tenth of each metric's range beyond its worst value."""
+    span = np.ptp(logs, axis=0)
+    return logs.max(axis=0) + BEYOND * np.where(span > 0, span, 1.0)
+
+
+def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
+    """The rows of a problem's constraints; the log of the first metric as the goal, of the others by their names."""
+    rows = rows_of(problem)
+
+    def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
+        logs = {w.name: w.sign * jnp.log(metrics.get(w.name)) for w in wanted}
+        own = {GOAL: logs.pop(wanted[0].name)} | logs
+        clash = set(own) & set(rows(metrics, values)) - {GOAL}
+        kept = {("limit." + name if name in clash else name): row for name, row in rows(metrics, values).items()}
+        return kept | own
+
+    return extended
+
+
+def _claim(verdict: Verdict, front: list[Found], gap: float, stopped: str) -> str:
+    """In words, how much the front proves."""
+    if not verdict.convex:
+        return f"front of the best found, no proof: {verdict.reason}"
+    closed = [one for one in front if one.closed and one.gap <= gap + SHORT]
+    worst = math.expm1(max(one.gap for one in front))
+    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {100 * math.expm1(gap):.2g} %"
+    if len(closed) < len(front):
+        proven += f", the worst to {100 * worst:.2g} %"
+    return f"certified: {proven}" if not stopped else f"front so far, {stopped}: {proven}"

@@ -1,0 +1,1 @@
+"""One hardware for several workloads: plans exchanged, priced by duals, bounded together."""

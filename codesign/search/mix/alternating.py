@@ -1,0 +1,212 @@
+"""The search for a good tuple of plans, one of each workload, and their common hardware.
+
+    start       plans at random hardware: the best of each workload, solved together
+    exchange    at the best hardware, plans that promise most there at the prices of the multipliers replace one of the
+                tuple's; the programmes of all such tuples are solved side by side
+    kick        places around the best hardware; at each, every workload's best plan that keeps its limits there (the
+                lower envelope of all plans); the tuples of the best places are solved
+
+With the hardware fixed every workload's best plan is its own affair, so one place prices all tuples at once. An
+exchange follows multipliers and moves the hardware far; a kick changes several plans together, which is what a step
+across a limit asks for: less memory, say, must suit all workloads. One tangent of a plan serves all places, since what
+a plan needs hardly depends on them; the plans of the envelope lead on to their neighbours.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..blend import Blend
+from ..branch_and_bound import interior_point as interior
+from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Ledger
+from .joint import Member, solve_tuples
+
+SAMPLE, STARTS, SHORTLIST = 512, 8, 16  # plans looked at first, at so many places; of them kept for later
+BEAM = 3  # tuples followed at first
+SHARES = (8, 2, 2, 2)  # plans exchanged for each workload: best at the multipliers' prices of violations, at 1, 8, 64
+LEAST_PRICE = 0.05
+ROUNDS = 7  # of the programmes of a batch of tuples
+NEAR = 2  # fields in which the neighbours of a plan differ
+PLACES, SPREADS, MOVED = 96, (0.02, 0.4), 0.4  # of a kick: how far from the best, share of the variables that move
+LED, DEPTH = 4, 2  # plans of the envelope whose neighbours are looked at, and how often
+TRIED, SOLVED = 4, 32  # plans evaluated at each place, places whose tuples are solved
+FRESH = 256  # random plans looked at besides
+MOST_KICKS, IN_VAIN = 12, 3
+ENOUGH, RATHER = 0.5, 0.01  # share of the gap that makes a step worth another; log below which a kick gains more
+
+
+class Alternating:
+    """The search for a good tuple: `run` until neither exchanges nor kicks help.
+
+    `beam` holds the best tuples with their hardware, first the best; the rounds begin with several, since workloads
+    that would all gain by moving together do not move one by one. `samples` are plans known to be good somewhere.
+    """
+
+    def __init__(self, members: list[Member], blend: Blend, gap: float, seed: int):
+        self.members, self.blend, self.gap = members, blend, gap
+        self.rng = np.random.default_rng(seed)
+        self.upper, self.plans = np.inf, np.zeros(len(members), dtype=int)
+        self.u = np.full(len(members[0].programme.oracle.variables), 0.5)
+        self.samples = [self._sample(m) for m in members]
+        self.beam: list[tuple[float, np.ndarray, np.ndarray]] = []
+        self.prices: list[np.ndarray] = [np.ones(len(m.programme.rows) - 1) for m in members]
+
+    def run(self) -> None:
+        """All steps."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[str]:
+        """Start if there is no tuple, exchange, kick: what was done, after every step."""
+        if not np.isfinite(self.upper):
+            self.start()
+            yield "start"
+            self.exchange(BEAM)
+            yield "exchange"
+        yield from self.follow(enough=RATHER)
+        vain = 0
+        for _ in range(MOST_KICKS):
+            vain = 0 if self.kick() else vain + 1
+            yield "kick"
+            if vain == IN_VAIN:
+                return
+
+    def follow(self, most: int = 16, enough: float = 0.0) -> Iterator[str]:
+        """Exchanges from the best tuple until one brings no more than `enough`."""
+        for _ in range(most):
+            before = self.upper
+            going = self.exchange()
+            yield "exchange"
+            if np.isfinite(before) and not (going and self.upper < before - enough):
+                return
+
+    def _sample(self, member: Member) -> np.ndarray:
+        if member.count <= SAMPLE:
+            return np.arange(member.count)
+        return np.sort(self.rng.choice(member.count, SAMPLE, replace=False))
+
+    def start(self) -> None:
+        """The best of tuples that are good at some hardware; what was good anywhere is looked at again later."""
+        places = self.rng.choice([0.1, 0.35, 0.65, 0.9], size=(STARTS, len(self.u)))
+        places[0] = 0.5
+        tuples = np.zeros((STARTS, len(self.members)), dtype=int)
+        for k, sample in enumerate(self.samples):
+            order = np.argsort(_priced(self._at(k, np.tile(sample, (STARTS, 1)), places)), axis=1, kind="stable")
+            tuples[:, k] = sample[order[:, 0]]
+            self.samples[k] = np.unique(sample[order[:, :SHORTLIST]])
+        self.take(tuples, places)
+
+    def take(self, tuples: np.ndarray, u: np.ndarray) -> bool:
+        """Solve tuples; True where the best became better."""
+        distinct, first = np.unique(tuples, axis=0, return_index=True)
+        tuples, u = distinct, u[first]
+        ledger = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, ROUNDS)
+        found = [(value, tuples[p], at) for p, (value, at) in ledger.feasible.items()]
+        known = {tuple(entry[1].tolist()): entry for entry in sorted([*found, *self.beam], key=lambda e: -e[0])}
+        self.beam = sorted(known.values(), key=lambda e: e[0])[:BEAM]
+        if ledger.plan < 0:
+            if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
+                best = min(ledger.soft, key=lambda p: ledger.soft[p])
+                self.plans = tuples[best].copy()
+                self.u = np.asarray(ledger.solution.get(best, u[best]))
+            return False
+        better = ledger.upper < self.upper - ENOUGH * self.gap
+        self._learn_prices(ledger, tuples[ledger.plan])
+        self.upper, self.plans, self.u = ledger.upper, tuples[ledger.plan].copy(), ledger.u.copy()
+        return better
+
+    def _learn_prices(self, ledger: Ledger, plans: np.ndarray) -> None:
+        """What a unit of each workload's violation costs in its own goal, from the best tuple's multipliers."""
+        weights = ledger.weights.get(ledger.plan)
+        if weights is None:
+            return
+        at = ledger.u[None]
+        goals = [m.tangents(plans[k : k + 1], at, 1e6, keep=False)[0][:, 0] for k, m in enumerate(self.members)]
+        _, slopes = self.blend.tangent(np.stack(goals, axis=-1))
+        ends = np.cumsum([1, *(len(m.programme.rows) - 1 for m in self.members)])
+        self.prices = [
+            weights[first:last] / max(slope, 1e-3) + LEAST_PRICE
+            for first, last, slope in zip(ends[:-1], ends[1:], slopes[0], strict=True)
+        ]
+
+    def exchange(self, width: int = 1) -> bool:
+        """One round from the best `width` tuples: single plans, and all at once, exchanged for better ones there."""
+        tuples, places = [], []
+        first_of = np.cumsum([0, *SHARES[:-1]])
+        for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
+            promising = [self._promising(k, plans, u) for k in range(len(self.members))]
+            some = [plans, *(np.array([p[min(i, len(p) - 1)] for p in promising]) for i in first_of)]
+            for k, mine in enumerate(promising):
+                for plan in mine:
+                    some.append(plans.copy())
+                    some[-1][k] = plan
+            tuples += some
+            places += [u] * len(some)
+        return self.take(np.array(tuples), np.array(places))
+
+    def _promising(self, k: int, plans: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Plans of a workload with the least goal plus price of what they break, at this hardware."""
+        asked = np.union1d(self.samples[k], self.members[k].programme.oracle.near(int(plans[k]), NEAR))
+        rows = self._at(k, asked[None], u[None])[0]
+        prices = (self.prices[k], 1.0, 8.0, interior.ELASTIC)
+        best = [
+            np.argsort(_priced(rows, price), kind="stable")[:share] for price, share in zip(prices, SHARES, strict=True)
+        ]
+        return asked[np.concatenate(best)]
+
+    def _at(self, k: int, plans: Int[np.ndarray, "places plans"], u: Float[np.ndarray, "places n"]) -> np.ndarray:
+        """Rows of a workload's plans at places, some plans at each: [places, plans, rows]."""
+        points = np.repeat(u, plans.shape[1], axis=0)
+        exact, _ = self.members[k].tangents(plans.ravel(), points, REFERENCE_SHARPNESS, keep=False)
+        return exact.reshape(*plans.shape, -1)
+
+    def kick(self) -> bool:
+        """Solve the tuples of the best places around the best hardware."""
+        places = self._around()
+        plans, goals = zip(*(self._envelope(k, places) for k in range(len(self.members))), strict=True)
+        best = np.argsort(self.blend.value(np.stack(goals, axis=-1)), kind="stable")[:SOLVED]
+        return self.take(np.stack(plans, axis=-1)[best], places[best])
+
+    def _around(self) -> Float[np.ndarray, "places variables"]:
+        """Places that differ from the best hardware in some variables, by little or much; the first is the best."""
+        shape = PLACES, len(self.u)
+        spread = np.exp(self.rng.uniform(*np.log(SPREADS), size=(PLACES, 1)))
+        moved = self.rng.uniform(size=shape) < MOVED
+        others = np.clip(self.u + spread * moved * self.rng.normal(size=shape), 0.0, 1.0)
+        return np.concatenate([self.u[None], others])
+
+    def _envelope(self, k: int, places: np.ndarray) -> tuple[Int[np.ndarray, " places"], Float[np.ndarray, " places"]]:
+        """(a workload's best plan, its goal with the price of violations) at each place."""
+        oracle = self.members[k].programme.oracle
+        plans = np.unique(np.concatenate([self.samples[k], oracle.sample(self.rng, FRESH), self.plans[k : k + 1]]))
+        looks, led = self._looks(k, plans, places), plans[:0]
+        for _ in range(DEPTH):
+            best, often = np.unique(plans[np.argmin(looks, axis=1)], return_counts=True)
+            new = ~np.isin(best, led)
+            following = best[new][np.argsort(-often[new], kind="stable")[:LED]]
+            led = np.concatenate([led, following])
+            near = np.unique(np.concatenate([plans[:0], *(oracle.near(int(p), NEAR) for p in following)]))
+            near = np.setdiff1d(near, plans)
+            if len(near) == 0:
+                break
+            looks = np.concatenate([looks, self._looks(k, near, places)], axis=1)
+            plans = np.concatenate([plans, near])
+        tried = plans[np.argsort(looks, axis=1, kind="stable")[:, :TRIED]]
+        self.samples[k] = np.union1d(self.samples[k], tried[:, :2])
+        values = _priced(self._at(k, tried, places))
+        at = np.arange(len(places)), np.argmin(values, axis=1)
+        return tried[at], values[at]
+
+    def _looks(self, k: int, plans: np.ndarray, places: np.ndarray) -> Float[np.ndarray, "places plans"]:
+        """Goals with the price of violations, by one tangent of each plan at the best hardware."""
+        at = np.broadcast_to(self.u, (len(plans), len(self.u)))
+        exact, affine = self.members[k].tangents(plans, at, REFERENCE_SHARPNESS, keep=False)
+        rows = affine[..., 0] + np.tensordot(places, affine[..., 1:], axes=(1, 2))
+        return np.where(np.isfinite(exact).all(axis=1), _priced(rows), np.inf)
+
+
+def _priced(rows: np.ndarray, price: np.ndarray | float = interior.ELASTIC) -> np.ndarray:
+    """Goal plus the price of all violations; inf where the plan is no plan."""
+    over = (price * np.maximum(rows[..., 1:], 0.0)).sum(axis=-1)
+    return np.where(np.isfinite(rows).all(axis=-1), rows[..., 0], np.inf) + over

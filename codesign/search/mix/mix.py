@@ -1,0 +1,329 @@
+"""`search=mix`: one hardware for several workloads, each with a plan of its own, and how far from the optimum it is.
+
+Every workload keeps its own goal and limits; they share the variables of `space.hardware` and the cluster. What is
+minimised is a blend of their goals (`how`), absolute or relative to what each could have on hardware of its own.
+
+    good tuple    `mix_alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
+    own hardware  every workload alone, certified: what sharing costs, and a first bound
+    bound         `mix_bound`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
+"""
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError
+from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
+from ..blend import Blend
+from ..branch_and_bound.certified import Wanted
+from ..branch_and_bound.closing import Closing
+from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
+from ..branch_and_bound.evidence import Recorder, evidence_of
+from ..branch_and_bound.ledger import Programme
+from ..branch_and_bound.oracle import AbstractOracle, designs_of
+from ..robust import Cases, robust_oracle
+from .alternating import Alternating
+from .entry import Entry, check_hardware, entry_of
+from .joint import Member
+from .mix_evidence import ALONE, evidence_of_mix, round_alone
+from .oracles import Oracles, oracles_of
+from .pricing import Proof
+
+
+@dataclass(frozen=True)
+class Mix(AbstractSearch):
+    """One hardware for several workloads.
+
+    Args:
+        workloads: name -> `Entry`, or its fields as a mapping; none takes an entry of the defaults away.
+        how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
+            `worst` or `cvar`.
+        tail: share of the weight that cvar takes the mean of.
+        relative: goals relative to each workload's own best on hardware of its own.
+        cases: uncertain constants that all workloads share; each plan holds in every case.
+        over_cases: blend of a workload's goal over the cases, `worst`, `cvar`, `sum` or `log_sum`.
+        alone: also find each workload's best on hardware of its own (needed for `relative`).
+        gap: relative distance from the optimum at which the search stops.
+        seconds: limit of its time.
+        block: points in one call of the model.
+        pairs: pairs of points of the test of convexity, for each workload.
+        problems: name -> its problem; the configuration fills this in from the overrides.
+    """
+
+    workloads: dict[str, Entry | dict | None]
+    how: str = "log_sum"
+    tail: float = 0.5
+    relative: bool = False
+    cases: Cases | None = None
+    over_cases: str = "worst"
+    alone: bool = True
+    gap: float = 5e-3
+    seconds: float = 300.0
+    block: int = 128
+    pairs: int = 512
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Entries, a known blend, positive sizes."""
+        made = {name: entry_of(name, given) for name, given in self.workloads.items() if given is not None}
+        if not made:
+            raise ConfigError("search.workloads is empty: name the workloads of the mix")
+        object.__setattr__(self, "workloads", made)
+        Blend(self.how, np.ones(1), self.tail)
+        Blend(self.over_cases, np.ones(1), self.tail)
+        for name in ("gap", "seconds", "block", "pairs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """Name -> workload, in order."""
+        return {name: entry_of(name, given) for name, given in self.workloads.items()}
+
+    def bound(self, problems: dict[str, Problem]) -> "Mix":
+        """With the problem of each workload.
+
+        Raises:
+            ConfigError: they have different hardware.
+        """
+        names = list(problems)
+        for name in names[1:]:
+            check_hardware(names[0], problems[names[0]], name, problems[name])
+        return dataclasses.replace(self, problems=problems)
+
+    def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
+        """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
+        found = []
+        for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
+            judged: AbstractOracle = oracle
+            if self.cases is not None and self.cases.uncertain:
+                judged = robust_oracle(oracle, self.cases, self.over_cases, self.tail, seed)
+            found.append(Member(name, Programme(judged, allowed=allowed)))
+        return found
+
+    def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
+        """Search; the trace has the first workload's design, the certificate all of them.
+
+        Without problems of its own, the mix of the one problem.
+        """
+        problems = self.problems or {next(iter(self.workloads)): problem}
+        return _Run(self, problems, seed, report).trace()
+
+
+class _Run:
+    """One run of a mix."""
+
+    def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):
+        self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
+        self.oracles = oracles_of(problems, mix.block)
+        self.members = mix.members(self.oracles, seed)
+        self.wanted = {
+            name: Wanted(p.objective.goal, 1.0 if p.objective.minimise else -1.0) for name, p in problems.items()
+        }
+        self.history: list[list[float | None]] = []
+        self.own: dict[str, Outcome] = {}
+        self.proof: Proof | None = None
+        self.stopped, self.offset = "", not mix.relative  # whether the blend has what goals are relative to
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def own_bound(self) -> float:
+        """Blended log of the bounds on hardware of their own."""
+        if len(self.own) < len(self.members) or not self.offset:
+            return -math.inf
+        lowest = np.array([outcome.lower for outcome in self.own.values()])
+        return float(self.search.blend.value(lowest)) if np.isfinite(lowest).all() else -math.inf
+
+    @property
+    def lower(self) -> float:
+        """Bound on the blended log."""
+        found = self.proof.lower if self.proof else -math.inf
+        return min(max(found, self.own_bound), self.search.upper)
+
+    def note(self, stage: str) -> None:
+        """One line of history and progress."""
+        upper, lower = self.search.upper, self.lower
+        self.history.append([self.elapsed, _value(upper), _value(lower)])
+        left = sum(self.proof.left) if self.proof else self.total
+        goal, done = self.search.blend.words, self.total - left
+        self.report(Progress(stage, done, self.total, math.exp(upper), math.expm1(upper - lower), goal))
+
+    def trace(self) -> Trace:
+        """All stages; an interrupt ends with what is known."""
+        mix = self.mix
+        verdict = self._warm()
+        self.report = proving(self.report, verdict.convex)
+        self.began = time.perf_counter()
+        self.total = sum(member.count for member in self.members)
+        weights = np.array([mix.entries[name].weight for name in self.problems])
+        gap = math.log1p(mix.gap)
+        self.search = Alternating(self.members, Blend(mix.how, weights, mix.tail), 0.2 * gap, self.seed)
+        try:
+            if mix.relative:
+                self._alone()
+                offset = np.array([self.own[m.name].upper for m in self.members])
+                self.search.blend = Blend(mix.how, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
+                self.offset = True
+            self.search.run()
+            self.note("exchange")
+            if mix.alone and not self.own:
+                self._alone()
+                self.search.run()
+                self.note("exchange")
+            if math.isfinite(self.search.upper) and not self._hopeless():
+                self.proof = Proof(
+                    self.members, self.search.blend, self.search, gap, self.began + mix.seconds, self.seed, self.note
+                )
+                self.proof.run()
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+        if not self.stopped and self.elapsed > mix.seconds:
+            self.stopped = f"stopped at its time limit of {mix.seconds:g} s"
+        return self._told(verdict)
+
+    def _warm(self) -> Verdict:
+        """Compile, and test convexity of every workload: the first that fails, or the last."""
+        verdict = Verdict()
+        for member in self.members:
+            verdict = check(member.programme.oracle, self.seed, self.mix.pairs)
+            if not verdict.convex:
+                return dataclasses.replace(verdict, broken=f"{member.name}: {verdict.reason}")
+        return verdict
+
+    def _alone(self) -> None:
+        """Each workload's best on hardware of its own; their bounds, blended, bound the mix."""
+        for k, member in enumerate(self.members):
+            left = max(self.mix.seconds - self.elapsed, 1.0) / (2 * (len(self.members) - k))
+            effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
+            outcome = Closing(member.programme, effort, self.seed, recorder=Recorder()).run()
+            self.own[member.name] = outcome
+            if outcome.stopped == INTERRUPTED:
+                raise KeyboardInterrupt
+            self.search.samples[k] = np.union1d(
+                self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
+            )
+
+    def _hopeless(self) -> list[str]:
+        """Workloads that no plan on any hardware satisfies."""
+        return [name for name, outcome in self.own.items() if outcome.lower == math.inf]
+
+    def _told(self, verdict: Verdict) -> Trace:
+        search = self.search
+        counts = {"plans": self.total, "points": sum(o.evaluated for o, _ in self.oracles.values())}
+        counts |= {"open": sum(self.proof.left)} if self.proof else {}
+        first = self.members[0]
+        points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
+        certificate = self._certificate(verdict)
+        tables = {"workloads": _columns(certificate["workloads"])} if certificate["workloads"] else {}
+        claim, seconds = self._claim(verdict), {"mix": self.elapsed}
+        kept = self._evidence(certificate)
+        return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
+
+    def _evidence(self, certificate: dict[str, Any]) -> Evidence | None:
+        """What the bound rests on, or that nothing is feasible."""
+        if certificate["alone_infeasible"]:
+            return self._impossible(certificate["alone_infeasible"][0])
+        if certificate["bound"] is None:
+            return None
+        ledgers = [outcome.ledger for outcome in self.own.values()]
+        alone = round_alone(ledgers, self.search.blend) if len(ledgers) == len(self.members) else None
+        rounds = [*([alone] if alone else []), *(self.proof.rounds if self.proof else [])]
+        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {"infeasible": False}
+        oracles = [oracle for oracle, _ in self.oracles.values()]
+        whole = self.proof.whole if self.proof else None
+        return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
+
+    def _impossible(self, name: str) -> Evidence | None:
+        """That a workload has no feasible design, on whatever hardware."""
+        ledger, wanted = self.own[name].ledger, self.wanted[name]
+        assert isinstance(ledger.recorder, Recorder)
+        rows, oracle = ledger.programme.rows, self.oracles[name][0]
+        kept = evidence_of(oracle, ledger.recorder, rows, ledger.frontier, ledger.lower, math.inf)
+        if kept is not None:
+            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": True, "design": {}}
+            claim = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"} | nothing
+            kept.header.update(kind=ALONE, workload=name, claim=claim)
+        return kept
+
+    def _claim(self, verdict: Verdict) -> str:
+        if not math.isfinite(self.search.upper):
+            hopeless = self._hopeless() if verdict.convex else []
+            return (
+                f"no feasible design: {', '.join(hopeless)} has none alone" if hopeless else "no feasible design found"
+            )
+        if not verdict.convex:
+            return f"best found, no proof: {verdict.reason}"
+        gap = math.expm1(self.search.upper - self.lower)
+        if math.isinf(gap):
+            return f"best found, nothing proven yet; {self.stopped}"
+        proven = f"within {100 * max(gap, 1e-6):.2g} % of the optimum over all tuples of {self.total:,} plans"
+        if gap > self.mix.gap * 1.001:
+            return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
+        return f"certified: proven {proven} and the whole box of hardware"
+
+    def _certificate(self, verdict: Verdict) -> dict[str, Any]:
+        search, found = self.search, math.isfinite(self.search.upper)
+        gap = math.expm1(search.upper - self.lower) if found else None
+        closed = gap is not None and gap <= self.mix.gap * 1.001
+        relative = " relative to its own best" if self.mix.relative else ""
+        return {
+            "certified": verdict.convex and closed,
+            "convex": verdict.convex,
+            "reason": verdict.reason or self.stopped,
+            "goal": f"{self.mix.how} of {len(self.members)} goals{relative}",
+            "sense": "minimise",
+            "best": _value(search.upper),
+            "bound": _value(self.lower) if verdict.convex else None,
+            "gap": gap if verdict.convex and gap is not None and math.isfinite(gap) else None,
+            "bound_of_own_hardware": _value(self.own_bound),
+            "alone_infeasible": self._hopeless() if verdict.convex and not found else [],
+            "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
+            "workloads": self._each() if found else [],
+            "history": self.history,
+        }
+
+    def _each(self) -> list[dict[str, Any]]:
+        """What every workload has on the common hardware, beside what it could have alone."""
+        rows, search = [], self.search
+        goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
+        _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))
+        for k, member in enumerate(self.members):
+            wanted, oracle = self.wanted[member.name], self.oracles[member.name][0]
+            row: dict[str, Any] = {
+                "workload": member.name, "weight": self.mix.entries[member.name].weight, "goal": wanted.name,
+                "value": wanted.value(goals[k][0]), "counts": float(slopes[0, k]),
+                "used": dict(zip(member.programme.rows[1:], np.exp(goals[k][1:]).tolist(), strict=True)),
+                "design": oracle.point(int(search.plans[k]), search.u),
+            }  # fmt: skip
+            own = self.own.get(member.name)
+            if own is not None and math.isfinite(own.upper):
+                row |= {
+                    "own_best": wanted.value(own.upper), "own_bound": wanted.value(own.lower),
+                    "costs": math.expm1(goals[k][0] - own.upper),
+                    "own_design": oracle.point(own.ledger.plan, own.ledger.u),
+                }  # fmt: skip
+            rows.append(row)
+        return rows
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
+    flat = []
+    for row in rows:
+        found = {name: value for name, value in row.items() if not isinstance(value, dict)}
+        found |= {f"limit.{name}": share for name, share in row["used"].items()}
+        flat.append(found | {f"var.{name}": value for name, value in row["design"].items()})
+    names = dict.fromkeys(name for row in flat for name in row)
+    return {name: np.array([row.get(name, math.nan) for row in flat]) for name in names}
+
+
+def _value(log: float) -> float | None:
+    return math.exp(log) if math.isfinite(log) else None
