@@ -1,4 +1,7 @@
-"""Solving plans over the hardware when good hardware is known already: within a box that moves and shrinks."""
+"""Solving plans over the hardware when good hardware is known already: within a box that moves and shrinks.
+
+Source: [conn2000], trust regions; see docs/optimisation.md, section 7.
+"""
 
 import numpy as np
 from jaxtyping import Float, Int

@@ -8,6 +8,8 @@
 
 The upper bound is always an evaluation of the hard model that keeps every constraint; the lower bound is the least of
 all plans' bounds. Both hold at any moment, so the search may be stopped at any moment.
+
+Source: branch and bound, [landdoig1960]; successive halving, [jamieson2016]; see docs/optimisation.md, section 4.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,8 @@ More offloading never needs more of the first memory and never takes less time. 
 field, a whole range of them is bounded by one evaluation for each direction: every row at the value that is best for
 it. The walk over the model proves orders that run with or against the listed values. Others are tested on random plans
 and hardware, only where plans are too many to do without, and whatever rests on them is not called proven.
+
+Source: see docs/optimisation.md, section 4 (nodes and their relaxation).
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -6,6 +6,8 @@ constraints cannot hold together. Bounds only rise, so the last note of a number
 groups rest on the note of their group until they have a better one.
 
 `codesign verify` reads what is kept here and computes every bound anew.
+
+Source: see docs/optimisation.md, section 5.
 """
 
 import abc

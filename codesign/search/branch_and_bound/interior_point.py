@@ -6,6 +6,8 @@ The programme of one plan, over u in the unit cube, s >= 0 and r, from tangents 
 
 Any non-negative multipliers give a lower bound on the goal of every feasible design, however badly the programme was
 solved: the weighted sum of tangents, minimised over the cube.
+
+Source: [mehrotra1992]; see docs/optimisation.md, section 3.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -3,6 +3,8 @@
 For multipliers m >= 0 of the constraints, goal + sum m_i constraint_i is below the goal wherever the constraints
 hold, its tangent is below that, and the tangent's minimum over the cube is a sum of single terms. So one evaluation
 with slopes bounds a plan for every hardware in the box, and better multipliers only raise the bound.
+
+Source: [geoffrion1974]; see docs/optimisation.md, section 3.
 """
 
 import numpy as np

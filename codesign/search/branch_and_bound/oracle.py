@@ -4,6 +4,8 @@ A row is the log of one quantity: the goal, and the used share of each constrain
 fixed plan every row is a convex function of the unit-cube coordinates u of the hardware variables, where the walk over
 its program proves it (`unproven`), so its tangent at any point lies below it everywhere: one evaluation with its slopes
 is a bound for the whole box.
+
+Source: tangents as cuts of convex programmes, [kelley1960], [duran1986]; see docs/optimisation.md, section 2.
 """
 
 import abc

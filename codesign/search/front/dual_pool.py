@@ -11,6 +11,8 @@ Limits are at most 0 and a metric is at most its level, so with w_0 = 1 the firs
 whatever programme the weights come from, and with w_0 = 0 a positive right-hand side says that the levels cannot be
 kept. A statement, that a metric is at least `bound` wherever the others keep to their levels, is backed where every
 plan, or a group around it, has weights that say so.
+
+Source: see docs/optimisation.md, section 6 (fronts).
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 The levels of all metrics but the first form a box. What is known of one of its cells: the first metric of a design
 that keeps to the cell's low corner is enough anywhere in it, the bound at its high corner holds anywhere in it. The
 volume between the two is neither dominated nor proven empty; the cell with most of it is searched next, at its middle.
+
+Source: [haimes1971epsilon]; see docs/optimisation.md, section 6.
 """
 
 import itertools

@@ -10,6 +10,8 @@ With the hardware fixed every workload's best plan is its own affair, so one pla
 exchange follows multipliers and moves the hardware far; a kick changes several plans together, which is what a step
 across a limit asks for: less memory, say, must suit all workloads. One tangent of a plan serves all places, since what
 a plan needs hardly depends on them; the plans of the envelope lead on to their neighbours.
+
+Source: perturbation and exchange, [lourenco2003]; see docs/optimisation.md, section 6 (mixes).
 """
 
 from collections.abc import Iterator

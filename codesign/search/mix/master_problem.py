@@ -6,6 +6,8 @@ to 1, its goals to r, its hardware to that of every other workload; the blend's 
 
     continuous x   the convex hull of all designs: its duals lean every workload's goal towards common hardware
     whole x        one plan each: the least R is a bound on all tuples of these plans
+
+Source: [balas1979], [ceria1999]; see docs/optimisation.md, section 6 (mixes).
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,8 @@
              the place of new tangents
 
 Every bound is the least over what it leaves out and what it covers, so the search may stop at any moment.
+
+Source: [geoffrion1974], [dantzigwolfe1960]; see docs/optimisation.md, section 6 (mixes).
 """
 
 import time
