@@ -32,7 +32,6 @@ from jaxtyping import Array
 from codesign import Metrics, Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
 from codesign.fields import get_path
-from codesign.search.exhaustive.grid import single_precision
 
 BLOCK, BLOCKS = 4096, 16
 PARITY = ("experiment=calculon",)
@@ -185,6 +184,11 @@ def measure(name: str, overrides: tuple[str, ...], *, barred: bool = False) -> I
         yield row(name, "value and gradient of 8 variables / value, reverse mode", both / seconds, "x")
         yield row(name, "compile value and gradient, reverse mode", seconds_compile, "CPU s")
         jax.tree.map(agree, forward(tree, *points), reverse(tree, *points)[0])
+
+
+def single_precision(tree: Scenario) -> Scenario:
+    """The same numbers in float32."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
 
 
 def agree(one: Array, other: Array) -> None:

@@ -1,6 +1,7 @@
 """Imports point one way, Hydra stays at the edge, and the command line starts without JAX."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,3 +129,22 @@ def test_command_line_starts_without_jax():
     code = "import sys, codesign.cli; sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr or "import codesign.cli imported jax"
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "experiments", "tests"])
+def test_names_that_scripts_import_from_the_package_exist(folder: str):
+    """Scripts that no test runs would break unseen when a name moves."""
+    wrong = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for line, name in imported_names(path):
+            module, _, leaf = name.rpartition(".")
+            if name.split(".")[0] != "codesign":
+                continue
+            try:
+                found = importlib.import_module(module) if module else None
+                known = leaf == "*" or found is None or hasattr(found, leaf)
+                if not known:
+                    importlib.import_module(name)
+            except ImportError as error:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {name} ({error})")
+    assert not wrong, "\n".join(wrong)

@@ -18,7 +18,7 @@ from codesign.search.blackbox.blackbox import rows_with
 from codesign.search.blackbox.box import Box, Evaluator
 from codesign.search.blackbox.trial import Trial
 from codesign.search.branch_and_bound.oracle import GOAL
-from codesign.search.comparison import BLOCK, CERTIFIED, compare, proven
+from codesign.search.comparison import CERTIFIED, compare, proven
 from codesign.search.front.non_dominated import hypervolume
 
 NAME = "search_comparison"
@@ -72,7 +72,7 @@ def fronts() -> dict[str, Any]:
     found = trace.certificate["front"]
     points = found["points"]
     asked = problem()
-    evaluator = Evaluator(Box(asked), rows_with(asked, FRONT[1:]), BLOCK, (GOAL, *FRONT[1:]))
+    evaluator = Evaluator(Box(asked), rows_with(asked, FRONT[1:]), (GOAL, *FRONT[1:]))
     theirs = []
     for seed in SEEDS:
         trial = Trial(evaluator, trace.seconds["pareto"], math.inf)
