@@ -40,6 +40,7 @@ LAYERS = [
     {"curvature"},
     {"search", "verification"},  # that which checks the search shares nothing with it
     {"results"},
+    {"solving"},
     {"report"},
     {"config"},
     {"calibration"},
