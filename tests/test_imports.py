@@ -106,3 +106,10 @@ def test_command_line_starts_without_jax():
     code = "import sys, codesign.cli; sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr or "import codesign.cli imported jax"
+
+
+def test_a_default_run_waits_for_no_graphs_and_no_programmes():
+    """networkx and the parts of SciPy cost half a second that few studies need."""
+    code = "import sys, codesign.run.multirun; print({'networkx', 'scipy.sparse', 'scipy.optimize'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
