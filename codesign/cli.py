@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ EXAMPLES = """examples of overrides:
   objective.limits.tpot_s=0.05              a limit in SI units; objective.limits.capex_usd=null takes one away
   'objective.minimise=time_s * capex_usd'   an expression over metrics (`codesign evaluate --json` names them)
   search=pareto                             how to look; --cfg job shows every setting with its value"""
+YOUNG = 20_000  # objects between two searches for garbage, instead of 700
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 
@@ -93,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
         signal.signal(signal.SIGINT, _leave)
+        gc.disable()  # until all is loaded: see `_later`
     try:
         return _dispatch(words)
     except CodesignError as error:
@@ -155,9 +158,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
-    from .run.evaluate import evaluate_design
-
-    evaluate_design(options.overrides, as_json=options.json, top=options.top)
+    _later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top)
     return 0
 
 
@@ -260,10 +261,19 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 
 def _later(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module that is only loaded for its own command."""
+    """A function of a module that is only loaded for its own command.
+
+    What is loaded by then stays for good, and a trace makes many objects that stay for long: looking through all of
+    them for garbage again and again would take a fifth of a default run.
+    """
     import importlib
 
-    return getattr(importlib.import_module(f".{module}", __package__), name)
+    found = getattr(importlib.import_module(f".{module}", __package__), name)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(YOUNG, 20, 20)
+        gc.enable()
+    return found
 
 
 def _print_rows(rows: list[dict[str, Any]], columns: Sequence[str], shares: set[str], *, as_json: bool) -> None:

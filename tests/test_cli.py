@@ -10,6 +10,7 @@ import pytest
 
 from codesign import __version__
 from codesign.cli import main
+from codesign.config import composition
 
 QUICK = ["search=grid", "calibration=h100_sxm_roofline", "space.plan.tp=[4,8]", "space.plan.pp=[4,8]"]
 QUICK += ["space.plan.virtual_stages=[1,3]", "space.plan.micro_batch=[1]", "space.plan.recompute=[selective]"]
@@ -147,9 +148,14 @@ def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):
 
 
 def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkeypatch, elsewhere):
+    asked, compose = [], composition.hydra_compose
     monkeypatch.setattr(sys, "argv", ["codesign"])
+    monkeypatch.setattr(
+        composition, "hydra_compose", lambda name, overrides: asked.append(overrides) or compose(name, overrides)
+    )
     limits = "objective.limits.capex_usd=1e6,1e9"
     assert main(["optimize", "-m", *QUICK, limits, "hydra.sweep.dir=multirun/here"]) == 2
+    assert sum(any("capex_usd" in text for text in overrides) for overrides in asked) == 2  # each job once
     root = elsewhere / "multirun" / "here"
     frame = pd.read_parquet(root / "collected.parquet")
     assert list(frame["job"]) == [0, 1]
@@ -167,6 +173,8 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
         (["--cfg", "job", "--package", "spaces"], ["no such key", "'space'"]),
         (["--resolve"], ["belong to --cfg"]),
         (["-m", "--cfg", "job"], ["leave out -m"]),
+        (["-m", "accelerator=glob(h*)"], ["list the values"]),
+        (["-m", "seed=interval(1, 2)"], ["list the values"]),
         (["--cfg", "job", "plan.tpp=2"], ["plan.tpp", "'tp'"]),
     ],
 )

@@ -132,6 +132,13 @@ def test_command_line_starts_without_jax():
     assert done.returncode == 0, done.stderr or "import codesign.cli imported jax"
 
 
+def test_a_default_run_waits_for_no_graphs_and_no_programmes():
+    """networkx and the parts of SciPy cost half a second that few studies need."""
+    code = "import sys, codesign.run.multirun; print({'networkx', 'scipy.sparse', 'scipy.optimize'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize("folder", ["benchmarks", "experiments", "tests"])
 def test_names_that_scripts_import_from_the_package_exist(folder: str):
     """Scripts that no test runs would break unseen when a name moves."""

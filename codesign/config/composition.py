@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -50,7 +51,7 @@ def compose(overrides: list[str]) -> DictConfig:
         if _parse(text).is_sweep_override():
             raise ConfigError(f"{text} names several values: add -m to `codesign optimize` to run them all")
     aliases()  # refuses accelerators that claim the same measurements
-    return _compose(admit(overrides))
+    return composed(admit(overrides))
 
 
 def admit(overrides: list[str]) -> list[str]:
@@ -73,7 +74,23 @@ def admit(overrides: list[str]) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _base(chosen: tuple[str, ...]) -> Any:
     """What these groups compose to, as plain mappings that nobody may change."""
-    return OmegaConf.to_container(_compose(list(chosen)), resolve=False)
+    return OmegaConf.to_container(composed(list(chosen)), resolve=False)
+
+
+def combinations(overrides: list[str]) -> list[list[str]]:
+    """The overrides of each job, where some of these list several values.
+
+    Raises:
+        ConfigError: values that cannot be listed, such as an interval.
+    """
+    return BasicSweeper.split_arguments([_listed(_parse(text)) for text in overrides], None)[0]
+
+
+def _listed(item: Override) -> Override:
+    """One value, or several that are named one by one."""
+    if item.is_sweep_override() and (not item.is_discrete_sweep() or isinstance(item.value(), Glob)):
+        raise ConfigError(f"{item.input_line}: list the values, as in {item.key_or_group}=A,B or range(1,4)")
+    return item
 
 
 def _is_ours(item: Override) -> bool:
@@ -110,6 +127,7 @@ def _parse(text: str) -> Override:
 
 def _choices(item: Override) -> list[str]:
     """Options that a group override names, one or several."""
+    _listed(item)
     if item.is_sweep_override():
         return [str(choice) for choice in item.sweep_string_iterator()]
     value = item.value()
@@ -178,7 +196,12 @@ def _arguments(node: Any) -> list[str]:
     return []
 
 
-def _compose(overrides: list[str]) -> DictConfig:
+def composed(overrides: list[str]) -> DictConfig:
+    """What Hydra makes of overrides that `admit` returned.
+
+    Raises:
+        ConfigError: what it complains of.
+    """
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
             return hydra_compose("config", overrides=overrides)

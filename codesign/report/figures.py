@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.layout_engine import ConstrainedLayoutEngine, LayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -31,6 +31,7 @@ from .labels import (
     number,
     signed,
 )
+from .layout import PAD_IN, Measured
 from .run_folder import RunFolder
 
 WIDTH_IN, DPI = 7.6, 130
@@ -65,11 +66,25 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(STYLE)
 
 
-def canvas(height_in: float, columns: int = 1, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """An empty figure of the page's width, and its axes side by side."""
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
+def canvas(
+    height_in: float, columns: int = 1, *, sharey: bool = False, layout: LayoutEngine | None = None
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of the page's width, and its axes side by side.
+
+    Args:
+        height_in: of the figure.
+        columns: how many axes.
+        sharey: whether they have one vertical axis.
+        layout: `constrained()` for what is more than axes side by side, such as a bar of colours.
+    """
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout=layout or Measured())
     axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)
     return figure, list(axes[0])
+
+
+def constrained() -> LayoutEngine:
+    """Matplotlib's own, which makes room for anything and takes its time."""
+    return ConstrainedLayoutEngine(w_pad=PAD_IN, h_pad=PAD_IN)
 
 
 def render(figure: Figure) -> bytes:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from .figures import ACCENT, INK, SOFT, canvas, digits_apart
+from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
 from .tables import Table
@@ -90,7 +90,7 @@ def certified_front(run: RunFolder) -> Figure:
     names, points = found["metrics"], found["points"]
     values = np.array([[row["values"][name] for name in names] for row in points])
     bound = np.array([np.nan if row["bound"] is None else row["bound"] for row in points])
-    figure, (axes,) = canvas(3.8)
+    figure, (axes,) = canvas(3.8, layout=constrained() if len(names) > 2 else None)
     reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
     if names[0] in found["maximised"]:
         reach = reach[::-1]

@@ -7,7 +7,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ..topology import Topology, link_columns
-from .figures import INK, SOFT, canvas
+from .figures import INK, SOFT, canvas, constrained
 from .run_folder import RunFolder
 
 NAMED = 40  # nodes up to which a drawing says their names
@@ -56,7 +56,7 @@ def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6) -> F
     """Topologies side by side (title -> links), three to a row, with one scale of load."""
     rows = -(-len(parts) // 3)
     columns = min(3, len(parts))
-    figure, first = canvas(height_in * rows)
+    figure, first = canvas(height_in * rows, layout=constrained())
     first[0].remove()
     lines = None
     for number, (title, links) in enumerate(parts.items()):

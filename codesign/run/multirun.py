@@ -1,4 +1,4 @@
-"""`codesign optimize -m ...`: a Hydra multirun, each job one row of a collected frame."""
+"""`codesign optimize -m ...`: every combination of the listed values, each job one row of a collected frame."""
 
 import argparse
 import datetime
@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ..config import compose, conf_dir, study_from_resolved
-from ..config.composition import admit
+from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
 from ..errors import CodesignError, ConfigError, suggestion
 from ..plain_yaml import read_yaml
@@ -24,6 +24,8 @@ from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
 from .unusual import warn
+
+PLACE = "hydra.sweep.dir"
 
 
 def inform(options: argparse.Namespace) -> int:
@@ -41,12 +43,15 @@ def inform(options: argparse.Namespace) -> int:
             raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
         flags += ["--package", key]
     sys.argv = ["codesign optimize", *flags, *admit(options.overrides)]
-    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
     return 0
 
 
 def multirun(arguments: list[str]) -> int:
-    """Hand overrides to Hydra; collect the best design of each job.
+    """Run all jobs and collect the best design of each.
+
+    Hydra composes every job twice and once more the whole; so it runs them itself only where its own settings ask for
+    more than one after the other in a folder (`hydra/launcher=joblib`).
 
     Returns:
         0, or 2 where a job found no feasible design or was refused.
@@ -55,29 +60,43 @@ def multirun(arguments: list[str]) -> int:
         ConfigError: an override that no job could take.
     """
     overrides = admit(arguments)
-    root = Path("multirun") / f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
-    given = [text for text in overrides if text.split("=")[0] == "hydra.sweep.dir"]
-    root = Path(given[-1].split("=", 1)[1]) if given else root
-    place = [] if given else [f"hydra.sweep.dir={root}"]
-    sys.argv = ["codesign optimize", "-m", *overrides, *place, "hydra.sweep.subdir=${hydra.job.num}"]
+    given = [text for text in overrides if text.split("=")[0] == PLACE]
+    place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        if any(text.lstrip("+~").startswith("hydra") for text in ours):
+            sys.argv = ["codesign optimize", "-m", *ours, place, "hydra.sweep.subdir=${hydra.job.num}"]
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+        else:
+            for number, asked in enumerate(combinations(ours)):
+                job(number, asked, root / str(number))
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
         raise
     return collect_jobs(root)
 
 
-def job(config: DictConfig) -> None:
-    """One job of a multirun; a refused one leaves its message instead of designs."""
-    prepare_jax()
+def hydra_job(config: DictConfig) -> None:
+    """One job that Hydra composed and runs."""
     settings = HydraConfig.get()
-    folder, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    job(settings.job.num, list(settings.overrides.task), Path(settings.runtime.output_dir), config)
+
+
+def job(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> None:
+    """One job of a multirun; a refused one leaves its message instead of designs.
+
+    Args:
+        number: of the job.
+        overrides: that make it what it is.
+        folder: where it leaves its files.
+        config: what they compose to, if that is known.
+    """
+    prepare_jax()
     folder.mkdir(parents=True, exist_ok=True)
-    label = f"job {settings.job.num}: {' '.join(overrides) or 'defaults'}"
+    label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
-        study = study_from_resolved(config, overrides)
+        study = study_from_resolved(composed(overrides) if config is None else config, overrides)
         check_study(study)
         warn(study.unusual)
         done = run_study(study, folder, console(), quiet=True)

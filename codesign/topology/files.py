@@ -4,15 +4,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import yaml
 
 from ..errors import ConfigError, suggestion
 from .graph import Cable, Topology, from_networkx
-from .shapes import AbstractShape
+from .shapes import AbstractShape, new_graph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 PLACE = ("box", "rail", "layer")
 FORMATS = "a YAML edge list (endpoints, edges) nor node-link JSON (nodes, links)"
@@ -46,21 +48,23 @@ def read_topology(path: str | Path) -> Topology:
     return from_networkx(graph, str(found.get("name", path.stem)), forwards=bool(found.get("forwards", False)))
 
 
-def _node_link(found: dict[str, Any], name: str) -> nx.DiGraph:
+def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph":
     edges = "links" if "links" in found else "edges"
     known = {node.get("id") for node in found["nodes"] if isinstance(node, dict)}
     for link in found[edges]:
         for end in ("source", "target"):
             if not isinstance(link, dict) or link.get(end) not in known:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
+    import networkx as nx  # a tenth of a second, which few studies need
+
     graph = nx.node_link_graph(found, edges=edges)
     if graph.is_multigraph():
         raise ConfigError(f"topology file {name} is a multigraph: give parallel links one edge with a `width`")
     return _own_kinds(graph if graph.is_directed() else graph.to_directed())
 
 
-def _edge_list(found: dict[str, Any], name: str) -> nx.DiGraph:
-    graph, listed = nx.DiGraph(), found.get("endpoints")
+def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
+    graph, listed = new_graph(), found.get("endpoints")
     if not listed:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
     items = listed.items() if isinstance(listed, dict) else ((str(end), {}) for end in listed)
@@ -85,7 +89,7 @@ def _edge_list(found: dict[str, Any], name: str) -> nx.DiGraph:
     return _own_kinds(graph)
 
 
-def _own_kinds(graph: nx.DiGraph) -> nx.DiGraph:
+def _own_kinds(graph: "nx.DiGraph") -> "nx.DiGraph":
     """A link without a kind is named by its ends, the same in both directions."""
     for u, v, values in graph.edges(data=True):
         values.setdefault("kind", " - ".join(sorted((str(u), str(v)))))
@@ -105,9 +109,9 @@ class TopologyFile(AbstractShape):
         """The file's name."""
         return Path(self.path).stem
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Nodes and links with kind and width, without numbers."""
-        topology, graph = self.build(), nx.DiGraph()
+        topology, graph = self.build(), new_graph()
         for node, name in enumerate(topology.nodes):
             graph.add_node(name, layer=topology.layer[node])
         for device, node in enumerate(topology.endpoints):

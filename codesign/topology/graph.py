@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+import scipy  # loads its parts when they are asked for
 
 from ..errors import ConfigError, suggestion
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NUMBERS = ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte")
 
@@ -90,7 +91,7 @@ class Topology:
         return np.array(found)
 
 
-def from_networkx(graph: nx.Graph, name: str, links: Mapping[str, Cable] | None = None, **extra: Any) -> Topology:
+def from_networkx(graph: "nx.Graph", name: str, links: Mapping[str, Cable] | None = None, **extra: Any) -> Topology:
     """Check a networkx graph and turn it into arrays.
 
     Nodes may carry `endpoint` (device number), `box`, `rail`, `layer`; without any `endpoint` the nodes of degree one
@@ -136,12 +137,12 @@ def from_networkx(graph: nx.Graph, name: str, links: Mapping[str, Cable] | None 
     return topology
 
 
-def _layers(graph: nx.DiGraph, nodes: list[Any], endpoints: list[Any]) -> np.ndarray:
+def _layers(graph: "nx.DiGraph", nodes: list[Any], endpoints: list[Any]) -> np.ndarray:
     ends = set(endpoints)
     return np.array([float(graph.nodes[node].get("layer", node not in ends)) for node in nodes])
 
 
-def _endpoints(graph: nx.DiGraph, name: str) -> list[Any]:
+def _endpoints(graph: "nx.DiGraph", name: str) -> list[Any]:
     """Nodes that are devices, in the order of their numbers."""
     given = graph.nodes(data="endpoint")
     numbered = {node: _whole(number, "endpoint", f"{name}: {node}") for node, number in given if number is not None}
@@ -191,8 +192,10 @@ def _whole(value: Any, key: str, where: str) -> int:
 def _check_connected(topology: Topology) -> None:
     """Every node must reach every other."""
     count = len(topology.nodes)
-    matrix = coo_matrix((np.ones(len(topology.source)), (topology.source, topology.target)), (count, count))
-    parts, label = connected_components(matrix.tocsr(), directed=True, connection="strong")
+    matrix = scipy.sparse.coo_matrix(
+        (np.ones(len(topology.source)), (topology.source, topology.target)), (count, count)
+    )
+    parts, label = scipy.sparse.csgraph.connected_components(matrix.tocsr(), directed=True, connection="strong")
     if parts > 1:
         first = topology.endpoints[0]
         other = int(np.flatnonzero(label != label[first])[0])

@@ -2,12 +2,13 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigError
-from .shapes import AbstractShape, both
+from .shapes import AbstractShape, both, new_graph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Torus(AbstractShape):
             orders.append(tuple(number[tuple(place[axes.index(a)] for a in range(len(axes)))] for place in places))
         return {"forwards": True, "orders": tuple(dict.fromkeys(orders))}
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Every endpoint linked to its two neighbours in each dimension (one where an extent is 2).
 
         Raises:
@@ -44,7 +45,7 @@ class Torus(AbstractShape):
         """
         if not self.extents or min(self.extents) < 1:
             raise ConfigError(f"Torus: extents = {list(self.extents)} must be whole numbers of at least 1")
-        graph, name = nx.DiGraph(), {place: f"gpu {i}" for i, place in enumerate(_snake(self.extents))}
+        graph, name = new_graph(), {place: f"gpu {i}" for i, place in enumerate(_snake(self.extents))}
         for number, place in enumerate(name):
             row = sum(i * 10**axis for axis, i in enumerate(reversed(place[:-1])))
             graph.add_node(name[place], endpoint=number, box=number, rail=0, layer=row)

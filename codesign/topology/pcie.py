@@ -1,12 +1,13 @@
 """PCIe fabrics: boxes of accelerators, switches at the top of the rack, root ports of one host."""
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import ConfigError
-from .shapes import AbstractShape, both
+from .shapes import AbstractShape, both, new_graph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class PcieBoxes(AbstractShape):
         """The given name."""
         return self.name
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Accelerators below leaves, leaves below domains, domains below the root complex.
 
         Raises:
             ConfigError: counts that do not divide.
         """
         self._check()
-        graph = nx.DiGraph()
+        graph = new_graph()
         for box in range(self.boxes):
             self._box(graph, box)
         graph.add_node("root complex", layer=3)
@@ -64,7 +65,7 @@ class PcieBoxes(AbstractShape):
         if self.switches > self.domains or self.domains % self.switches:
             raise ConfigError(f"PcieBoxes: switches = {self.switches} does not divide domains = {self.domains}")
 
-    def _box(self, graph: nx.DiGraph, box: int) -> None:
+    def _box(self, graph: "nx.DiGraph", box: int) -> None:
         """One box: rails share a leaf, a cascade passes through the leaf that has the cable."""
         deep, names = self.leaves // self.uplinks, []
         for leaf in range(self.leaves):

@@ -11,8 +11,7 @@ any proportion; the programme reports one such division, and `gains` asks for wh
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix, csr_matrix
+import scipy  # loads its parts when they are asked for
 
 from ..errors import ConfigError
 from .graph import Topology
@@ -37,8 +36,8 @@ def best_rates(load: np.ndarray, capacity: np.ndarray) -> Solution:
         capacity: [E] bytes per second.
     """
     used = load.any(axis=1)
-    matrix, scale = csr_matrix(load[used]), float(capacity[used].max())
-    found = linprog(-np.ones(load.shape[1]), A_ub=matrix, b_ub=capacity[used] / scale, method="highs")
+    matrix, scale = scipy.sparse.csr_matrix(load[used]), float(capacity[used].max())
+    found = scipy.optimize.linprog(-np.ones(load.shape[1]), A_ub=matrix, b_ub=capacity[used] / scale, method="highs")
     price = np.zeros(len(capacity))
     price[used] = -np.asarray(found.ineqlin.marginals)
     return Solution(-found.fun * scale, found.x * scale, price)
@@ -59,13 +58,13 @@ def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> Sol
     rows = np.concatenate([topology.source, topology.target])
     columns = np.tile(np.arange(edges), 2)
     values = np.concatenate([np.ones(edges), -np.ones(edges)])
-    balance = coo_matrix((values, (rows, columns)), (nodes, edges)).tocsr()
+    balance = scipy.sparse.coo_matrix((values, (rows, columns)), (nodes, edges)).tocsr()
     inner = np.ones(nodes, bool)
     inner[topology.endpoints[np.concatenate([sources, sinks])]] = False
     leaving = np.asarray(balance[topology.endpoints[sources]].sum(axis=0)).ravel()
     bounds = np.column_stack([np.zeros(edges), topology.bandwidth_bytes_per_s / scale])
     kept = balance[inner]
-    found = linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
+    found = scipy.optimize.linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
     return Solution(-found.fun * scale, found.x * scale, -np.asarray(found.upper.marginals))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import scipy  # loads its parts when they are asked for
 
 from ..errors import ConfigError
 from .graph import Topology
@@ -93,7 +93,7 @@ def _distances(topology: Topology, source: np.ndarray, target: np.ndarray) -> np
     count, size = len(topology.nodes), topology.size
     distance = np.full((count, size), UNREACHED, np.int32)
     distance[topology.endpoints, np.arange(size)] = 0
-    backwards = csr_matrix((np.ones(len(source), np.float32), (source, target)), (count, count))
+    backwards = scipy.sparse.csr_matrix((np.ones(len(source), np.float32), (source, target)), (count, count))
     front = distance == 0
     ends = np.zeros(count, bool)
     ends[topology.endpoints] = not topology.forwards

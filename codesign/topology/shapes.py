@@ -3,12 +3,13 @@
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigError
 from .graph import Cable, Topology, from_networkx
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class AbstractShape(abc.ABC):
                 raise ConfigError(f"{type(self).__name__}: {field.name} = {value:g} must be positive")
 
     @abc.abstractmethod
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Nodes with `endpoint`, `box`, `rail`, `layer`; edges with `kind` and `width`."""
 
     def label(self) -> str:
@@ -52,7 +53,14 @@ class AbstractShape(abc.ABC):
         return from_networkx(graph, self.label(), unit if links is None else links, **self.extra())
 
 
-def both(graph: nx.DiGraph, a: str, b: str, kind: str, width: float = 1.0) -> None:
+def both(graph: "nx.DiGraph", a: str, b: str, kind: str, width: float = 1.0) -> None:
     """A full-duplex cable."""
     graph.add_edge(a, b, kind=kind, width=width)
     graph.add_edge(b, a, kind=kind, width=width)
+
+
+def new_graph() -> "nx.DiGraph":
+    """A graph without nodes; only who draws one waits for networkx to load."""
+    import networkx as nx
+
+    return nx.DiGraph()

@@ -1,12 +1,13 @@
 """Switched topologies: one crossbar, a photonic circuit switch, fat trees, dragonfly."""
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import ConfigError
-from .shapes import AbstractShape, both
+from .shapes import AbstractShape, both, new_graph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Crossbar(AbstractShape):
         """Size and planes."""
         return f"crossbar of {self.endpoints}"
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Endpoints round a switch."""
-        graph = nx.DiGraph()
+        graph = new_graph()
         for i in range(self.endpoints):
             graph.add_node(f"gpu {i}", endpoint=i, box=0, rail=i, layer=0)
             for plane in range(self.planes):
@@ -64,7 +65,7 @@ class CircuitSwitch(AbstractShape):
         """Endpoints pass on what their circuits do not reach."""
         return {"forwards": True}
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """A link of whole wavelengths for each standing circuit.
 
         Raises:
@@ -79,7 +80,7 @@ class CircuitSwitch(AbstractShape):
                 f"CircuitSwitch: {partners[self.circuits]} partners need as many wavelengths, an endpoint has"
                 f" {self.fibers * self.wavelengths} (fibers x wavelengths)"
             )
-        graph = nx.DiGraph()
+        graph = new_graph()
         for i in range(self.endpoints):
             graph.add_node(f"gpu {i}", endpoint=i, box=0, rail=i, layer=0)
         for i in range(self.endpoints):
@@ -113,9 +114,9 @@ class FatTree(AbstractShape):
         """Bandwidth into a leaf from below over that out of it."""
         return self.per_leaf / (self.spines * self.width)
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Every leaf linked to every spine."""
-        graph = nx.DiGraph()
+        graph = new_graph()
         for leaf in range(self.leaves):
             graph.add_node(f"leaf {leaf}", layer=1)
             for slot in range(self.per_leaf):
@@ -151,7 +152,7 @@ class RailCluster(AbstractShape):
         """Counts and blocking factor."""
         return f"rail-optimised, {self.nodes} nodes of {self.per_node} (blocking {self.blocking:g})"
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Accelerators with two ways out: the node's switch and the rail's leaf.
 
         Raises:
@@ -159,7 +160,7 @@ class RailCluster(AbstractShape):
         """
         if self.nodes % self.pod_nodes:
             raise ConfigError(f"RailCluster: pod_nodes = {self.pod_nodes} does not divide nodes = {self.nodes}")
-        graph = nx.DiGraph()
+        graph = new_graph()
         pods = self.nodes // self.pod_nodes
         for node in range(self.nodes):
             graph.add_node(f"node {node} switch", layer=-1)
@@ -197,7 +198,7 @@ class Dragonfly(AbstractShape):
         """Counts."""
         return f"dragonfly {self.groups} x {self.routers} x {self.per_router}"
 
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "nx.DiGraph":
         """Global ports are dealt to the other groups in turn.
 
         Raises:
@@ -206,7 +207,7 @@ class Dragonfly(AbstractShape):
         ports, others = self.routers * self.global_ports, self.groups - 1
         if ports < others:
             raise ConfigError(f"Dragonfly: {ports} global ports a group cannot reach {others} other groups")
-        graph = nx.DiGraph()
+        graph = new_graph()
         for group in range(self.groups):
             for router in range(self.routers):
                 self._router(graph, group, router)
@@ -219,7 +220,7 @@ class Dragonfly(AbstractShape):
                     _widen(graph, *ends)
         return graph
 
-    def _router(self, graph: nx.DiGraph, group: int, router: int) -> None:
+    def _router(self, graph: "nx.DiGraph", group: int, router: int) -> None:
         name = f"router {group}.{router}"
         graph.add_node(name, layer=1)
         for slot in range(self.per_router):
@@ -230,7 +231,7 @@ class Dragonfly(AbstractShape):
             both(graph, name, f"router {group}.{other}", "local")
 
 
-def _widen(graph: nx.DiGraph, a: str, b: str) -> None:
+def _widen(graph: "nx.DiGraph", a: str, b: str) -> None:
     """One more global cable between two routers."""
     width = graph.edges[a, b]["width"] + 1 if graph.has_edge(a, b) else 1.0
     both(graph, a, b, "global", width)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # loads its parts when they are asked for
 from jaxtyping import Float, Int
-from scipy.spatial import KDTree
 
 from ...errors import ConfigError
 from ...staging import Points, row_program
@@ -50,7 +50,7 @@ class Box:
         self._order = np.argsort(keys)
         self._keys = keys[self._order]
         self._repaired: dict[int, int] = {}
-        self._tree: KDTree | None = None
+        self._tree: scipy.spatial.KDTree | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -76,8 +76,8 @@ class Box:
         unknown = np.flatnonzero(~legal)
         new = [i for i in unknown if int(keys[i]) not in self._repaired]
         if new:
-            self._tree = self._tree or KDTree(self._places)
-            _, nearest = self._tree.query(places[new], p=1)
+            tree = self._tree = self._tree or scipy.spatial.KDTree(self._places)
+            _, nearest = tree.query(places[new], p=1)
             self._repaired |= dict(zip(keys[new].tolist(), np.atleast_1d(nearest).tolist(), strict=True))
         numbers[unknown] = [self._repaired[int(keys[i])] for i in unknown]
         return numbers

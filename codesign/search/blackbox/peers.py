@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import differential_evolution
+import scipy  # loads its parts when they are asked for
 
 from ...errors import ConfigError
 from .trial import Trial
@@ -86,7 +86,7 @@ class DifferentialEvolution(AbstractPeer):
         """Runs from fresh populations, for ever."""
         rng, width = np.random.default_rng(seed), len(trial.evaluator.box.names)
         while True:
-            differential_evolution(
+            scipy.optimize.differential_evolution(
                 lambda x: trial.losses(x.T, self.penalty), [(0.0, 1.0)] * width, vectorized=True, updating="deferred",
                 polish=False, maxiter=100_000, tol=1e-4, strategy=self.strategy, mutation=tuple(self.mutation),
                 recombination=self.recombination, rng=rng, init=rng.uniform(size=(self.batch, width)),

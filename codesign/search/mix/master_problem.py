@@ -13,8 +13,8 @@ Source: [balas1979], [ceria1999]; see docs/optimisation.md, section 6 (mixes).
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # loads its parts when they are asked for
 from jaxtyping import Float
-from scipy import optimize, sparse
 
 from ..blend import Blend
 from .joint import Member, Seen
@@ -99,7 +99,7 @@ class Master:
         z = total + np.arange(total * n)
         rows = np.arange(total * n)
         blocks.append(
-            sparse.csr_array(
+            scipy.sparse.csr_array(
                 (np.concatenate([np.ones(total * n), -np.ones(total * n)]), (np.tile(rows, 2), np.concatenate([z, j]))),
                 shape=(total * n, width),
             )
@@ -107,14 +107,14 @@ class Master:
         cuts = len(self.constants)
         lower = np.zeros((cuts, width))
         lower[:, total * (n + 2) : width - 1], lower[:, width - 1] = self.slopes, -1.0
-        blocks.append(sparse.csr_array(lower))
-        self.upper_matrix = sparse.vstack(blocks, format="csr")
+        blocks.append(scipy.sparse.csr_array(lower))
+        self.upper_matrix = scipy.sparse.vstack(blocks, format="csr")
         self.upper_right = np.zeros(len(goals) + len(limits) + total * n + cuts)
         self.upper_right[-cuts:] = -self.constants
         self.cuts = cuts
         self._equalities(width)
 
-    def _cuts(self, affine: np.ndarray, owner: np.ndarray, width: int, *, goal: bool) -> sparse.csr_array:
+    def _cuts(self, affine: np.ndarray, owner: np.ndarray, width: int, *, goal: bool) -> "scipy.sparse.csr_array":
         total, n = self.total, self.n
         rows = np.arange(len(affine))
         z = total + n * owner[:, None] + np.arange(n)
@@ -122,11 +122,11 @@ class Master:
         if goal:
             parts.append((-np.ones(len(affine)), rows, total * (n + 1) + owner))
         data, row, column = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        return sparse.csr_array((data, (row, column)), shape=(len(affine), width))
+        return scipy.sparse.csr_array((data, (row, column)), shape=(len(affine), width))
 
     def _equalities(self, width: int) -> None:
         total, n, K = self.total, self.n, len(self.members)
-        matrix = sparse.lil_array((2 * K + n * (K - 1), width))
+        matrix = scipy.sparse.lil_array((2 * K + n * (K - 1), width))
         for k in range(K):
             mine = np.arange(self.first[k], self.first[k + 1])
             matrix[k, mine] = 1.0
@@ -139,7 +139,7 @@ class Master:
                         matrix[2 * K + n * (other - 1) + i, z] = -1.0
                 else:
                     matrix[2 * K + n * (k - 1) + i, z] = 1.0
-        self.equal_matrix = sparse.csr_array(matrix)
+        self.equal_matrix = scipy.sparse.csr_array(matrix)
         self.equal_right = np.concatenate([np.ones(K), np.zeros(K + n * (K - 1))])
         self.low = np.full(width, -np.inf)
         self.low[: total * (n + 1)] = 0.0
@@ -160,7 +160,7 @@ class Master:
 
     def relaxed(self) -> Solution | None:
         """Over continuous shares, with duals; None where it has no solution."""
-        found = optimize.linprog(
+        found = scipy.optimize.linprog(
             self.cost, self.upper_matrix, self.upper_right, self.equal_matrix, self.equal_right,
             np.stack([self.low, self.high], axis=-1), method="highs",
         )  # fmt: skip
@@ -184,11 +184,11 @@ class Master:
         right[-self.cuts :] += centre - 1.0
         whole = np.zeros(len(self.cost))
         whole[: self.total] = 1
-        found = optimize.milp(
-            self.cost, integrality=whole, bounds=optimize.Bounds(self.low, self.high),
+        found = scipy.optimize.milp(
+            self.cost, integrality=whole, bounds=scipy.optimize.Bounds(self.low, self.high),
             constraints=[
-                optimize.LinearConstraint(self.upper_matrix, -np.inf, right),
-                optimize.LinearConstraint(self.equal_matrix, self.equal_right, self.equal_right),
+                scipy.optimize.LinearConstraint(self.upper_matrix, -np.inf, right),
+                scipy.optimize.LinearConstraint(self.equal_matrix, self.equal_right, self.equal_right),
             ],
             options={"time_limit": seconds, "mip_rel_gap": gap},
         )  # fmt: skip
