@@ -9,6 +9,7 @@ from typing import Any
 _MENU = {
     "available": "groups",
     "conf_dir": "groups",
+    "search_path": "groups",
     "compose": "composition",
     "build": "construct",
     "Built": "construct",

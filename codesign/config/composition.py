@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
-from .groups import aliases, available, conf_dir, expand, groups, plain_name
+from .groups import aliases, available, conf_dir, expand, groups, plain_name, search_path
 
 OPEN = {
     "objective.limits",
@@ -204,7 +204,7 @@ def composed(overrides: list[str]) -> DictConfig:
     """
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
-            return hydra_compose("config", overrides=overrides)
+            return hydra_compose("config", overrides=[*search_path(), *overrides])
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{mark.name}, line {mark.line + 1}: " if mark else ""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
 from ..units import unit_of
+from .plugins import plugin_classes
 from .written import plain_number
 
 MENUS = (
@@ -72,7 +73,7 @@ def targets() -> dict[str, Callable[..., Any]]:
             ours = str(getattr(value, "__module__", "")).startswith(name)
             if (concrete and ours and not key.startswith("_")) or f"{name}.{key}" in FACTORIES:
                 found[f"{name}.{key}"] = value
-    return found
+    return found | plugin_classes()
 
 
 def resolve(target: Any, path: str) -> Callable[..., Any]:
@@ -83,8 +84,8 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
     """
     if target in targets():
         return targets()[target]
-    if not str(target).startswith("codesign."):
-        raise ConfigError(f"{path} = {target!r} is refused: only classes of codesign may be named")
+    if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:
+        raise ConfigError(f"{path} = {target!r} is refused: only classes of codesign and its plug-ins may be named")
     raise ConfigError(f"{path} = {target!r} is no class that may be named{suggestion(str(target), targets())}")
 
 

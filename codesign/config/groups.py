@@ -8,6 +8,7 @@ import yaml
 
 from ..errors import ConfigError, suggestion
 from ..plain_yaml import read_yaml as read_text
+from .plugins import plugin_folders
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design
 
@@ -23,6 +24,12 @@ def conf_dir() -> Path:
         if (candidate / "config.yaml").is_file():
             return candidate
     raise ConfigError(f"no configurations: neither {package / 'conf'} nor {package.parent / 'conf'} holds config.yaml")
+
+
+def search_path() -> list[str]:
+    """What Hydra is told so that it finds the files of plug-ins; nothing where there is none."""
+    folders = ",".join(f"file://{folder}" for folder in plugin_folders())
+    return [f"hydra.searchpath=[{folders}]"] if folders else []
 
 
 def groups() -> list[str]:
@@ -53,12 +60,21 @@ def available(group: str | None = None) -> dict[str, str]:
         raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
     if group == "accelerator":
         aliases()  # refuses files that claim the same measurements
-    return {path.stem: describe(path) for path in _files(conf_dir() / group)}
+    return {path.stem: describe(path) for path in files(group)}
 
 
-def _files(folder: Path) -> list[Path]:
-    """YAML files of a group, in alphabetical order."""
-    return [path for path in sorted(folder.glob("*.yaml")) if path.is_file()]
+def files(group: str) -> list[Path]:
+    """YAML files of a group, those of plug-ins too, in alphabetical order.
+
+    Raises:
+        ConfigError: two files of one name.
+    """
+    found: dict[str, Path] = {}
+    for folder in (conf_dir(), *plugin_folders()):
+        for path in sorted((folder / group).glob("*.yaml")):
+            if path.is_file() and found.setdefault(path.stem, path) != path:
+                raise ConfigError(f"{group}={path.stem} is two files, {found[path.stem]} and {path}: rename one")
+    return [found[name] for name in sorted(found)]
 
 
 def aliases() -> dict[str, str]:
@@ -67,14 +83,14 @@ def aliases() -> dict[str, str]:
     Raises:
         ConfigError: two files claim the same measurements.
     """
-    return _aliases(conf_dir())
+    return _aliases(tuple(files("accelerator")))
 
 
 @functools.cache
-def _aliases(conf: Path) -> dict[str, str]:
+def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
-    for path in _files(conf / "accelerator"):
+    for path in paths:
         device = _device(path)
         names = [("alias", path.stem), *(("alias", name) for name in _words(device, "aliases", path))]
         names += [("prefix", name) for name in _words(device, "prefixes", path)]

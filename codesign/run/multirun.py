@@ -11,7 +11,7 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import compose, conf_dir, study_from_resolved
+from ..config import compose, conf_dir, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
 from ..errors import CodesignError, ConfigError, suggestion
@@ -42,7 +42,7 @@ def inform(options: argparse.Namespace) -> int:
         if options.cfg == "job" and OmegaConf.select(config, key) is None:
             raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
         flags += ["--package", key]
-    sys.argv = ["codesign optimize", *flags, *admit(options.overrides)]
+    sys.argv = ["codesign optimize", *flags, *search_path(), *admit(options.overrides)]
     hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
     return 0
 
@@ -66,7 +66,8 @@ def multirun(arguments: list[str]) -> int:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
-            sys.argv = ["codesign optimize", "-m", *ours, place, "hydra.sweep.subdir=${hydra.job.num}"]
+            place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
+            sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
         else:
             for number, asked in enumerate(combinations(ours)):

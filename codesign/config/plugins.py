@@ -1,0 +1,79 @@
+"""Packages beside this one that bring accelerators, fabrics, collectives, workloads, searches and experiments.
+
+A plug-in is an installed package that says so by an entry point of the group `codesign`:
+
+    [project.entry-points.codesign]
+    torus = "codesign_torus"
+
+What stands in the namespace of that package may be named in YAML as `codesign_torus.HyperX`, as the classes of this
+package's own menus may; the folder `conf/` beside its `__init__.py` adds files to the groups of `conf/`. Which plug-ins
+there are is decided by who installs packages, never by a configuration.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+
+GROUP = "codesign"  # of entry points
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """name: of the entry point; package: that it names; conf: its configurations, which need not exist."""
+
+    name: str
+    package: str
+    conf: Path
+
+
+@functools.cache
+def plugins() -> tuple[Plugin, ...]:
+    """All that are installed, by name.
+
+    Raises:
+        ConfigError: one names a package that is not there.
+    """
+    found = []
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+        spec = importlib.util.find_spec(point.value)
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"plug-in {point.name!r} names the package {point.value!r}, which cannot be imported")
+        found.append(Plugin(point.name, point.value, Path(spec.origin).parent / "conf"))
+    return tuple(found)
+
+
+def plugin_classes() -> dict[str, Callable[..., Any]]:
+    """Concrete dataclasses in the namespaces of all plug-ins: what a `_target_` may name -> class.
+
+    Raises:
+        ConfigError: a package that fails when it is imported, with its own words.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    for plugin in plugins():
+        try:
+            module = importlib.import_module(plugin.package)
+        except Exception as error:
+            what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
+            raise ConfigError(f"plug-in {plugin.name!r} cannot be imported: {what}") from error
+        for key, value in vars(module).items():
+            ours = str(getattr(value, "__module__", "")).split(".")[0] == plugin.package.split(".")[0]
+            if not (ours and inspect.isclass(value) and is_dataclass(value)) or key.startswith("_"):
+                continue
+            missing = sorted(getattr(value, "__abstractmethods__", ()))
+            if missing:
+                raise ConfigError(f"plug-in {plugin.name!r}: {key} lacks {', '.join(missing)}, which its base asks for")
+            found[f"{plugin.package}.{key}"] = value
+    return found
+
+
+def plugin_folders() -> list[Path]:
+    """Folders of configurations that plug-ins bring."""
+    return [plugin.conf for plugin in plugins() if plugin.conf.is_dir()]

@@ -1,0 +1,22 @@
+"""All-reduce by recursive halving, then doubling."""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from codesign.collectives import AbstractCollective
+from codesign.collectives.base import among_many
+from codesign.cost import Cost
+from codesign.fabrics import Group
+from codesign.hardware import Link
+
+
+class HalvingDoublingAllReduce(AbstractCollective):
+    """2 log2 n alpha + 2 (n-1)/n nbytes beta.
+
+    Assumes: a power of two of members. Source: [thakur2005].
+    """
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Halve the vector and the distance in each round, then back."""
+        n = group.size
+        return among_many(group, link, 2 * jnp.log2(n), 2 * (n - 1) / n * nbytes)
