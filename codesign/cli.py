@@ -83,6 +83,10 @@ def parser() -> Parser:
     one = command("validate", _validate, "compare the model with a folder of measured or peer-model results")
     one.add_argument("directory", help="folder of tables")
     one.add_argument("--json", action="store_true", help="print the table of errors as JSON")
+    one = command("new", _new, "write a working skeleton of a component into a plug-in package")
+    one.add_argument("kind", metavar="KIND", help="fabric, collective, search, accelerator or experiment")
+    one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
+    one.add_argument("--package", default=None, metavar="PACKAGE", help="that it joins (codesign_NAME)")
     one = command("reproduce", _reproduce, "run the experiments that reproduce published results")
     one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
     one.add_argument("--json", action="store_true", help="print the outcomes as JSON")
@@ -206,6 +210,13 @@ def _report(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     return _later("run.verify", "verify_run")(options.run, options.attack, options.seed, as_json=options.json)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from .run.skeletons import new, told
+
+    print(told(options.kind, options.name, new(options.kind, options.name, options.package)))
+    return 0
 
 
 def _calibrate(options: argparse.Namespace) -> int:

@@ -5,9 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from codesign.errors import ConfigError
+from codesign.run.skeletons import KINDS, new, told
 
 SOURCE = Path(__file__).parent / "data" / "plugin" / "codesign_torus"
 NAMES = {
@@ -79,3 +83,43 @@ def test_a_file_of_an_option_that_exists_is_refused(installed: Path, tmp_path: P
     refused = ran(twice, "evaluate", "fabric=scin")
     assert refused.returncode == 2
     assert "fabric=scin is two files" in refused.stderr
+
+
+def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
+    """One package with all of them, installed as its own pyproject says, priced and searched."""
+    for kind in KINDS:
+        files = new(kind, f"my_{kind}", "mine", tmp_path)
+        assert files[0].is_file()
+        assert f"codesign {'optimize' if kind == 'search' else 'evaluate'} {kind}=my_{kind}" in told(
+            kind, f"my_{kind}", files
+        )
+    project = tmp_path / "mine"
+    entry = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"][
+        "codesign"
+    ]
+    about = project / "mine-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1\n", encoding="utf-8")
+    points = "\n".join(f"{name} = {package}" for name, package in entry.items())
+    (about / "entry_points.txt").write_text(f"[codesign]\n{points}\n", encoding="utf-8")
+    chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind != "search"]
+    found = ran(project, "evaluate", *chosen, "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["time_s"] > 0
+    assert "my_search" in ran(project, "list", "search").stdout
+    with pytest.raises(ConfigError, match="exists already"):
+        new("fabric", "my_fabric", "mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("fabrik", "x", "did you mean 'fabric'"),
+        ("fabric", "Hyper-X", "lower-case letters"),
+        ("search", "class", "must be"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(kind: str, name: str, said: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=said):
+        new(kind, name, name if name == "class" else None, tmp_path)
+    assert not list(tmp_path.iterdir())

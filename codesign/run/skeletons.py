@@ -1,0 +1,78 @@
+"""`codesign new KIND NAME`: a package that works, with one component to be made into what it should be.
+
+What is written is a plug-in (`config/plugins.py`): nothing of this package is edited, and a second component goes into
+the same package.
+"""
+
+import keyword
+import re
+from pathlib import Path
+
+from ..errors import ConfigError, suggestion
+from .skeleton_texts import CLASSES, EXPERIMENT, FILES, PYPROJECT
+
+KINDS = (*CLASSES, "accelerator", "experiment")
+
+
+def new(kind: str, name: str, package: str | None = None, root: Path | str = ".") -> list[Path]:
+    """Write a skeleton of one component, into a package that is made where it is not there yet.
+
+    Args:
+        kind: one of `KINDS`.
+        name: of the option, such as `hyperx`: lower case, digits, underscores.
+        package: that it belongs to; `codesign_<name>` by default.
+        root: folder in which the package's project lies.
+
+    Returns:
+        The files, what to edit first.
+
+    Raises:
+        ConfigError: no such kind, no name, or a file that exists.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"kind {kind!r} does not exist{suggestion(kind, KINDS)}")
+    package = package or f"codesign_{name}"
+    for word in (name, package):
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", word) or keyword.iskeyword(word):
+            raise ConfigError(f"name {word!r} must be lower-case letters, digits and underscores, a letter first")
+    project = Path(root) / package
+    made, words = _files(kind, name, package), project / package / "__init__.py"
+    for place in made:
+        if (project / place).exists():
+            raise ConfigError(f"{str(project / place)!r} exists already: choose another name, or edit that file")
+    begun = words.read_text(encoding="utf-8") if words.is_file() else f'"""Components of {package}."""\n\n'
+    if kind in CLASSES:
+        line = f"from .{name} import {_class(name)} as {_class(name)}\n"
+        made[f"{package}/__init__.py"] = begun if line in begun else begun + line
+    elif not words.is_file():
+        made[f"{package}/__init__.py"] = begun
+    if not (project / "pyproject.toml").exists():
+        made["pyproject.toml"] = PYPROJECT.format(package=package, project=package.replace("_", "-"))
+    for place, text in made.items():
+        path = project / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return [project / place for place in made]
+
+
+def told(kind: str, name: str, files: list[Path]) -> str:
+    """What was written, and what to do next."""
+    project = next(folder for folder in files[0].parents if (folder / "pyproject.toml").is_file())
+    then = "optimize" if kind == "search" else "evaluate"
+    lines = [f"wrote {path}" for path in files]
+    return "\n".join([*lines, f"next: pip install -e {project} && codesign {then} {kind}={name}"])
+
+
+def _files(kind: str, name: str, package: str) -> dict[str, str]:
+    """Place below the project -> text; what to edit first comes first."""
+    title = name.replace("_", " ")
+    given = {"name": name, "package": package, "cls": _class(name), "title": title}
+    conf = f"{package}/conf/{kind}/{name}.yaml"
+    if kind == "experiment":
+        return {conf: EXPERIMENT.format(**given)}
+    found = {f"{package}/{name}.py": CLASSES[kind].format(**given)} if kind in CLASSES else {}
+    return found | {conf: FILES[kind].format(**given)}
+
+
+def _class(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
