@@ -39,7 +39,7 @@ class Measured(LayoutEngine):
 
 def _place(figure: Figure, axes: Sequence[Axes]) -> None:
     """Axes where their words, as they are now, leave room."""
-    renderer = figure._get_renderer()  # as layouts of matplotlib itself ask for it
+    renderer = figure._get_renderer()  # pyright: ignore[reportAttributeAccessIssue]  # as matplotlib's own layouts
     width, height = figure.bbox.width, figure.bbox.height
     pad, between = PAD_IN * figure.dpi, BETWEEN_IN * figure.dpi
     beyond = np.array([_beyond(one, renderer) for one in axes])
