@@ -6,10 +6,12 @@ and have a coordinate u in [0, 1], value = low (high / low)^u, so that searches 
 
 import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -24,6 +26,8 @@ from .workloads.plan import RECOMPUTE, recompute_level
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
+MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
+_listed: OrderedDict[Any, dict[str, np.ndarray]] = OrderedDict()
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -210,8 +214,19 @@ class DesignSpace:
         Raises:
             ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.
         """
-        rules, total, found, refused = Rules(self.lists, scenario), self.combinations, [], {}
         self.check_listable()
+        if self.combinations > LOOKED_AT:
+            return self._legal(scenario)
+        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario))
+        if asked not in _listed:
+            _listed[asked] = self._legal(scenario)
+            if len(_listed) > MOST_KEPT:
+                _listed.popitem(last=False)
+        return {name: column.copy() for name, column in _listed[asked].items()}
+
+    def _legal(self, scenario: Scenario) -> dict[str, np.ndarray]:
+        """`plans`, listed now."""
+        rules, total, found, refused = Rules(self.lists, scenario), self.combinations, [], {}
         for first in range(0, total, PART):
             columns = self.decoded(np.arange(first, min(first + PART, total)))
             legal, broken = rules(columns)
@@ -264,6 +279,13 @@ class DesignSpace:
             numbers, place = np.divmod(numbers, len(values))
             columns[name] = values[place]
         return {name: columns[name] for name in self.plan}
+
+
+def _numbers(scenario: Scenario) -> Any:
+    """What tells scenarios apart: equal ones have the same legal plans."""
+    leaves, structure = jax.tree.flatten(scenario)
+    arrays = map(np.asarray, leaves)
+    return structure, tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
 
 
 def shown(name: str, value: float) -> str:

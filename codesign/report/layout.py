@@ -10,15 +10,16 @@ from matplotlib.layout_engine import LayoutEngine
 
 PAD_IN, BETWEEN_IN = 0.09, 0.3  # at the edges of a figure; between two axes, words included, at least
 LEAST = 0.15  # of the width or height that the axes of a figure keep, however long their words are
-FIRST = (0.2, 0.12, 0.04, 0.08)  # left, bottom, right and top shares before anything is measured
+CLOSE = 0.2  # relative change of an axis's length that leaves its ticks about as they are
+WIDE, TALL = 0.75, 0.8  # shares of a figure that axes have before anything is measured
 
 
 class Measured(LayoutEngine):
     """Axes side by side, equally wide, with room for their labels, titles and texts, and for a legend below them.
 
     Only what may reach beyond its axes is measured: ticks, labels, titles and free texts. Bars, lines and marks end
-    where their axes end. Which ticks there are may depend on the room they have, so words are measured where they will
-    about be, then once more: their sizes are known by then.
+    where their axes end. Which ticks there are depends on the room they have, so words are measured where they will
+    about be, and again where that was a poor guess.
     """
 
     _adjust_compatible = False
@@ -27,17 +28,18 @@ class Measured(LayoutEngine):
     def execute(self, fig: Any) -> None:
         """Place the axes of a figure."""
         axes = [one for one in fig.axes if one.get_visible()]
-        left, bottom, right, top = FIRST
-        each = (1 - left - right) / len(axes)
         for place, one in enumerate(axes):
-            one.set_position((left + place * each, bottom, 0.8 * each, 1 - bottom - top))
+            one.set_position((0.2 + place * WIDE / len(axes), 0.15, WIDE / len(axes), TALL))
         for _ in range(2):
+            before = np.array([one.bbox.size for one in axes])
             _place(fig, axes)
+            if (np.abs(np.array([one.bbox.size for one in axes]) / before - 1) < CLOSE).all():
+                break
 
 
 def _place(figure: Figure, axes: Sequence[Axes]) -> None:
     """Axes where their words, as they are now, leave room."""
-    renderer: Any = figure.canvas.get_renderer()  # pyright: ignore[reportAttributeAccessIssue]
+    renderer = figure._get_renderer()  # pyright: ignore[reportAttributeAccessIssue]  # as matplotlib's own layouts
     width, height = figure.bbox.width, figure.bbox.height
     pad, between = PAD_IN * figure.dpi, BETWEEN_IN * figure.dpi
     beyond = np.array([_beyond(one, renderer) for one in axes])

@@ -13,6 +13,7 @@ from .program import Equation as Equation
 from .program import Program as Program
 from .program import chained as chained
 from .program import flatten as flatten
+from .program import kept as kept
 from .program import written_out as written_out
 from .reserves import reserve_rows as reserve_rows
 from .reserves import reserve_shares as reserve_shares

@@ -141,18 +141,21 @@ def running(program: Program) -> Running:
     return Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
 
 
-def at_points(program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+def at_points(
+    program: Program, leaves: Sequence[Any], columns: Sequence[np.ndarray] = (), made: Running | None = None
+) -> list[np.ndarray]:
     """Outputs of a program for many points that share the numbers of a scenario.
 
     Args:
         program: of the scenario's numbers, then of one number for each column.
         leaves: the scenario's.
         columns: [points] each; one point where there are none.
+        made: the program made ready to run, where it is at hand.
 
     Returns:
         [points or 1, own axes] of each output.
     """
     kinds = [program.kinds[slot] for slot in program.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=False)]
-    found = running(program)(*given, *(np.asarray(column, dtype=float) for column in columns))
+    found = (made or running(program))(*given, *(np.asarray(column, dtype=float) for column in columns))
     return [np.moveaxis(each, -1, 0) for each in found]

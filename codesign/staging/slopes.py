@@ -19,14 +19,22 @@ MOST_MADE = 8  # programs that are kept with their slopes
 _made: OrderedDict[Any, Any] = OrderedDict()
 
 
-def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]]) -> list[Scenario]:
+def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], part: str = "") -> list[Scenario]:
     """For each number of `function`, its slope by every single number of the scenario, as a tree like the scenario.
 
     Tables have no slopes: zeros stand in their place. Hard maxima have, at a tie, the mean of both sides' slopes.
+
+    Args:
+        scenario: where slopes are taken.
+        function: of its account.
+        part: of the scenario, such as `cluster`: numbers elsewhere are held fixed, zeros stand in their place.
     """
     leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
-    real = [i for i, slot in enumerate(asked.inputs) if asked.shapes[slot] == () and _is_real(asked.kinds[slot])]
-    made = kept(_made, likeness(asked), lambda: (asked, running(_along(asked, real))), MOST_MADE)
+    places = [path[0] for path, _ in jax.tree_util.tree_flatten_with_path(scenario)[0]]
+    varied = [not part or getattr(place, "name", "") == part for place in places]
+    numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
+    real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
+    made = kept(_made, (likeness(asked), part), lambda: (asked, running(_along(asked, real))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
     found = made[1](*given, *np.eye(len(real)))
