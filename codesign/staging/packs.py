@@ -203,7 +203,7 @@ class _Rows:
         does = doer(first.primitive, first.params, kinds, 1, alike=True)
         does = space[f"f{place}"] = _power if does is np.power else does
         if isinstance(does, np.ufunc) or does is _power:
-            return f"    f{place}({', '.join(read)}, {target})"
+            return f"    f{place}({', '.join(read)}, out={target})"
         return f"    {target} = f{place}({', '.join(read)})"
 
     def _read(self, batch: Sequence[Equation]) -> list[list[int]]:
