@@ -20,7 +20,7 @@ from ..curvature import Judgement, judge
 from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import at_least
-from ..staging import Found, Points, RowProgram, Rows, row_program
+from ..staging import Found, PlanTables, Points, RowProgram, Rows, row_program
 from .base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
@@ -236,7 +236,8 @@ class Oracle(AbstractOracle):
         names = tuple(self.names if names is None else names)
         if (names, slopes) not in self._points:
             values = self.problem.space.every_value(self.plans)
-            self._points[names, slopes] = Points(self.program.only(names), values, slopes=slopes)
+            tables = next((points.tables for points in self._points.values()), None) or PlanTables(self.program, values)
+            self._points[names, slopes] = Points(self.program.only(names), values, slopes=slopes, tables=tables)
         return self._points[names, slopes]
 
     def judged(

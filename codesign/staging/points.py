@@ -9,24 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
 from .derivatives import Slopes
-from .distinct import Fields, PlanTable
+from .distinct import PlanTable
 from .packed import LookUp, Packed
 from .packs import Packs, packs_of
+from .plan_tables import PlanTables
 from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
 from .running import Running, running
 from .staged import stage
-from .tables import Table, literal, tabulate
+from .tables import Table, literal
 
-MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
-MOST_PREPARED = 8  # programs that are kept ready to run, for whoever asks the same of the same model
+MOST_PREPARED = 16  # programs that are kept ready to run, for whoever asks the same of the same model
 WORKERS = min(2, os.cpu_count() or 1)
 PART = 2048  # points of one pass: arrays of them stay in a cache
 FEWER = 8  # times fewer rows than points has a table of values that points share
@@ -51,46 +50,34 @@ class Points:
         rows: what is asked for.
         values: plan field -> every value that it may have.
         slopes: whether the reading below and its slopes are asked for.
+        tables: of a row program that has these rows; its own if none are given.
     """
 
-    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray], *, slopes: bool = True):
+    def __init__(
+        self,
+        rows: RowProgram,
+        values: Mapping[str, np.ndarray],
+        *,
+        slopes: bool = True,
+        tables: PlanTables | None = None,
+    ):
         self.rows, self.slopes = rows, slopes
-        self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
-        program = rows.program
-        self._leaves = program.inputs[: rows.leaves]
-        self._fields = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+        self.tables = tables or PlanTables(rows, values)
+        self.plans, program = self.tables.plans, rows.program
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
         sizes = tuple(map(len, self.plans.values))
         key = (likeness(program, values=False), rows.leaves, rows.fields, rows.varied, sizes, slopes)
-        prepared = kept(_prepared, key, self._prepare, MOST_PREPARED)
-        self._tabled, self._read, self._whole, self._run = prepared[1:]
+        self._read, self._whole, self._run = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
         self._kept: OrderedDict[int, tuple[Scenario, tuple[Packed, LookUp]]] = OrderedDict()
 
-    def _prepare(self) -> tuple[Program, list[Equation], list[int], Program, Packs | Running]:
-        """(the program, equations of tables, slots of which the others read one, these with slopes, made to run)."""
-        program, (tabled, rest, fields) = self.rows.program, self._split()
+    def _prepare(self) -> tuple[Program, list[int], Program, Packs | Running]:
+        """(the program, slots of tables that are read, what is left with slopes, made ready to run)."""
+        program, fields = self.rows.program, self.tables.fields
+        rest = [equation for equation in program.equations if equation.outputs[0] not in fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
-        made = {slot for equation in rest for slot in equation.outputs}
-        read = sorted(needed - made - set(self._u), key=lambda slot: (sorted(fields[slot]), slot))
+        read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
         whole = self._written(rest, read)
-        return program, tabled, read, whole, packs_of(whole) or running(whole)
-
-    def _split(self) -> tuple[list[Equation], list[Equation], dict[int, Fields]]:
-        """Equations of the plan alone that have few distinct values, the others, and what reaches those of the plan."""
-        program = self.rows.program
-        fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
-        fields |= {slot: frozenset([number]) for number, slot in enumerate(self._fields)}
-        tabled: list[Equation] = []
-        rest: list[Equation] = []
-        for equation in program.equations:
-            if all(slot in fields for slot in equation.inputs):
-                reached: Fields = frozenset().union(*(fields[slot] for slot in equation.inputs))
-                if not reached or self.plans.count(reached) <= MOST_ROWS:
-                    fields |= dict.fromkeys(equation.outputs, reached)
-                    tabled.append(equation)
-                    continue
-            rest.append(equation)
-        return tabled, rest, fields
+        return program, read, whole, packs_of(whole) or running(whole)
 
     def _written(self, rest: list[Equation], read: list[int]) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
@@ -112,28 +99,14 @@ class Points:
 
     def packed(self, scenario: Scenario) -> tuple[Packed, LookUp]:
         """Tables of a scenario, and what puts their numbers into packs; those of the last ones asked for are kept."""
-        known = self._kept.get(id(scenario))
-        if known is None or known[0] is not scenario:
-            packed = self._pack(scenario)
-            wanted = self._run.wanted if isinstance(self._run, Packs) else []
-            known = self._kept[id(scenario)] = (scenario, (packed, LookUp(packed, wanted, self.plans)))
-            if len(self._kept) > MOST_SCENARIOS:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(id(scenario))
-        return known[1]
 
-    def _pack(self, scenario: Scenario) -> Packed:
-        program = self.rows.program
-        tables = {slot: literal(value) for slot, value in program.known.items()}
-        for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
-            tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
-        for number, slot in enumerate(self._fields):
-            tables[slot] = Table(frozenset([number]), self.plans.column(number))
-        for equation in self._tabled:
-            found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
-            assert found is not None
-            tables |= dict(zip(equation.outputs, found, strict=True))
-        return Packed.of([tables[slot] for slot in self._read])
+        def pack() -> tuple[Scenario, tuple[Packed, LookUp]]:
+            tables = self.tables.of(scenario)
+            packed = Packed.of([tables[slot] for slot in self._read])
+            wanted = self._run.wanted if isinstance(self._run, Packs) else []
+            return scenario, (packed, LookUp(packed, wanted, self.plans))
+
+        return kept(self._kept, id(scenario), pack, MOST_SCENARIOS)[1]
 
     def __call__(
         self,
