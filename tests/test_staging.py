@@ -74,7 +74,7 @@ def test_rows_and_slopes_are_those_of_the_traced_program(name):
     problem, rng = problem_of(name), np.random.default_rng(1)
     oracle = Oracle(problem, rows_of(problem))
     plan, u = rng.integers(oracle.count, size=DESIGNS), rng.uniform(size=(DESIGNS, len(oracle.variables)))
-    found = oracle.points(problem.scenario, oracle._table[plan], u, np.full(DESIGNS, 50.0))
+    found = oracle.points()(problem.scenario, oracle._table[plan], u, np.full(DESIGNS, 50.0))
     given = (problem.scenario, jnp.asarray(oracle._table[plan[0]]), jnp.asarray(u[0]))
     rows, broken = oracle.program.exact(*given)
     below, slopes = oracle.program.tangent(*given, jnp.asarray(50.0))

@@ -150,8 +150,20 @@ class RobustOracle(Oracle):
         shares = np.exp(heat) / np.exp(heat).sum(axis=0)
         worst = np.einsum("cpr,cprv->prv", shares, affine)
         rows = np.concatenate([goal[:, None], worst[:, 1:]], axis=1)
-        values = np.concatenate([self.blend.value(exact[:, :, 0].T)[:, None], exact[:, :, 1:].max(axis=0)], axis=1)
-        return Tangents(values, rows, np.max([f.broken for f in found], axis=0))
+        return Tangents(self._over_cases(exact), rows, np.max([f.broken for f in found], axis=0))
+
+    def values(
+        self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows over all cases, as of `tangents`."""
+        if scenario is not None:
+            return self.inner.values(plan, u, scenario)
+        self.evaluated += len(plan)
+        exact, broken = zip(*(self.inner.values(plan, u, case) for case in self.scenarios), strict=True)
+        return self._over_cases(np.stack(exact)), np.max(broken, axis=0)
+
+    def _over_cases(self, exact: Float[np.ndarray, "cases points rows"]) -> Float[np.ndarray, "points rows"]:
+        return np.concatenate([self.blend.value(exact[:, :, 0].T)[:, None], exact[:, :, 1:].max(axis=0)], axis=1)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from .model import Base as Base
 from .model import Model as Model
 from .model import base_of as base_of
 from .model import model_of as model_of
+from .plan_tables import PlanTables as PlanTables
 from .points import Found as Found
 from .points import Points as Points
 from .program import Equation as Equation

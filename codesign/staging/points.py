@@ -9,22 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
 from .derivatives import Slopes
-from .distinct import Fields, PlanTable
+from .distinct import PlanTable
+from .packed import LookUp, Packed
+from .packs import Packs, packs_of
+from .plan_tables import PlanTables
 from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
 from .running import Running, running
 from .staged import stage
-from .tables import Table, literal, tabulate
+from .tables import Table, literal
 
-MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
-MOST_PREPARED = 8  # programs that are kept ready to run, for whoever asks the same of the same model
+MOST_PREPARED = 16  # programs that are kept ready to run, for whoever asks the same of the same model
 WORKERS = min(2, os.cpu_count() or 1)
 PART = 2048  # points of one pass: arrays of them stay in a cache
 FEWER = 8  # times fewer rows than points has a table of values that points share
@@ -49,46 +50,34 @@ class Points:
         rows: what is asked for.
         values: plan field -> every value that it may have.
         slopes: whether the reading below and its slopes are asked for.
+        tables: of a row program that has these rows; its own if none are given.
     """
 
-    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray], *, slopes: bool = True):
+    def __init__(
+        self,
+        rows: RowProgram,
+        values: Mapping[str, np.ndarray],
+        *,
+        slopes: bool = True,
+        tables: PlanTables | None = None,
+    ):
         self.rows, self.slopes = rows, slopes
-        self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
-        program = rows.program
-        self._leaves = program.inputs[: rows.leaves]
-        self._fields = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+        self.tables = tables or PlanTables(rows, values)
+        self.plans, program = self.tables.plans, rows.program
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
         sizes = tuple(map(len, self.plans.values))
         key = (likeness(program, values=False), rows.leaves, rows.fields, rows.varied, sizes, slopes)
-        prepared = kept(_prepared, key, self._prepare, MOST_PREPARED)
-        self._tabled, self._read, self._whole, self._run = prepared[1:]
-        self._kept: OrderedDict[int, tuple[Scenario, Packed]] = OrderedDict()
+        self._read, self._whole, self._run = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
+        self._kept: OrderedDict[int, tuple[Scenario, tuple[Packed, LookUp]]] = OrderedDict()
 
-    def _prepare(self) -> tuple[Program, list[Equation], list[int], Program, Running]:
-        """(the program, equations of tables, slots of which the others read one, these with slopes, made to run)."""
-        program, (tabled, rest) = self.rows.program, self._split()
+    def _prepare(self) -> tuple[Program, list[int], Program, Packs | Running]:
+        """(the program, slots of tables that are read, what is left with slopes, made ready to run)."""
+        program, fields = self.rows.program, self.tables.fields
+        rest = [equation for equation in program.equations if equation.outputs[0] not in fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
-        made = {slot for equation in rest for slot in equation.outputs}
-        read = sorted(needed - made - set(self._u))
+        read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
         whole = self._written(rest, read)
-        return program, tabled, read, whole, running(whole)
-
-    def _split(self) -> tuple[list[Equation], list[Equation]]:
-        """Equations of the plan alone that have few distinct values, and the others."""
-        program = self.rows.program
-        fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
-        fields |= {slot: frozenset([number]) for number, slot in enumerate(self._fields)}
-        tabled: list[Equation] = []
-        rest: list[Equation] = []
-        for equation in program.equations:
-            if all(slot in fields for slot in equation.inputs):
-                reached: Fields = frozenset().union(*(fields[slot] for slot in equation.inputs))
-                if not reached or self.plans.count(reached) <= MOST_ROWS:
-                    fields |= dict.fromkeys(equation.outputs, reached)
-                    tabled.append(equation)
-                    continue
-            rest.append(equation)
-        return tabled, rest
+        return program, read, whole, packs_of(whole) or running(whole)
 
     def _written(self, rest: list[Equation], read: list[int]) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
@@ -108,28 +97,16 @@ class Points:
             outputs += [along.get(row, zero) for row in rows for along in moved]
         return written_out(draft.done(outputs))
 
-    def packed(self, scenario: Scenario) -> "Packed":
-        """Tables of a scenario; those of the last ones asked for are kept."""
-        known = self._kept.get(id(scenario))
-        if known is None or known[0] is not scenario:
-            known = self._kept[id(scenario)] = (scenario, self._pack(scenario))
-            if len(self._kept) > MOST_SCENARIOS:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(id(scenario))
-        return known[1]
+    def packed(self, scenario: Scenario) -> tuple[Packed, LookUp]:
+        """Tables of a scenario, and what puts their numbers into packs; those of the last ones asked for are kept."""
 
-    def _pack(self, scenario: Scenario) -> "Packed":
-        program = self.rows.program
-        tables = {slot: literal(value) for slot, value in program.known.items()}
-        for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
-            tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
-        for number, slot in enumerate(self._fields):
-            tables[slot] = Table(frozenset([number]), self.plans.column(number))
-        for equation in self._tabled:
-            found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
-            assert found is not None
-            tables |= dict(zip(equation.outputs, found, strict=True))
-        return Packed.of([tables[slot] for slot in self._read])
+        def pack() -> tuple[Scenario, tuple[Packed, LookUp]]:
+            tables = self.tables.of(scenario)
+            packed = Packed.of([tables[slot] for slot in self._read])
+            wanted = self._run.wanted if isinstance(self._run, Packs) else []
+            return scenario, (packed, LookUp(packed, wanted, self.plans))
+
+        return kept(self._kept, id(scenario), pack, MOST_SCENARIOS)[1]
 
     def __call__(
         self,
@@ -139,11 +116,16 @@ class Points:
         sharpness: Float[np.ndarray, " points"],
     ) -> Found:
         """Everything at these plans and coordinates."""
-        packed, codes = self.packed(scenario), _codes(self.plans, rows)
+        packed, looked_up = self.packed(scenario)
+        codes, ready = _codes(self.plans, rows), self._run
 
-        def run(part: slice) -> Sequence[Any]:
-            values = [*packed.at(codes[part], self.plans), *u[part].T, sharpness[part]]
-            return self._run(*values)
+        if isinstance(ready, Packs):
+            numbers = np.concatenate([u, sharpness[:, None]], axis=1)
+            return self._found(len(rows), lambda part: looked_up.run(ready, codes[part], numbers[part]))
+
+        def run(part: slice) -> np.ndarray:
+            given = packed.at(codes[part], self.plans)
+            return self._columns(len(codes[part]), ready(*given, *u[part].T, sharpness[part]))
 
         return self._found(len(rows), run)
 
@@ -155,37 +137,34 @@ class Points:
         known = dict(zip(self.rows.variables, u.T, strict=True))
         table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
         first = len(self.plans.fields)
-        given = dict(zip(self._whole.inputs, self.packed(scenario).tables(), strict=False))
+        given = dict(zip(self._whole.inputs, self.packed(scenario)[0].tables(), strict=False))
         for number, slot in enumerate(self._whole.inputs[len(self._read) : -1], start=first):
             given[slot] = Table(frozenset([number]), table.column(number))
         given[self._whole.inputs[-1]] = literal(np.ones(()))
         staged = stage(self._whole, table, given, len(rows) // FEWER)
         rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
         packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
-        return self._found(len(rows), lambda part: rest(*packed.at(codes[part], table)))
+        return self._found(len(rows), lambda part: self._columns(len(rows[part]), rest(*packed.at(codes[part], table))))
 
-    def _found(self, count: int, run: Callable[[slice], Sequence[Any]]) -> Found:
+    def _found(self, count: int, run: Callable[[slice], np.ndarray]) -> Found:
         """What a program gives at all points, part by part."""
-
-        def at(first: int) -> Found:
-            part = slice(first, min(first + PART, count))
-            return self._columns(part.stop - first, run(part))
-
-        if count <= PART:
-            return at(0)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            parts = list(pool.map(at, range(0, count, PART)))
-        return Found(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-    def _columns(self, count: int, found: Sequence[Any]) -> Found:
         width, names = len(self._u), len(self.rows.names)
-        columns = np.empty((count, len(self._whole.outputs)))
-        for number, column in enumerate(found):
-            columns[:, number] = column
+        starts = range(0, count, PART)
+        if len(starts) < 2:
+            columns = run(slice(0, count))
+        else:
+            with ThreadPoolExecutor(WORKERS) as pool:
+                columns = np.concatenate(list(pool.map(lambda first: run(slice(first, first + PART)), starts)))
         if not self.slopes:
             return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
+
+    def _columns(self, count: int, found: Sequence[Any]) -> np.ndarray:
+        columns = np.empty((count, len(self._whole.outputs)))
+        for number, column in enumerate(found):
+            columns[:, number] = column
+        return columns
 
 
 def _codes(plans: PlanTable, rows: Float[np.ndarray, "points fields"]) -> Int[np.ndarray, "points fields"]:
@@ -196,51 +175,3 @@ def _codes(plans: PlanTable, rows: Float[np.ndarray, "points fields"]) -> Int[np
         assert (values[place] == rows[:, number]).all(), f"{name} has a value it does not list"
         codes[:, number] = place
     return codes
-
-
-Place = tuple[Fields, str]
-"""Which fields reach a number, and its type."""
-
-
-class Packed(NamedTuple):
-    """Tables side by side: of each set of fields one matrix, of which a point reads one row.
-
-    matrices: of one type each, [combinations, numbers]; places: of each table its matrix, columns [first, last), shape.
-    """
-
-    matrices: dict[Place, np.ndarray]
-    places: list[tuple[Place, int, int, tuple[int, ...]]]
-
-    @classmethod
-    def of(cls, tables: Sequence[Table]) -> "Packed":
-        """These tables."""
-        columns: dict[Place, list[np.ndarray]] = {}
-        widths: dict[Place, int] = {}
-        places = []
-        for table in tables:
-            flat = np.asarray(table.values).reshape(len(table.values), -1)
-            key = (table.fields, flat.dtype.str)
-            first = widths.get(key, 0)
-            widths[key] = first + flat.shape[1]
-            columns.setdefault(key, []).append(flat)
-            places.append((key, first, widths[key], table.values.shape[1:]))
-        return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
-
-    def tables(self) -> list[Table]:
-        """These tables, one by one."""
-        return [
-            Table(key[0], self.matrices[key][:, first:last].reshape(-1, *shape))
-            for key, first, last, shape in self.places
-        ]
-
-    def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
-        """The numbers of each table at these points; one for all where no field reaches it."""
-        rows = {}
-        for key, matrix in self.matrices.items():
-            order = sorted(key[0])
-            sizes = [len(plans.values[i]) for i in order]
-            rows[key] = matrix[np.ravel_multi_index(codes[:, order].T, sizes)].T if order else matrix.T
-        return [
-            rows[key][first:last].reshape(*shape, -1) if shape else rows[key][first]
-            for key, first, last, shape in self.places
-        ]

@@ -19,7 +19,7 @@ from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
 from .model import Answers, model_of
-from .program import DERIVED, Equation, Program, chained, flatten
+from .program import DERIVED, Equation, Program, chained, flatten, reduced
 from .reserves import reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
@@ -60,6 +60,14 @@ class RowProgram(NamedTuple):
 
         slopes, value = jax.jacfwd(twice, has_aux=True)(u)
         return value, slopes
+
+    def only(self, names: Sequence[str]) -> "RowProgram":
+        """The same with these rows alone."""
+        if tuple(names) == self.names:
+            return self
+        rows = [self.program.outputs[self.names.index(name)] for name in names]
+        program = reduced(self.program._replace(outputs=(*rows, self.program.outputs[-1])))
+        return self._replace(program=program, names=tuple(names))
 
     def fields_without_rules(self) -> tuple[str, ...]:
         """Plan fields that no rule of the plan depends on: each value is legal wherever another is."""

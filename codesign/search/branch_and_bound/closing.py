@@ -70,6 +70,9 @@ class Closing:
         points = np.broadcast_to(u, (len(plan), self.ledger.width))
         return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
 
+    def _look(self, plan: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return self.ledger.look(plan, np.broadcast_to(u, (len(plan), self.ledger.width)))
+
     def _place(self, count: int, u: np.ndarray) -> np.ndarray:
         """Numbers of one point for so many plans."""
         return np.repeat(self.ledger.place(u[None], REFERENCE_SHARPNESS), count)
@@ -79,14 +82,14 @@ class Closing:
         ledger, effort = self.ledger, self.effort
         sample = self._oracle.sample(self.rng, effort.sample)
         ledger.grow()
-        exact, affine = self._at(sample, self.base)
+        exact = self._look(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
-        first = np.argsort(soft, kind="stable")[: effort.references // 4]
-        ledger.keep(sample[first], exact[first], affine[first], at=self._place(len(first), self.base))
-        self._halved(sample[first])
+        first = sample[np.argsort(soft, kind="stable")[: effort.references // 4]]
+        ledger.keep(first, *self._at(first, self.base), at=self._place(len(first), self.base))
+        self._halved(first)
         self._note("incumbent", ledger.solved, ledger.solved)
         self.climb()
-        self._refer(sample, exact, affine)
+        self._refer(sample)
 
     def climb(self) -> None:
         """Better plans at the hardware of the best one, solved, until that brings none.
@@ -126,7 +129,7 @@ class Closing:
         """Goal of plans or groups at the best hardware, and what they break at the price of the best's multipliers."""
         if len(plan) == 0:
             return np.zeros(0)
-        exact, _ = self._at(plan, self.ledger.u)
+        exact = self._look(plan, self.ledger.u)
         over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + CHEAP)
         return np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + over.sum(axis=1), np.inf)
 
@@ -185,17 +188,18 @@ class Closing:
         ledger.grow()
         return around
 
-    def _refer(self, sample: np.ndarray, exact: np.ndarray, affine: np.ndarray) -> None:
+    def _refer(self, sample: np.ndarray) -> None:
         """Solve some plans of all kinds, good or not: others are bounded from where those have their optimum."""
         ledger = self.ledger
-        some = np.sort(self.rng.permutation(len(sample))[: self.effort.references])
-        some = some[ledger.tried[sample[some]] == 0]
-        ledger.keep(sample[some], exact[some], affine[some], at=self._place(len(some), self.base))
+        some = sample[np.sort(self.rng.permutation(len(sample))[: self.effort.references])]
+        some = some[ledger.tried[some] == 0]
+        if len(some):
+            ledger.keep(some, *self._at(some, self.base), at=self._place(len(some), self.base))
         for _ in range(REFERENCE_ROUNDS):
             enough = ledger.upper + WORST_REFERENCE
-            some = some[ledger.lower[sample[some]] < enough]
+            some = some[ledger.lower[some] < enough]
             for first in range(0, len(some), self.effort.batch):
-                ledger.refine(sample[some[first : first + self.effort.batch]], enough)
+                ledger.refine(some[first : first + self.effort.batch], enough)
         self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
         self.references = References(ledger, sample, self.base)
 

@@ -20,6 +20,7 @@ ELASTIC = 64.0
 """First price of a unit of log-violation. It must exceed the sum of the multipliers for the violation to vanish: that
 of a plan is raised where it does not."""
 SMALLEST_PART = 192  # programmes that are worth a thread
+FEW, SOME = 3, 64  # lanes up to which they are factored number by number, and all rows of a step together
 EMPTY = -1e3  # intercept of a tangent that says nothing
 
 
@@ -123,32 +124,79 @@ class _Programmes:
 
 def _longest(value: np.ndarray, change: np.ndarray) -> np.ndarray:
     """Longest step up to 1 that keeps every entry positive, with a margin."""
-    return np.minimum(1.0, 0.99 / np.maximum((-change / value).max(axis=0), 1e-30))
+    return np.minimum(1.0, 0.99 / np.maximum(-np.minimum.reduce(change / value), 1e-30))
 
 
 class _Factor:
-    """Cholesky's factor of the normal matrix of every lane, scaled to a diagonal of ones."""
+    """Cholesky's factor of the normal matrix of every lane, scaled to a diagonal of ones.
+
+    Of few lanes a call of NumPy costs more than the arithmetic: these are done number by number, of some more lanes all
+    rows of a step together. All three ways do the same to each number, in the same order.
+    """
 
     def __init__(self, normal: np.ndarray):
         self.scale = np.maximum(np.einsum("iil->il", normal), 1e-30) ** -0.5
         low = normal * self.scale[:, None] * self.scale[None]
+        self.one_by_one = [_OneLane(one) for one in low.transpose(2, 0, 1).tolist()] if low.shape[2] <= FEW else []
+        if self.one_by_one:
+            return
         for j in range(len(low)):
             low[j, j] = np.maximum(low[j, j] + 1e-12, 1e-14) ** -0.5  # the inverse of the diagonal is kept
             low[j + 1 :, j] *= low[j, j]
+            if low.shape[2] <= SOME:
+                below = low[j + 1 :, j]
+                low[j + 1 :, j + 1 :] -= below[:, None] * below[None]
+                continue
             for i in range(j + 1, len(low)):
                 low[i, j + 1 : i + 1] -= low[i, j] * low[j + 1 : i + 1, j]
-        self.low = low
+        self.steps = [(low[j, j], low[j + 1 :, j], low[j, :j]) for j in range(len(low))]
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """x with normal x = right."""
-        x, low = right * self.scale, self.low
-        for j in range(len(x)):
-            x[j] *= low[j, j]
-            x[j + 1 :] -= low[j + 1 :, j] * x[j]
+        x = right * self.scale
+        if self.one_by_one:
+            found = [one.solve(column) for one, column in zip(self.one_by_one, x.T.tolist(), strict=True)]
+            return np.array(found).T * self.scale
+        for j, (inverse, below, _) in enumerate(self.steps):
+            x[j] *= inverse
+            x[j + 1 :] -= below * x[j]
         for j in range(len(x) - 1, -1, -1):
-            x[j] *= low[j, j]
-            x[:j] -= low[j, :j] * x[j]
+            inverse, _, before = self.steps[j]
+            x[j] *= inverse
+            x[:j] -= before * x[j]
         return x * self.scale
+
+
+class _OneLane:
+    """The factor of one lane in plain numbers; the inverse of the diagonal is kept."""
+
+    def __init__(self, low: list[list[float]]):
+        for i, row in enumerate(low):
+            for j in range(i):
+                number, other = row[j], low[j]
+                for k in range(j):
+                    number -= row[k] * other[k]
+                row[j] = number * other[j]
+            number = row[i]
+            for k in range(i):
+                number -= row[k] * row[k]
+            row[i] = float(np.power(max(number + 1e-12, 1e-14), -0.5))
+        self.low = low
+        self.high = [[low[j][i] for j in range(len(low) - 1, i, -1)] for i in range(len(low))]
+
+    def solve(self, x: list[float]) -> list[float]:
+        """Forward, then back."""
+        for i, row in enumerate(self.low):
+            number = x[i]
+            for k in range(i):
+                number -= row[k] * x[k]
+            x[i] = number * row[i]
+        for i in range(len(x) - 1, -1, -1):
+            number = x[i]
+            for entry, other in zip(self.high[i], reversed(x), strict=False):
+                number -= entry * other
+            x[i] = number * self.low[i][i]
+        return x
 
 
 def _direction(
@@ -160,12 +208,14 @@ def _direction(
     return dz, -moved, (rc + v * moved) / w
 
 
-def _newton(programmes: _Programmes, w: np.ndarray, v: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mehrotra's predictor and corrector: changes of z, w and v."""
-    factor, product = _Factor(programmes.normal(v / w)), w * v
-    mu = product.mean(axis=0)
+def _newton(
+    programmes: _Programmes, w: np.ndarray, v: np.ndarray, product: np.ndarray, residual: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Mehrotra's predictor and corrector: changes of z, w and v; `product` is w v."""
+    factor = _Factor(programmes.normal(v / w))
+    mu = np.add.reduce(product) / len(w)
     _, dw, dv = _direction(programmes, factor, residual, w, v, -product)
-    after = ((w + _longest(w, dw) * dw) * (v + _longest(v, dv) * dv)).mean(axis=0)
+    after = np.add.reduce((w + _longest(w, dw) * dw) * (v + _longest(v, dv) * dv)) / len(w)
     centring = np.clip(after / mu, 0.0, 1.0) ** 3
     return _direction(programmes, factor, residual, w, v, centring * mu - product - dw * dv)
 
@@ -217,22 +267,27 @@ def _solve(
     central, final_z, final_v = z.copy(), z.copy(), v.copy()
     active = np.arange(lanes)
     for step in range(iterations):
-        gap = (w * v).sum(axis=0)
-        outside = gap > spread[active]
+        product = w * v
+        gap = np.add.reduce(product)
+        outside = gap > spread
         central[:, active[outside]] = z[:, outside]
-        residual = cost[:, active] + left.weighted(v)
-        final_z[:, active], final_v[:, active] = z, v
-        going = (gap > tolerance[active]) | (np.abs(residual).max(axis=0) > tolerance[active])
+        residual = cost + left.weighted(v)
+        last = (active, z, v)
+        going = (gap > tolerance) | (np.maximum.reduce(np.abs(residual)) > tolerance)
         if step > 2 and enough < np.inf:
             going &= left.bound(v) < enough
         if not going.any():
             break
         if going.sum() < 0.8 * len(active):
+            final_z[:, active], final_v[:, active] = z, v
             active, left = active[going], left.of_lanes(going)
-            z, w, v, residual = z[:, going], w[:, going], v[:, going], residual[:, going]
-        dz, dw, dv = _newton(left, w, v, residual)
+            z, w, v, product = z[:, going], w[:, going], v[:, going], product[:, going]
+            residual, cost, spread, tolerance = residual[:, going], cost[:, going], spread[going], tolerance[going]
+            last = (active, z, v)
+        dz, dw, dv = _newton(left, w, v, product, residual)
         z, v = z + _longest(w, dw) * dz, v + _longest(v, dv) * dv
         w = np.maximum(left.slack(z), 1e-14)
+    final_z[:, last[0]], final_v[:, last[0]] = last[1], last[2]
     weights = np.maximum(final_v[:tangents], 0.0).reshape(rows, count, lanes).transpose(2, 1, 0)
     weights = weights * (affine[..., 0] > 0.5 * EMPTY)
     weights = weights / np.maximum(weights[:, :, 0].sum(axis=1), 1e-12)[:, None, None]

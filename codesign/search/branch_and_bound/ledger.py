@@ -53,9 +53,16 @@ class Programme:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(exact rows, affine rows) of this programme, goal first, constraints relative to what is allowed."""
         found = self.oracle.tangents(plan, u, sharpness)
-        exact, affine = found.exact[:, self._index] - self._shift, found.affine[:, self._index].copy()
+        affine = found.affine[:, self._index].copy()
         affine[..., 0] -= self._shift
-        return np.where((found.broken > 0)[:, None], np.inf, exact), affine
+        return self._own(found.exact, found.broken), affine
+
+    def values(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray:
+        """The exact rows of `tangents` alone."""
+        return self._own(*self.oracle.values(plan, u))
+
+    def _own(self, exact: np.ndarray, broken: np.ndarray) -> np.ndarray:
+        return np.where((broken > 0)[:, None], np.inf, exact[:, self._index] - self._shift)
 
 
 class Ending(NamedTuple):
@@ -200,6 +207,16 @@ class Ledger:
     def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Exact and affine rows; designs that keep every constraint are taken note of."""
         exact, affine = self.programme.tangents(plan, u, sharpness)
+        self._notice(plan, u, exact)
+        return exact, affine
+
+    def look(self, plan: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Exact rows alone, designs taken note of."""
+        exact = self.programme.values(plan, u)
+        self._notice(plan, u, exact)
+        return exact
+
+    def _notice(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray) -> None:
         single = self.programme.oracle.single(plan)
         holds = single & np.isfinite(exact).all(axis=1) & feasible_logs(exact[:, 1:].max(axis=1, initial=-np.inf))
         values = np.where(holds, exact[:, 0], np.inf)
@@ -209,7 +226,6 @@ class Ledger:
         best = int(np.argmin(values))
         if values[best] < self.upper:
             self.upper, self.plan, self.u = float(values[best]), int(plan[best]), u[best].copy()
-        return exact, affine
 
     def keep(
         self,

@@ -104,7 +104,7 @@ class GroupOracle(Oracle):
         return judge(self.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = self.of_rows(rows, u, 50.0)
+        found = self._found(rows, u, 1.0, slopes=False)
         return found.exact, found.broken
 
     @property
@@ -160,23 +160,34 @@ class GroupOracle(Oracle):
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float, scenario: Scenario | None = None
     ) -> Tangents:
         """Rows and tangents; of a group, rows that no plan of it has all at once (`exact` is no design's)."""
+        plan, sharpness = np.asarray(plan), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))
+        group, rows = self._best_of(plan)
+        found = self.of_rows(rows, u, sharpness, scenario)
+        for view in self.views[1:] if len(group) else []:
+            names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
+            other = self.of_rows(table, u[group], sharpness[group], scenario, names)
+            found.exact[np.ix_(group, view.rows)] = other.exact
+            found.affine[np.ix_(group, view.rows)] = other.affine
+        return found
+
+    def values(
+        self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows alone; of a group as in `tangents`."""
         plan = np.asarray(plan)
-        group = np.flatnonzero(~self.tree.single(plan))
-        if len(group) == 0:
-            return self.of_rows(self.tree.table(plan), u, sharpness, scenario)
-        views, first = self.views, len(plan)
-        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (first,))
-        at = np.concatenate([np.arange(first), *([group] * (len(views) - 1))])
-        tables = [self.tree.table(plan[group], view.best) for view in views]
-        rows = np.concatenate([self.tree.table(plan), *tables[1:]])
-        rows[group] = tables[0]
-        found = self.of_rows(rows, u[at], sharpness[at], scenario)
-        exact, affine = found.exact[:first].copy(), found.affine[:first].copy()
-        for k, view in enumerate(views[1:]):
-            part = slice(first + k * len(group), first + (k + 1) * len(group))
-            exact[np.ix_(group, view.rows)] = found.exact[part][:, view.rows]
-            affine[np.ix_(group, view.rows)] = found.affine[part][:, view.rows]
-        return Tangents(exact, affine, found.broken[:first])
+        group, rows = self._best_of(plan)
+        found = self._found(rows, u, 1.0, scenario, slopes=False)
+        for view in self.views[1:] if len(group) else []:
+            names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
+            other = self._found(table, u[group], 1.0, scenario, names, slopes=False)
+            found.exact[np.ix_(group, view.rows)] = other.exact
+        return found.exact, found.broken
+
+    def _best_of(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places of groups, fields of all: of groups, those that are best for the rows of the first view)."""
+        group, rows = np.flatnonzero(~self.tree.single(plan)), self.tree.table(plan)
+        rows[group] = self.tree.table(plan[group], self.views[0].best)
+        return group, rows
 
 
 def crossed(columns: Sequence[np.ndarray], lists: Sequence[np.ndarray]) -> np.ndarray:

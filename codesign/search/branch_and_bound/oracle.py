@@ -22,7 +22,7 @@ from ...curvature import Judgement, judge
 from ...metrics import Metrics
 from ...scenario import Scenario
 from ...smooth import at_least
-from ...staging import Found, Points, RowProgram, Rows, row_program
+from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
 from ..base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
@@ -139,6 +139,13 @@ class AbstractOracle(abc.ABC):
         A larger `sharpness` puts the tangent of a kink closer to one of its sides.
         """
 
+    def values(
+        self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]
+    ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
+        """(exact rows, broken) of `tangents` alone, for less where an oracle can do without tangents."""
+        found = self.tangents(plan, u, 1.0)
+        return found.exact, found.broken
+
 
 class RelayingOracle(AbstractOracle):
     """The plans, groups and variables of another oracle; what is done with its tangents is left to subclasses."""
@@ -214,7 +221,7 @@ class Oracle(AbstractOracle):
     plans: dict[str, np.ndarray] = field(default_factory=dict)
     program: RowProgram = field(init=False, repr=False)
     _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
-    _points: Points | None = field(default=None, repr=False)
+    _points: dict[tuple[Any, bool], Points] = field(default_factory=dict, repr=False)
     _compiled: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -226,12 +233,14 @@ class Oracle(AbstractOracle):
         self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
         self.names = self.program.names
 
-    @property
-    def points(self) -> Points:
-        """The rows staged: what the plan alone decides as tables, the rest by NumPy."""
-        if self._points is None:
-            self._points = Points(self.program, self.problem.space.every_value(self.plans))
-        return self._points
+    def points(self, names: Sequence[str] | None = None, *, slopes: bool = True) -> Points:
+        """All rows or some staged: what the plan alone decides as tables, the rest by NumPy."""
+        names = tuple(self.names if names is None else names)
+        if (names, slopes) not in self._points:
+            values = self.problem.space.every_value(self.plans)
+            tables = next((points.tables for points in self._points.values()), None) or PlanTables(self.program, values)
+            self._points[names, slopes] = Points(self.program.only(names), values, slopes=slopes, tables=tables)
+        return self._points[names, slopes]
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
@@ -276,19 +285,45 @@ class Oracle(AbstractOracle):
         """Rows and tangents; `scenario` stands in for the problem's own if given."""
         return self.of_rows(self._table[plan], u, sharpness, scenario)
 
+    def values(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        scenario: Scenario | None = None,
+    ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
+        """Rows alone; `scenario` as in `tangents`."""
+        found = self._found(self._table[plan], u, 1.0, scenario, slopes=False)
+        return found.exact, found.broken
+
     def of_rows(
         self,
         rows: Float[np.ndarray, "points fields"],
         u: Float[np.ndarray, "points variables"],
         sharpness: Float[np.ndarray, " points"] | float,
         scenario: Scenario | None = None,
+        names: Sequence[str] | None = None,
     ) -> Tangents:
-        """The same for plans given by the values of their fields."""
+        """The same for plans given by the values of their fields; of these rows alone if any are named."""
+        found = self._found(rows, u, sharpness, scenario, names)
+        return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
+
+    def _found(
+        self,
+        rows: np.ndarray,
+        u: np.ndarray,
+        sharpness: np.ndarray | float,
+        scenario: Scenario | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        slopes: bool = True,
+    ) -> Found:
         self.evaluated += len(rows)
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
         tree = self.problem.scenario if scenario is None else scenario
-        found = (self.points if self._compiled is None else self._blocks)(tree, rows, u, sharpness)
-        return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
+        if self._compiled is None:
+            return self.points(names, slopes=slopes)(tree, rows, u, sharpness)
+        found, chosen = self._blocks(tree, rows, u, sharpness), [self.names.index(name) for name in names or self.names]
+        return Found(found.exact[:, chosen], found.broken, found.below[:, chosen], found.slopes[:, chosen])
 
     def _blocks(self, scenario: Scenario, rows: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
         """By a compiled function of the whole model, in blocks of one shape: of scenarios that are asked for once."""
