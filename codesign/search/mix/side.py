@@ -25,11 +25,18 @@ class Leaning(Programme):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate and lean."""
         exact, affine = self.member.programme.tangents(plan, u, sharpness)
-        legal = np.isfinite(exact[:, 0])
-        exact[:, 0] = np.where(legal, self.weight * np.where(legal, exact[:, 0], 0.0) + u @ self.slope, np.inf)
         affine[:, 0] *= self.weight
         affine[:, 0, 1:] += self.slope
-        return exact, affine
+        return self._leaned(exact, u), affine
+
+    def values(self, plan: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Exact rows alone, leaned."""
+        return self._leaned(self.member.programme.values(plan, u), u)
+
+    def _leaned(self, exact: np.ndarray, u: np.ndarray) -> np.ndarray:
+        legal = np.isfinite(exact[:, 0])
+        exact[:, 0] = np.where(legal, self.weight * np.where(legal, exact[:, 0], 0.0) + u @ self.slope, np.inf)
+        return exact
 
 
 class Side:
@@ -38,9 +45,7 @@ class Side:
     def __init__(self, member: Member):
         self.member = member
         self.alive = np.ones(member.count, dtype=bool)
-        self.floor = np.full(
-            member.count, -np.inf
-        )  # of the blended goal of tuples with a plan, the others never dropped
+        self.floor = np.full(member.count, -np.inf)  # of the goal of tuples with a plan, the others never dropped
         self.asked = self.alive.copy()  # plans that the last pricing was of
         self.least = -np.inf  # bound of the leaned goal
         self.ledger: Ledger | None = None
