@@ -1,21 +1,24 @@
 import base64
 import dataclasses
 import html.parser
+import itertools
 import json
 import re
 import shutil
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from example_run import CONFIG, SHARES, example_elasticities, write_run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from codesign.config.construct import targets
 from codesign.errors import ConfigError
 from codesign.report import build_report, mix, proof, read_run, series, tables, wording, write_experiment_report
 from codesign.report.build import SECTIONS, _asked
-from codesign.report.figures import digits_apart
+from codesign.report.figures import canvas, digits_apart, render, style
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 from codesign.search.exhaustive.grid import CHECKPOINT
@@ -481,3 +484,24 @@ def test_a_long_table_of_claims_shows_what_misses(tmp_path):
     text = write_experiment_report(tmp_path / "s", "Long", {"Claims": claims.assign(error=0.0)}).read_text()
     assert "50 of 50" in text
     assert "| claim |" not in text
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_words_of_a_figure_have_room(columns):
+    """Labels end inside the picture, apart from each other, above the legend."""
+    with style():
+        figure, axes = canvas(2.4, columns)
+        for one in axes:
+            one.barh([0, 1], [1e6, 3e6], label="what it is")
+            one.set_yticks([0, 1], ["a short one", "one.with.longer_name"])
+            one.set(title="A title", xlabel="seconds")
+            one.text(3e6, 1, " 3 MB")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center")
+        render(figure)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        boxes: list[Any] = [one.get_tightbbox(renderer, bbox_extra_artists=one.texts) for one in axes]
+        legend = figure.legends[0].get_window_extent(renderer)
+    for box in boxes:
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert legend.y1 <= box.y0 < box.y1 <= figure.bbox.y1
+    assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))

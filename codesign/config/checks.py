@@ -1,6 +1,7 @@
 """What the objects must agree on, said in the words of the configuration: formats, legal plans, memory that fits."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -14,10 +15,11 @@ from jaxtyping import Array
 
 from ..errors import ConfigError, suggestion
 from ..fields import replace
+from ..interpreting import interpreted
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
 from ..objective import Objective, feasible, share_text
-from ..scenario import Scenario
+from ..scenario import Cluster, Scenario
 from ..smooth import used_share
 from ..units import BYTES, GB
 from ..workloads import AbstractWorkload, Plan, Serving
@@ -136,9 +138,12 @@ def check_plan(scenario: Scenario) -> None:
     Raises:
         ConfigError: the first broken rule with its numbers.
     """
-    broken = [rule for rule, value in scenario.workload.violations(scenario.layout).items() if float(value) > 0]
+    broken = [rule for rule, value in _violations(scenario).items() if float(value) > 0]
     if broken:
         raise ConfigError(_broken(min(broken, key=lambda rule: (*FIRST, rule).index(rule)), scenario))
+
+
+_violations = interpreted(lambda scenario: scenario.workload.violations(scenario.layout), always=True)
 
 
 def _broken(rule: str, scenario: Scenario) -> str:
@@ -187,17 +192,23 @@ def _counted(scenario: Scenario) -> str:
 
 def shortage(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes per device that are missing; empty where everything fits."""
-    used = {tier: float(nbytes) for tier, nbytes in per_tier(memory_by_class(scenario)).items()}
+    used = {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
     capacity = _capacity(scenario)
     beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
     return {tier: used[tier] - capacity[tier] for tier in beyond}
 
 
+_used = interpreted(lambda scenario: per_tier(memory_by_class(scenario)), always=True)
+
+
 def _capacity(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes that a job may fill, none where its reserve is larger."""
-    cluster = scenario.cluster
-    usable = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
-    return {tier: max(float(nbytes), 0.0) for tier, nbytes in usable.items()}
+    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario.cluster).items()}
+
+
+@functools.partial(interpreted, always=True)
+def _usable(cluster: Cluster) -> dict[str, Array]:
+    return {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
 
 
 def check_memory(scenario: Scenario) -> None:
@@ -209,15 +220,21 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
-    places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
-    places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
-    for name in scenario.cluster.levels:
-        places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
-    for place, limits in places.items():
+    for place, limits in _limits(scenario).items():
         for limit, share in limits.items():
             if not feasible(float(share) - 1):
                 used = share_text(float(share))
                 raise ConfigError(f"the design cannot be built: {used} of {place}, {limit}, is used")
+
+
+@functools.partial(interpreted, always=True)
+def _limits(scenario: Scenario) -> dict[str, dict[str, Array]]:
+    """Place -> used share of each of its limits."""
+    places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
+    places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
+    for name in scenario.cluster.levels:
+        places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
+    return places
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
