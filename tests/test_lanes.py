@@ -10,7 +10,7 @@ from codesign.staging import flatten, running, written_out
 from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
 from codesign.staging.layout import Layout, best_layout
-from codesign.staging.packs import packs_of
+from codesign.staging.packs import Packs
 from codesign.staging.running import Running
 
 
@@ -93,7 +93,7 @@ def test_memory_used_again_moves_no_number(seed):
 
 def packed(program, points):
     """Outputs of a program run as packs."""
-    packs = packs_of(program)
+    packs = Packs(program)
 
     def write(buffers):
         for (buffer, first, count), values in zip(packs.wanted, points, strict=True):
@@ -108,7 +108,7 @@ def test_packs_move_no_number(seed):
     rng = np.random.default_rng(200 + seed)
     program = written_out(flatten(jax.make_jaxpr(random_model(rng, 40))(*[jnp.asarray(0.5)] * 4)))
     points = [rng.uniform(0.1, 2.0, 30) for _ in range(4)]
-    assert packs_of(program).operations <= len(program.equations)
+    assert Packs(program).operations <= len(program.equations)
     for was, now in zip(running(program)(*points), packed(program, points).T, strict=True):
         np.testing.assert_array_equal(now, np.broadcast_to(was, now.shape))
 
@@ -129,9 +129,18 @@ def test_packs_of_arrays_and_roots():
     for was, now in zip(running(program)(*points), found.T, strict=True):
         np.testing.assert_allclose(now, was, rtol=1e-15)
     np.testing.assert_array_equal(found[::2, 1], np.sqrt(points[0][::2]))
-    assert packs_of(program).operations < len(program.equations) / 2
-    whole = written_out(flatten(jax.make_jaxpr(many)(*[jax.ShapeDtypeStruct(s, jnp.float64) for s in ((), (), (2,))])))
-    assert packs_of(whole) is None  # the place of the least has no lanes
+    assert Packs(program).operations < len(program.equations) / 2
+
+
+def test_packs_of_whole_arrays():
+    """The place of the least is of an array, not of each number."""
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (), (2,))]
+    program = written_out(
+        flatten(jax.make_jaxpr(lambda *x: jnp.concatenate([y.ravel() for y in many(*x)]).sum())(*shapes))
+    )
+    rng = np.random.default_rng(3)
+    points = [rng.uniform(0.1, 3.0, (*shape.shape, 50)) for shape in shapes]
+    np.testing.assert_allclose(packed(program, points)[:, 0], running(program)(*points)[0], rtol=1e-13)
 
 
 def test_a_layout_by_hand():

@@ -11,7 +11,7 @@ from .distinct import Fields, PlanTable
 from .packs import Packs
 from .tables import Table
 
-PART = 1024  # points of a program at a time
+PART = 512  # points of a program at a time
 
 Place = tuple[Fields, str]
 """Which fields reach a number, and its type."""

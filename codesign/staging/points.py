@@ -16,7 +16,7 @@ from ..scenario import Scenario
 from .derivatives import Slopes
 from .distinct import PlanTable
 from .packed import LookUp, Packed
-from .packs import Packs, packs_of
+from .packs import Packs
 from .plan_tables import PlanTables
 from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
@@ -77,7 +77,7 @@ class Points:
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
         whole = self._written(rest, read)
-        return program, read, whole, packs_of(whole) or running(whole)
+        return program, read, whole, Packs(whole)
 
     def _written(self, rest: list[Equation], read: list[int]) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
