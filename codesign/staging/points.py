@@ -20,7 +20,7 @@ from .packs import Packs
 from .plan_tables import PlanTables
 from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
-from .running import Running, running
+from .running import Running
 from .staged import stage
 from .tables import Table, literal
 
