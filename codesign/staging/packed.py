@@ -41,13 +41,6 @@ class Packed(NamedTuple):
             places.append((key, first, widths[key], table.values.shape[1:]))
         return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
 
-    def tables(self) -> list[Table]:
-        """These tables, one by one."""
-        return [
-            Table(key[0], self.matrices[key][:, first:last].reshape(-1, *shape))
-            for key, first, last, shape in self.places
-        ]
-
     def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
         """The numbers of each table at these points; one for all where no field reaches it."""
         rows = {}
