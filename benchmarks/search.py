@@ -177,6 +177,9 @@ def main() -> None:
         problem = problem_of(name, arguments.calibration, arguments.levels)
         started = time.process_time()
         oracle = oracle_for(problem, rows_of(problem), 512)
+        middle = np.full((1, len(oracle.variables)), 0.5)
+        oracle.tangents(oracle.roots[:1], middle, 50.0)
+        oracle.values(oracle.roots[:1], middle)
         compiled = time.process_time() - started
         verdict = check(oracle, 0)
         for seed in range(arguments.seeds):

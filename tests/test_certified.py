@@ -92,6 +92,18 @@ def test_interrupted_search_returns_its_incumbent_with_valid_bounds():
     assert outcome.counts["open"] > 0
 
 
+def test_factors_of_few_lanes_are_those_of_many():
+    """Number by number, step by step and row by row: to the last bit."""
+    root = np.random.default_rng(7).normal(size=(6, 9, 100))
+    normal = np.einsum("ikl,jkl->ijl", root, root)
+    right = root[:, 0]
+    whole = interior._Factor(normal).solve(right)
+    for some in (slice(0, 1), slice(1, 1 + interior.FEW), slice(10, 10 + interior.SOME)):
+        found = interior._Factor(normal[..., some]).solve(right[:, some])
+        np.testing.assert_array_equal(found, whole[:, some])
+    np.testing.assert_allclose(np.einsum("ijl,jl->il", normal, whole), right, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize(("variables", "rows", "count"), [(2, 2, 1), (3, 4, 4), (6, 5, 7)])
 def test_interior_point_against_a_simplex(variables, rows, count):
     rng = np.random.default_rng(variables)

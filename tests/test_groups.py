@@ -144,6 +144,16 @@ def test_a_group_lies_below_all_its_plans(grouped: GroupOracle):
         assert (below <= grouped.tangents(plans, there, 50.0).exact + 1e-9).all()
 
 
+def test_rows_alone_are_those_of_tangents(grouped: GroupOracle):
+    """Of groups and of plans, which are asked for together, and to the last bit."""
+    rng = np.random.default_rng(5)
+    plan = np.concatenate([grouped.roots[:40], grouped.sample(rng, 40)])
+    u = rng.uniform(size=(len(plan), len(grouped.variables)))
+    whole, (exact, broken) = grouped.tangents(plan, u, 50.0), grouped.values(plan, u)
+    np.testing.assert_array_equal(exact, whole.exact)
+    np.testing.assert_array_equal(broken, whole.broken)
+
+
 def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
     """The proof over groups against the proof over every plan by itself, of the same model."""
     effort = Effort(gap=1e-3)

@@ -10,6 +10,7 @@ from codesign.staging import flatten, running, written_out
 from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
 from codesign.staging.layout import Layout, best_layout
+from codesign.staging.packs import Packs
 from codesign.staging.running import Running
 
 
@@ -88,6 +89,58 @@ def test_memory_used_again_moves_no_number(seed):
             np.testing.assert_array_equal(now, was)
     for was, now in zip(kept, points, strict=True):
         np.testing.assert_array_equal(now, was)
+
+
+def packed(program, points):
+    """Outputs of a program run as packs."""
+    packs = Packs(program)
+
+    def write(buffers):
+        for (buffer, first, count), values in zip(packs.wanted, points, strict=True):
+            buffers[buffer][first : first + count] = values.reshape(count, -1)
+
+    return packs(points[0].shape[-1], write)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_packs_move_no_number(seed):
+    """Equations of one kind done together: fewer operations, equal to the last bit, whatever the order."""
+    rng = np.random.default_rng(200 + seed)
+    program = written_out(flatten(jax.make_jaxpr(random_model(rng, 40))(*[jnp.asarray(0.5)] * 4)))
+    points = [rng.uniform(0.1, 2.0, 30) for _ in range(4)]
+    assert Packs(program).operations <= len(program.equations)
+    for was, now in zip(running(program)(*points), packed(program, points).T, strict=True):
+        np.testing.assert_array_equal(now, np.broadcast_to(was, now.shape))
+
+
+def test_packs_of_arrays_and_roots():
+    """Seven chains alike are one; one exponent of a half for some points is a root there, as it is for all."""
+
+    def alike(x, y, exponent):
+        chains = [jnp.log(x * k + y) - y[::-1] / k for k in range(1, 8)]
+        return jnp.sum(jnp.stack(chains), axis=0)[0], x**exponent, jnp.where(x > y[0], x, 2.0)
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (2,), ())]
+    program = written_out(flatten(jax.make_jaxpr(alike)(*shapes)))
+    rng = np.random.default_rng(4)
+    points = [rng.uniform(0.5, 2.0, (*shape.shape, 20)) for shape in shapes]
+    points[2][::2] = 0.5
+    found = packed(program, points)
+    for was, now in zip(running(program)(*points), found.T, strict=True):
+        np.testing.assert_allclose(now, was, rtol=1e-15)
+    np.testing.assert_array_equal(found[::2, 1], np.sqrt(points[0][::2]))
+    assert Packs(program).operations < len(program.equations) / 2
+
+
+def test_packs_of_whole_arrays():
+    """The place of the least is of an array, not of each number."""
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (), (2,))]
+    program = written_out(
+        flatten(jax.make_jaxpr(lambda *x: jnp.concatenate([y.ravel() for y in many(*x)]).sum())(*shapes))
+    )
+    rng = np.random.default_rng(3)
+    points = [rng.uniform(0.1, 3.0, (*shape.shape, 50)) for shape in shapes]
+    np.testing.assert_allclose(packed(program, points)[:, 0], running(program)(*points)[0], rtol=1e-13)
 
 
 def test_a_layout_by_hand():

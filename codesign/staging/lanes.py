@@ -31,14 +31,15 @@ class Written(NamedTuple):
     parts: dict[int, list[tuple[int, tuple[int, ...]]]]
 
 
-def by_lanes(program: Program, largest: Mapping[int, float]) -> Written:
+def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -> Written:
     """The same numbers, small arrays written out.
 
     Args:
         program: of primitives alone.
         largest: input -> what its numbers never exceed, in either direction.
+        most: numbers of an array that is written out.
     """
-    draft = _Lanes(program)
+    draft = _Lanes(program, most)
     parts = {slot: draft.split_input(slot) for slot in program.inputs if draft.small(slot)}
     for equation in program.equations:
         draft.write(equation)
@@ -70,16 +71,16 @@ def _in_turn(program: Program) -> list[Equation]:
 class _Lanes(Draft):
     """lanes: slot of the program -> slots of its numbers, an array of its shape."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, most: int):
         super().__init__(program, program.inputs)
-        self.program = program
+        self.program, self.most = program, most
         self.lanes: dict[int, np.ndarray] = {}
         self.at: dict[int, int] = {}  # where a whole array is, if not in its own slot
 
     def small(self, slot: int) -> bool:
         """Whether it is an array that is written out."""
         shape = self.program.shapes[slot]
-        return shape != () and math.prod(shape) <= MOST
+        return shape != () and math.prod(shape) <= self.most
 
     def split_input(self, slot: int) -> list[tuple[int, tuple[int, ...]]]:
         """Have an input for each number instead."""

@@ -11,7 +11,7 @@ from .distinct import Fields, PlanTable
 from .packs import Packs
 from .tables import Table
 
-PART = 1024  # points of a program at a time
+PART = 512  # points of a program at a time
 
 Place = tuple[Fields, str]
 """Which fields reach a number, and its type."""
@@ -40,13 +40,6 @@ class Packed(NamedTuple):
             columns.setdefault(key, []).append(flat)
             places.append((key, first, widths[key], table.values.shape[1:]))
         return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
-
-    def tables(self) -> list[Table]:
-        """These tables, one by one."""
-        return [
-            Table(key[0], self.matrices[key][:, first:last].reshape(-1, *shape))
-            for key, first, last, shape in self.places
-        ]
 
     def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
         """The numbers of each table at these points; one for all where no field reaches it."""

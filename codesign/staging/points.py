@@ -3,6 +3,7 @@
 The rest is written once with its slopes, each along one coordinate through what that coordinate reaches.
 """
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,11 @@ from ..scenario import Scenario
 from .derivatives import Slopes
 from .distinct import PlanTable
 from .packed import LookUp, Packed
-from .packs import Packs, packs_of
+from .packs import Packs
 from .plan_tables import PlanTables
 from .program import Equation, Program, kept, likeness, written_out
 from .rows import RowProgram
-from .running import Running, running
+from .running import Running
 from .staged import stage
 from .tables import Table, literal
 
@@ -67,17 +68,17 @@ class Points:
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
         sizes = tuple(map(len, self.plans.values))
         key = (likeness(program, values=False), rows.leaves, rows.fields, rows.varied, sizes, slopes)
-        self._read, self._whole, self._run = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
-        self._kept: OrderedDict[int, tuple[Scenario, tuple[Packed, LookUp]]] = OrderedDict()
+        self._read, self._whole, self._ready = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
+        self._kept: OrderedDict[int, tuple[Scenario, LookUp]] = OrderedDict()
 
-    def _prepare(self) -> tuple[Program, list[int], Program, Packs | Running]:
-        """(the program, slots of tables that are read, what is left with slopes, made ready to run)."""
+    def _prepare(self) -> tuple[Program, list[int], Program, Callable[[], Packs]]:
+        """(the program, slots of tables that are read, what is left with slopes, the same made ready to run)."""
         program, fields = self.rows.program, self.tables.fields
         rest = [equation for equation in program.equations if equation.outputs[0] not in fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
         whole = self._written(rest, read)
-        return program, read, whole, packs_of(whole) or running(whole)
+        return program, read, whole, functools.cache(lambda: Packs(whole))
 
     def _written(self, rest: list[Equation], read: list[int]) -> Program:
         """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
@@ -97,16 +98,14 @@ class Points:
             outputs += [along.get(row, zero) for row in rows for along in moved]
         return written_out(draft.done(outputs))
 
-    def packed(self, scenario: Scenario) -> tuple[Packed, LookUp]:
-        """Tables of a scenario, and what puts their numbers into packs; those of the last ones asked for are kept."""
+    def _look_up(self, scenario: Scenario) -> LookUp:
+        """What puts the numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
 
-        def pack() -> tuple[Scenario, tuple[Packed, LookUp]]:
+        def make() -> tuple[Scenario, LookUp]:
             tables = self.tables.of(scenario)
-            packed = Packed.of([tables[slot] for slot in self._read])
-            wanted = self._run.wanted if isinstance(self._run, Packs) else []
-            return scenario, (packed, LookUp(packed, wanted, self.plans))
+            return scenario, LookUp(Packed.of([tables[slot] for slot in self._read]), self._ready().wanted, self.plans)
 
-        return kept(self._kept, id(scenario), pack, MOST_SCENARIOS)[1]
+        return kept(self._kept, id(scenario), make, MOST_SCENARIOS)[1]
 
     def __call__(
         self,
@@ -116,18 +115,9 @@ class Points:
         sharpness: Float[np.ndarray, " points"],
     ) -> Found:
         """Everything at these plans and coordinates."""
-        packed, looked_up = self.packed(scenario)
-        codes, ready = _codes(self.plans, rows), self._run
-
-        if isinstance(ready, Packs):
-            numbers = np.concatenate([u, sharpness[:, None]], axis=1)
-            return self._found(len(rows), lambda part: looked_up.run(ready, codes[part], numbers[part]))
-
-        def run(part: slice) -> np.ndarray:
-            given = packed.at(codes[part], self.plans)
-            return self._columns(len(codes[part]), ready(*given, *u[part].T, sharpness[part]))
-
-        return self._found(len(rows), run)
+        looked_up, codes, ready = self._look_up(scenario), _codes(self.plans, rows), self._ready()
+        numbers = np.concatenate([u, sharpness[:, None]], axis=1)
+        return self._found(len(rows), lambda part: looked_up.run(ready, codes[part], numbers[part]))
 
     def sharing(
         self, scenario: Scenario, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
@@ -137,7 +127,8 @@ class Points:
         known = dict(zip(self.rows.variables, u.T, strict=True))
         table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
         first = len(self.plans.fields)
-        given = dict(zip(self._whole.inputs, self.packed(scenario)[0].tables(), strict=False))
+        tables = self.tables.of(scenario)
+        given = {slot: tables[slot] for slot in self._read}
         for number, slot in enumerate(self._whole.inputs[len(self._read) : -1], start=first):
             given[slot] = Table(frozenset([number]), table.column(number))
         given[self._whole.inputs[-1]] = literal(np.ones(()))
