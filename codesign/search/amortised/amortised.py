@@ -7,6 +7,7 @@ No proof comes with the answer; what comes is the regret measured on studies the
 start (`proof`) it hands its design to the certified search, which then only has to prove it.
 """
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Amortised(AbstractSearch):
         began = time.perf_counter()
         answer = Answer(guesser, instant, problem).run()
         seconds = time.perf_counter() - began
-        report(Progress("amortised", answer.evaluated, answer.evaluated, math.exp(min(answer.upper, 700.0))))
+        with contextlib.suppress(KeyboardInterrupt):  # the answer is there
+            report(Progress("amortised", answer.evaluated, answer.evaluated, math.exp(min(answer.upper, 700.0))))
         if self.proof is not None:
             return self._proven(problem, guesser, answer, seed, report, seconds)
         found = np.isfinite(answer.upper)

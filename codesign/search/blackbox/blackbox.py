@@ -3,6 +3,7 @@
 For models that are not log-convex, and to hold the certified search against. Same frame, no proof.
 """
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass, field
 
@@ -65,7 +66,8 @@ class Blackbox(AbstractSearch):
         trial = Trial(evaluator, self.seconds, self.evaluations, told, self.peer.name)
         stopped = self.ask(trial, seed)
         if not stopped:  # whoever interrupted would do so again at the last report
-            trial.finish()
+            with contextlib.suppress(KeyboardInterrupt):  # all is found already
+                trial.finish()
         return self.traced(trial, stopped)
 
     def ask(self, trial: Trial, seed: int) -> str:

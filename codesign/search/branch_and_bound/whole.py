@@ -112,6 +112,8 @@ class Whole(AbstractSearch):
                         _go_on(closed)
         except KeyboardInterrupt:
             interrupted = True
+            if not self.units:  # what was found at a listed value is an answer already
+                tried = [(one.held, one.outcome) for one in real if one.outcome.ledger.plan >= 0]
         if not any(one.outcome.ledger.plan >= 0 for one in real):
             if interrupted:
                 raise KeyboardInterrupt

@@ -40,4 +40,4 @@ def blends(
     one, other = neighbours(values)
     way = np.arange(1, BLENDS + 1) / (BLENDS + 1)
     mixed = u[one, None] + way[None, :, None] * (u[other] - u[one])[:, None]
-    return np.repeat(plan[one], BLENDS), mixed.reshape(-1, u.shape[1])
+    return np.repeat(plan[one], BLENDS), mixed.reshape(len(one) * BLENDS, u.shape[1])

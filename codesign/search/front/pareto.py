@@ -23,8 +23,10 @@ from ...metrics import Metrics
 from ...objective import POSITIVE
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.certified import Certified, Wanted
-from ..branch_and_bound.closing import Effort, Outcome
+from ..branch_and_bound.closing import Closing, Effort
 from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.evidence import Recorder
+from ..branch_and_bound.ledger import Programme
 from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Oracle, Rows, designs_of, rows_of
 from .cut_pool import Remembering
@@ -114,13 +116,17 @@ class Pareto(AbstractSearch):
         walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()
         if not walk.found:
-            return self._nothing(oracle, verdict, sweep.steps[0].outcome if sweep.steps else None, seed)
+            return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)
 
-    def _nothing(self, oracle: Oracle, verdict: Verdict, outcome: Outcome | None, seed: int) -> Trace:
-        """Why there is no front."""
-        if outcome is None:
+    def _nothing(self, oracle: Oracle, verdict: Verdict, sweep: Sweep, seed: int) -> Trace:
+        """Why there is no front; that there can be none is proven once more, by notes that are of this alone."""
+        if not sweep.steps:
             raise KeyboardInterrupt
+        outcome = sweep.steps[0].outcome
+        outcome.ledger.recorder = None
+        if not outcome.stopped:
+            outcome = Closing(Programme(oracle, GOAL, sweep.limits), sweep.effort, seed, recorder=Recorder()).run()
         return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
     def _traced(self, oracle: Oracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:

@@ -273,18 +273,19 @@ class _Run:
         search, found = self.search, math.isfinite(self.search.upper)
         gap = math.expm1(search.upper - self.lower) if found else None
         closed = gap is not None and gap <= self.mix.gap * 1.001
+        hopeless = self._hopeless() if verdict.convex and not found else []
         relative = " relative to its own best" if self.mix.relative else ""
         return {
-            "certified": verdict.convex and closed,
+            "certified": verdict.convex and (closed or bool(hopeless)),
             "convex": verdict.convex,
-            "reason": verdict.reason or self.stopped,
+            "reason": verdict.reason or ("" if closed else self.stopped),
             "goal": f"{self.mix.how} of {len(self.members)} goals{relative}",
             "sense": "minimise",
             "best": _value(search.upper),
             "bound": _value(self.lower) if verdict.convex else None,
             "gap": gap if verdict.convex and gap is not None and math.isfinite(gap) else None,
             "bound_of_own_hardware": _value(self.own_bound),
-            "alone_infeasible": self._hopeless() if verdict.convex and not found else [],
+            "alone_infeasible": hopeless,
             "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
             "workloads": self._each() if found else [],
             "history": self.history,
