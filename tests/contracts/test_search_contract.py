@@ -70,6 +70,8 @@ def told(search: str, name: str, seed: int = 0) -> Told:
         return Told(search_of(search).run(problem_of(name), seed, stop), "", stop)
     except ConfigError as error:
         return Told(None, str(error), stop)
+    except KeyboardInterrupt:
+        return Told(None, "", stop)
 
 
 first = functools.cache(told)
@@ -91,7 +93,7 @@ def outcome(search: str, name: str) -> str:
     """What came of it, in the words of the table."""
     found = first(search, name)
     if found.trace is None:
-        return "refused"
+        return "refused" if found.refused else "lost with the interrupt"
     if found.trace.method == ["single"]:
         return "as it stands"
     if "interrupted" in found.trace.claim:
@@ -120,14 +122,14 @@ def own_goal(search: AbstractSearch, points: dict[str, np.ndarray], found: Price
     return np.log(points["up"]) if isinstance(search, Inverse) else found.goal
 
 
-def chosen_of(search: AbstractSearch, points: dict[str, np.ndarray]) -> np.ndarray | bool:
+def chosen_of(search: AbstractSearch, points: dict[str, np.ndarray]) -> np.ndarray:
     """Which designs have values that the search may choose, where it may not choose all."""
     if not isinstance(search, Whole):
-        return True
+        return np.ones(1, dtype=bool)
     if search.values:
-        return np.isclose(points["up"][:, None], VALUES).any(axis=1)
+        return np.isin(np.round(points["up"]), VALUES)
     count = points["up"] / search.units["up"]
-    return np.isclose(count, np.round(count))
+    return np.abs(count - np.round(count)) < 1e-6
 
 
 def test_every_search_of_the_menu_is_here():
@@ -235,6 +237,7 @@ def no_design_beats_the_front(trace: Trace, grid: Priced) -> None:
 def proven_is_what_the_walk_proves(search, name):
     trace = trace_of(search, name)
     found = trace.certificate
+    assert bool(found.get("certified")) >= proves_impossible(trace)
     if found.get("certified"):
         assert found["convex"]
         assert trace.evidence is not None
