@@ -141,7 +141,9 @@ class Points:
         """What a program gives at all points, part by part."""
         width, names = len(self._u), len(self.rows.names)
         starts = range(0, count, PART)
-        if len(starts) < 2:
+        if count == 0:
+            columns = np.empty((0, len(self._whole.outputs)))
+        elif len(starts) < 2:
             columns = run(slice(0, count))
         else:
             with ThreadPoolExecutor(WORKERS) as pool:
