@@ -143,6 +143,21 @@ def test_packs_of_whole_arrays():
     np.testing.assert_allclose(packed(program, points)[:, 0], running(program)(*points)[0], rtol=1e-13)
 
 
+@pytest.mark.parametrize("count", [3, 50])
+def test_packs_of_an_array_that_is_one_number_throughout(count):
+    """Its rows are one row: each place has a row of its own all the same, also where points are as many as places."""
+
+    def spread(x, y):
+        same = jnp.broadcast_to(x, (3,))
+        return jnp.cumsum(same)[2] + y, jnp.sort(jnp.stack([*same, y]))[1], jnp.argmin(same)
+
+    shapes = [jax.ShapeDtypeStruct((), jnp.float64)] * 2
+    program = written_out(flatten(jax.make_jaxpr(spread)(*shapes)))
+    points = list(np.random.default_rng(6).uniform(0.1, 3.0, (2, count)))
+    for was, now in zip(running(program)(*points), packed(program, points).T, strict=True):
+        np.testing.assert_allclose(now, np.broadcast_to(was, now.shape), rtol=1e-14)
+
+
 def test_a_layout_by_hand():
     """Three and five levels, seven plans: one axis of 35 for plans and last variable, or of 7 for plans alone."""
     only_plans, last, first = (True, frozenset()), (False, frozenset([1])), (False, frozenset([0]))

@@ -244,7 +244,8 @@ class _Rows:
             own = step.inputs[start : start + math.prod(shape)]
             rows, start = [self.at[slot] for slot in own], start + len(own)
             kinds.append(self._kind_of[own[0]])
-            shown = self._shown(f"i{place}_{number}", own[0], rows, space)
+            spread = len(rows) > 1 and rows[0] == rows[-1]  # one number throughout an array is a row for each place
+            shown = self._shown(f"i{place}_{number}", own[0], rows, space, copied=spread)
             read.append(f"{shown}.reshape({(*shape, -1)})")
         space[f"f{place}"] = behind(step.equation.primitive, step.equation.params, kinds, 1)
         found = f"f{place}({', '.join(read)})"
@@ -259,9 +260,9 @@ class _Rows:
         rows = self.take(buffer, slots)
         return f"b{buffer}[{_even(list(range(rows.start, rows.stop)))}]"
 
-    def _shown(self, index: str, slot: int, rows: list[int], space: dict[str, Any]) -> str:
-        """Rows of the buffer of a number, copied only where they lie in no even steps."""
-        if _are_even(rows):
+    def _shown(self, index: str, slot: int, rows: list[int], space: dict[str, Any], *, copied: bool = False) -> str:
+        """Rows of the buffer of a number, copied only where they lie in no even steps, or where that is asked for."""
+        if _are_even(rows) and not copied:
             return f"b{self.buffer(slot)}[{_even(rows)}]"
         space[index] = np.array(rows)
         return f"b{self.buffer(slot)}.take({index}, 0)"
