@@ -92,6 +92,10 @@ def test_lies_about_a_front_are_named(stored: Stored):
     def hidden(header, tables) -> None:
         tables["statements"]["bound"][of(header, tables)] += 0.01
 
+    def boundless(header, tables) -> None:
+        """Statements that say nothing, under a front that says that it has bounds."""
+        tables["statements"]["bound"][:] = -np.inf
+
     def heavier(header, tables) -> None:
         tables["cuts"]["weight"][tables["cuts"]["row"] == 0] *= 1.01
 
@@ -123,6 +127,7 @@ def test_lies_about_a_front_are_named(stored: Stored):
 
     assert "better than its bound" in told(raised)
     assert "its bound is" in told(hidden)
+    assert "its bound is none, claimed is" in told(boundless)
     assert "have no weights that say so" in told(heavier)
     assert "its multiplier is negative" in told(negative)
     assert "legal plans are in no node" in told(without)

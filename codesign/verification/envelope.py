@@ -1,7 +1,9 @@
 """What the statements of a front leave possible: the least of the first metric over all values of the others."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -58,8 +60,10 @@ def check_corners(front: Front) -> str:
         Refuted: a cell that no corner covers, or another volume.
     """
     told = front.told
+    reference = front.logs_of([[told["reference"][name] for name in front.metrics]])[0]
+    _check_volume("hypervolume", told, front.logs, reference)
     if told["hypervolume_at_most"] is None and not told["corners"]:
-        return "nothing is claimed of any front whatever"
+        return f"hypervolume {told['hypervolume']:.6g}; nothing is claimed of any front whatever"
     corners = front.logs_of(told["corners"])
     left = envelope(front.statements, corners)
     corner = np.full(left.bound.shape, np.inf)
@@ -70,12 +74,14 @@ def check_corners(front: Front) -> str:
         corner = np.minimum.accumulate(corner, axis=axis)
     if not ((corner <= left.bound + SAME) | np.isposinf(left.bound)).all():
         raise Refuted("the corners do not lie below every design that the statements allow")
-    reference = front.logs_of([[told["reference"][name] for name in front.metrics]])[0]
-    for name, points in (("hypervolume", front.logs), ("hypervolume_at_most", corners)):
-        known = volume(points, reference)
-        if told[name] is None or not math.isclose(told[name], known, rel_tol=1e-6, abs_tol=SAME):
-            raise Refuted(f"{name} is {known:.9g}, claimed is {told[name]}")
+    _check_volume("hypervolume_at_most", told, corners, reference)
     return f"hypervolume {told['hypervolume']:.6g}, of any front whatever at most {told['hypervolume_at_most']:.6g}"
+
+
+def _check_volume(name: str, told: Mapping[str, Any], points: np.ndarray, reference: np.ndarray) -> None:
+    known = volume(points, reference)
+    if told[name] is None or not math.isclose(told[name], known, rel_tol=1e-6, abs_tol=SAME):
+        raise Refuted(f"{name} is {known:.9g}, claimed is {told[name]}")
 
 
 def volume(points: Float[np.ndarray, "points metrics"], reference: Float[np.ndarray, " metrics"]) -> float:

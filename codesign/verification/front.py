@@ -169,11 +169,16 @@ def check_points(front: Front) -> str:
         known = np.exp(statements.level[own] * np.array(front.signs))
         if not np.allclose(levels, np.where(np.isfinite(statements.level[own]), known, np.inf), rtol=SAME, atol=0):
             raise Refuted(f"design {i} of the front is told to be bounded at levels other than its statement's")
-        told = (("bound", math.exp(front.signs[0] * bound)), ("gap", math.expm1(logs[i, 0] - bound)))
-        for name, known in told if math.isfinite(bound) else ():
+        known = {"bound": None, "gap": None}
+        if math.isfinite(bound):
+            known = {"bound": math.exp(front.signs[0] * bound), "gap": math.expm1(logs[i, 0] - bound)}
+        for name, value in known.items():
             said = one.get(name)
-            if said is None or not math.isclose(said, known, rel_tol=SAME, abs_tol=SAME):
-                raise Refuted(f"design {i} of the front: its {name} is {known:.9g}, claimed is {said}")
+            none = said is None or value is None
+            if said is not value if none else not math.isclose(said, value, rel_tol=SAME, abs_tol=SAME):
+                raise Refuted(f"design {i} of the front: its {name} is {_shown(value)}, claimed is {_shown(said)}")
+        if one.get("certified") and not math.isfinite(bound):
+            raise Refuted(f"design {i} of the front is called certified, but nothing bounds it")
         if logs[i, 0] < bound - SAME:
             raise Refuted(f"design {i} of the front is better than its bound")
     for i in range(len(logs)):
@@ -181,3 +186,7 @@ def check_points(front: Front) -> str:
         if better.any():
             raise Refuted(f"design {i} of the front is worse in everything than design {int(np.argmax(better))}")
     return f"{len(logs)} designs, none better than another in everything, the worst {front.worst:.3%} above its bound"
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.9g}"
