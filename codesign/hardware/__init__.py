@@ -45,4 +45,5 @@ from .protocols import Pcie as Pcie
 from .protocols import infiniband as infiniband
 from .protocols import load_store as load_store
 from .protocols import pcie as pcie
+from .residual import Residual as Residual
 from .shoreline import Shoreline as Shoreline
