@@ -97,10 +97,12 @@ class DesignSpace:
     Args:
         plan: field of the plan -> values to try; the others keep the scenario's value.
         hardware: name -> `Continuous` or `Ratio`.
+        given: variables whose coordinates are their values, exactly.
     """
 
     plan: dict[str, Sequence[Any]] = field(default_factory=dict)
     hardware: dict[str, Variable] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Known plan fields, non-empty lists, proper bounds."""
@@ -155,7 +157,7 @@ class DesignSpace:
     def values(self, coordinates: dict[str, Any]) -> dict[str, Any]:
         """Unit-cube coordinates -> values of the hardware variables."""
         return {
-            name: self.hardware[name].low * (self.hardware[name].high / self.hardware[name].low) ** u
+            name: u if name in self.given else (v := self.hardware[name]).low * (v.high / v.low) ** u
             for name, u in coordinates.items()
         }
 
