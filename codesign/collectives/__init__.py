@@ -15,8 +15,10 @@ from .levels import Collectives as Collectives
 from .levels import NetworkLevel as NetworkLevel
 from .levels import Stage as Stage
 from .levels import hierarchical as hierarchical
+from .levels import log_perplexity_penalty as log_perplexity_penalty
 from .levels import stages as stages
 from .measured import Measured as Measured
+from .quantised import PERPLEXITY_FACTOR as PERPLEXITY_FACTOR
 from .quantised import Quantised as Quantised
 from .radix import RadixAllGather as RadixAllGather
 from .radix import RadixAllReduce as RadixAllReduce

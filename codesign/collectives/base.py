@@ -34,6 +34,14 @@ class AbstractCollective(eqx.Module):
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Time of the operation and the energy of what one member sends."""
 
+    def may_round(self) -> bool:
+        """Whether what is sent may be rounded on the way."""
+        return False
+
+    def log_perplexity_penalty(self, group: Group) -> Array:
+        """Increase of ln(perplexity) of a language model whose partial results are summed like this: none."""
+        return jnp.zeros_like(group.size)
+
 
 def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array, new_partners: Array | float = 0.0) -> Cost:
     """`steps` messages one after the other that carry `sent_bytes` in all; nothing for a group of one or no bytes.
@@ -65,6 +73,14 @@ class Tuned(AbstractCollective):
         )
         launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
         return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
+
+    def may_round(self) -> bool:
+        """As the algorithm."""
+        return self.inner.may_round()
+
+    def log_perplexity_penalty(self, group: Group) -> Array:
+        """As the algorithm."""
+        return self.inner.log_perplexity_penalty(group)
 
 
 class ScaledVolume(AbstractCollective):

@@ -91,6 +91,22 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     return outside + _where(beyond, around, inner.run("all_reduce", nbytes))
 
 
+def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
+    """Increase of ln(perplexity) of a language model that sums over these levels: of what each level rounds, together."""
+    inner, rest = parts[0], parts[1:]
+
+    def own(name: str) -> Array:
+        return getattr(inner.level.collectives, name).log_perplexity_penalty(inner.group)
+
+    if not rest:
+        return own(operation)
+    outside = log_perplexity_penalty(operation, rest)
+    if operation != "all_reduce":
+        return outside + own(operation)
+    around = own("reduce_scatter") + own("all_gather")
+    return outside + jnp.where(_members(rest) > 1, around, own("all_reduce"))
+
+
 def _members(parts: Sequence[Stage]) -> Array:
     total = jnp.asarray(1.0)
     for part in parts:

@@ -41,6 +41,9 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}
 """Metrics that only serving has."""
 
+ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
+"""Metrics that only networks have that round what they sum."""
+
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
 TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
 
@@ -75,25 +78,30 @@ def check_formats(scenario: Scenario) -> None:
         )
 
 
-def check_asked(objective: Objective, workload: AbstractWorkload) -> None:
-    """Times of tokens are asked for where tokens are served.
+def check_asked(objective: Objective, scenario: Scenario) -> None:
+    """Times of tokens are asked for where tokens are served, what rounding does where sums are rounded.
 
     Raises:
-        ConfigError: naming the key and the workloads that have it.
+        ConfigError: naming the key and the workloads or algorithms that have it.
     """
-    if isinstance(workload, Serving):
-        return
+    cluster, workload = scenario.cluster, scenario.workload
+    if not isinstance(workload, Serving):
+        way_out = f"for serving workloads, not for {type(workload).__name__}: choose workload=serving or"
+        _refuse_asked(objective, SERVED, f"{way_out} workload=serving_fp8")
+    if not cluster.quality((), scenario.layout):
+        _refuse_asked(objective, ROUNDED, "where sums are rounded: choose an algorithm that does, collective=scin_inq")
+
+
+def _refuse_asked(objective: Objective, names: set[str], where_they_exist: str) -> None:
+    """Refuse goals and bounds on metrics that this scenario does not have."""
     bounds = [
         (f"objective.{group}.{name}", name) for group in ("limits", "floors") for name in getattr(objective, group)
     ]
     goal = "minimise" if objective.minimise else "maximise"
     for where, quantity in [(f"objective.{goal} = {objective.goal}", objective.goal), *bounds]:
-        for name in SERVED - set(objective.custom):
+        for name in sorted(names - set(objective.custom)):
             if re.search(rf"(?<![\w.]){name}(?![\w.])", quantity):
-                raise ConfigError(
-                    f"{where}: {name} exists for serving workloads, not for {type(workload).__name__}:"
-                    " choose workload=serving or workload=serving_fp8"
-                )
+                raise ConfigError(f"{where}: {name} exists {where_they_exist}")
 
 
 def check_listed(name: str, value: Any) -> None:

@@ -212,7 +212,7 @@ def _problem(built: Built) -> Problem:
     """What is searched, its variables checked."""
     scenario = _scenario(built)
     _check_variables(built.objects["space"], scenario)
-    check_asked(built.objects["objective"], scenario.workload)
+    check_asked(built.objects["objective"], scenario)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
 
 

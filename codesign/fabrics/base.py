@@ -1,6 +1,7 @@
 """What a fabric must answer: which link does each member of this process group see?"""
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +11,9 @@ from ..fields import quantity
 from ..hardware import Link
 from ..showing import as_text
 from ..smooth import at_least, at_most, floor
+
+ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")
+"""Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
 
 
 class Beside(eqx.Module):
@@ -25,17 +29,23 @@ class Beside(eqx.Module):
     met_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
 
 
+ALONE = Beside()
+
+
 class Group(eqx.Module):
     """A process group: `size` members, `stride` devices apart, while others load the same links.
 
     All real-valued, so that searches may relax them. `beside` is what the plan itself sends at the same time; only
-    `Contended` looks at it.
+    fabrics that are shared look at it. `element_bytes` is the size of a number of what is sent, 0 where it may not be
+    rounded: only algorithms that round look at it. `algorithm` is the plan's place in `ALGORITHMS`.
     """
 
     size: Float[Array, "*b"] = quantity(low=1.0)
     stride: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     background_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    beside: Beside = Beside()
+    beside: Beside = ALONE
+    element_bytes: Float[Array, "*b"] = quantity(high=8.0, default=2.0, doc="0: may not be rounded")
+    algorithm: Float[Array, "*b"] = quantity(high=float(len(ALGORITHMS) - 1), default=0.0, doc="place in ALGORITHMS")
 
     def split(self, reach: Array) -> tuple["Group", "Group"]:
         """Cut at a domain of `reach` neighbouring devices: (members inside one domain, one member of each domain).
@@ -43,8 +53,8 @@ class Group(eqx.Module):
         A domain holds floor(reach / stride) members, at least one and at most all of them.
         """
         inside = at_most(at_least(floor(reach / self.stride), 1.0), self.size)
-        inner = Group(inside, self.stride, self.background_bytes_per_s)
-        outer = Group(self.size / inside, self.stride * inside, self.background_bytes_per_s)
+        inner = dataclasses.replace(self, size=inside, beside=ALONE)
+        outer = dataclasses.replace(inner, size=self.size / inside, stride=self.stride * inside)
         return inner, outer
 
 

@@ -142,7 +142,7 @@ def never_faster_than_the_wire(algorithm, operation, seed):
     points = draw(seed)
     share = 1.0 if operation in ("all_reduce", "send") else (points.size - 1) / points.size
     if isinstance(algorithm, Quantised):
-        share = share * algorithm.wire_ratio()
+        share = share * algorithm.wire_ratio(Group(jnp.asarray(2.0)))
     assert (costs(algorithm, points)[0] >= share * points.nbytes * jnp.exp(points.logs[:, 1]) * (1 - 1e-9)).all()
 
 
