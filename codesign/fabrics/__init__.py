@@ -10,6 +10,7 @@ from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
+from .queued import QueuedNode as QueuedNode
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file

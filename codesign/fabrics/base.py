@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,11 +23,18 @@ class Beside(eqx.Module):
     here_ratio: bytes of the others over the links that the group uses. elsewhere_s_per_byte: time that whatever is
     under way needs on the busiest of the other network levels. met_ratio: share of the group's own bytes that meets
     the others; the two numbers before count per such byte.
+
+    What its traffic is like altogether: burst_bytes of a message (of the message that a byte is part of), beyond_ratio
+    leave the node; and seconds per byte, alone, of the levels next to one's own, inside and beyond.
     """
 
     here_ratio: Float[Array, "*b"] = quantity(default=0.0)
     elsewhere_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
     met_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    burst_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    beyond_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    inside_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    beyond_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
 
 
 ALONE = Beside()
@@ -59,7 +67,12 @@ class Group(eqx.Module):
 
 
 class AbstractFabric(eqx.Module):
-    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count."""
+    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count.
+
+    `sees_others` says whether a link depends on what else is under way (`Group.beside`).
+    """
+
+    sees_others: ClassVar[bool] = False
 
     __repr__ = as_text
 

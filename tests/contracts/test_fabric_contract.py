@@ -21,6 +21,7 @@ from codesign.fabrics import (
     OpticalCircuit,
     PcieTree,
     PhotonicRack,
+    QueuedNode,
     RoutedTopology,
     SwitchDomain,
 )
@@ -62,6 +63,7 @@ EXAMPLES = {
         usd_per_bytes_per_s=4e-9,
         static_w=20.0,
     ),
+    "QueuedNode": QueuedNode(SwitchDomain(8.0, 450e9, 1e-6, **PRICED), 45e9, 0.2, 1e6, 8.0, 8.0),
     "Contended": Contended(FatTree(50e9, 5e-6, **PRICED), background_bytes_per_s=20e9),
 }
 """Class -> an instance with plain numbers; a new fabric adds a line."""
