@@ -9,6 +9,7 @@ from .direct import DirectAllToAll as DirectAllToAll
 from .direct import OneShotAllReduce as OneShotAllReduce
 from .direct import TwoShotAllReduce as TwoShotAllReduce
 from .fastest import Fastest as Fastest
+from .host_path import HostPath as HostPath
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
 from .in_network import MulticastAllReduce as MulticastAllReduce
 from .levels import Collectives as Collectives
