@@ -4,6 +4,7 @@ from .base import OPERATIONS as OPERATIONS
 from .base import AbstractCollective as AbstractCollective
 from .base import ScaledVolume as ScaledVolume
 from .base import Tuned as Tuned
+from .chosen import Chosen as Chosen
 from .direct import DirectAllGather as DirectAllGather
 from .direct import DirectAllToAll as DirectAllToAll
 from .direct import OneShotAllReduce as OneShotAllReduce

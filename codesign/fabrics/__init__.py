@@ -1,5 +1,6 @@
 """How devices are wired."""
 
+from .base import ALGORITHMS as ALGORITHMS
 from .base import AbstractFabric as AbstractFabric
 from .base import Beside as Beside
 from .base import Group as Group
