@@ -13,6 +13,7 @@ from .fastest import Fastest as Fastest
 from .host_path import HostPath as HostPath
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
 from .in_network import MulticastAllReduce as MulticastAllReduce
+from .in_network import SwitchMemory as SwitchMemory
 from .levels import Collectives as Collectives
 from .levels import NetworkLevel as NetworkLevel
 from .levels import Stage as Stage

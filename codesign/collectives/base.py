@@ -38,6 +38,15 @@ class AbstractCollective(eqx.Module):
         """Whether what is sent may be rounded on the way."""
         return False
 
+    def capex_usd(self, endpoints: Array) -> Array:
+        """Price of the hardware that it needs beside accelerators and fabric, an endpoint: none."""
+        return jnp.zeros_like(endpoints)
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """Used share of whatever bounds that hardware, feasible up to 1: nothing here."""
+        del endpoints
+        return {}
+
     def log_perplexity_penalty(self, group: Group) -> Array:
         """Increase of ln(perplexity) of a language model whose partial results are summed like this: none."""
         return jnp.zeros_like(group.size)
@@ -73,6 +82,14 @@ class Tuned(AbstractCollective):
         )
         launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
         return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
+
+    def capex_usd(self, endpoints: Array) -> Array:
+        """As the inner algorithm."""
+        return self.inner.capex_usd(endpoints)
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """As the inner algorithm."""
+        return self.inner.limits(endpoints)
 
     def may_round(self) -> bool:
         """As the algorithm."""

@@ -38,6 +38,14 @@ class NetworkLevel(eqx.Module):
     collectives: Collectives
     processor_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
 
+    def capex_usd(self) -> Array:
+        """Purchase price per endpoint: the fabric, and what its sums need beside it."""
+        return self.fabric.capex_usd() + self.collectives.all_reduce.capex_usd(self.fabric.reach())
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of whatever bounds both as things that can be built."""
+        return self.fabric.limits() | self.collectives.all_reduce.limits(self.fabric.reach())
+
 
 class Stage(NamedTuple):
     """The part of a group that talks on one level."""

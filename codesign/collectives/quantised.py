@@ -107,6 +107,14 @@ class Quantised(AbstractCollective):
         exact, shrinks = self.plain.cost(nbytes, group, link), self.shrinks(group)
         return jax.tree.map(lambda one, other: jnp.where(shrinks, one, other), rounded, exact)
 
+    def capex_usd(self, endpoints: Array) -> Array:
+        """As the inner algorithm."""
+        return self.inner.capex_usd(endpoints)
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """As the inner algorithm."""
+        return self.inner.limits(endpoints)
+
     def may_round(self) -> bool:
         """It does."""
         return True

@@ -260,7 +260,7 @@ def _limits(scenario: Scenario) -> dict[str, dict[str, Array]]:
     places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
     places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
     for name in scenario.cluster.levels:
-        places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
+        places[f"cluster.network.{name}"] = scenario.cluster.network[name].limits()
     return places
 
 

@@ -16,3 +16,4 @@ from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
 from .switch import SwitchDomain as SwitchDomain
+from .switch_chips import SwitchChips as SwitchChips

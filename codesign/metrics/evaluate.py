@@ -156,7 +156,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     used = per_tier(memory)
     usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
     for name in cluster.levels:
-        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
+        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     peak = cluster.accelerator.peak(scenario.workload.number_format())
