@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .collectives import NetworkLevel, hierarchical, stages
+from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchical, log_perplexity_penalty, stages
+from .collectives.levels import Stage
 from .cost import Cost, zero
 from .errors import ConfigError, suggestion
 from .fabrics import Beside
@@ -111,10 +112,25 @@ class Cluster(eqx.Module):
         }
 
     def communicate(
-        self, operation: str, axis: str, nbytes: Array, layout: Layout, beside: Sequence[Beside] = ()
+        self,
+        operation: str,
+        axis: str,
+        nbytes: Array,
+        layout: Layout,
+        beside: Sequence[Beside] = (),
+        element_bytes: float = 0.0,
     ) -> Cost:
-        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time."""
-        group = layout.group(axis)
+        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time.
+
+        `element_bytes` is the size of a number where it may be rounded, 0 where it may not.
+        """
+        return hierarchical(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
+
+    def _stages(
+        self, axis: str, layout: Layout, beside: Sequence[Beside] = (), element_bytes: float = 0.0
+    ) -> list[Stage]:
+        """The members of a mesh axis by the levels on which they talk."""
+        group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
         pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
         names = (pinned,) if pinned else self.levels
         parts = stages([self.network[name] for name in names], group)
@@ -123,7 +139,21 @@ class Cluster(eqx.Module):
                 part._replace(group=dataclasses.replace(part.group, beside=seen))
                 for part, seen in zip(parts, beside, strict=True)
             ]
-        return hierarchical(operation, nbytes, parts)
+        return parts
+
+    def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
+        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds."""
+        algorithms = [getattr(self.network[name].collectives, op) for name in self.levels for op in OPERATIONS]
+        if not any(algorithm.may_round() for algorithm in algorithms):
+            return {}
+        sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
+        penalty = jnp.asarray(0.0)
+        for (operation, axis), op in sums.items():
+            one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
+            penalty = penalty + jnp.where(op.count > 0, one, 0.0)
+        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
+        name = "log_perplexity_penalty"
+        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
 
     def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
         """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
@@ -175,7 +205,7 @@ class Cluster(eqx.Module):
             return self.accelerator.compute(op.kernel, op.number_format, work, count)
         if isinstance(op, CommOp):
             nbytes, count, local, seen = numbers
-            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen) * count
+            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
             if local is None:
                 return wire
             return wire + self.accelerator.compute("elementwise", "vector", local, count)
@@ -188,7 +218,7 @@ def _kind(op: Op) -> tuple[Any, ...]:
     if isinstance(op, ComputeOp):
         return ("compute", op.kernel, op.number_format)
     if isinstance(op, CommOp):
-        return ("communication", op.operation, op.axis, op.local is None)
+        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
     return ("transfer",)
 
 

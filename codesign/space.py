@@ -22,7 +22,7 @@ from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion
 from .rules import PART, Rules
 from .scenario import Scenario
 from .workloads import Plan
-from .workloads.plan import RECOMPUTE, recompute_level
+from .workloads.plan import NAMED, plan_value
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
@@ -186,7 +186,7 @@ class DesignSpace:
     def lists(self) -> dict[str, np.ndarray]:
         """Plan field -> its listed values as numbers."""
         return {
-            name: np.array([float(recompute_level(v)) if name == "recompute" else float(v) for v in values])
+            name: np.array([float(plan_value(name, v)) for v in values])
             for name, values in self.plan.items()
         }
 
@@ -292,6 +292,6 @@ def _numbers(scenario: Scenario) -> Any:
 
 def shown(name: str, value: float) -> str:
     """A plan value as a reader wants it."""
-    if name == "recompute":
-        return RECOMPUTE[round(value)]
+    if name in NAMED:
+        return NAMED[name][round(value)]
     return f"{value:g}"
