@@ -9,6 +9,10 @@ from codesign.fabrics import Group
 from codesign.reproduce import Claim, experiments_folder, load
 
 NAME = "fabrex_405b"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"GIG-1[3456]\b",
+    "note": r"^(constant:|gigabytes over)",
+}
 INPUT_TOKENS, OUTPUT_TOKENS = 1024, 128
 TOKENS_PER_S = {  # of 8 and of 16 accelerators
     "1s-2rp-std-cascade": (24.58, 15.86),

@@ -6,6 +6,11 @@ from scipy.optimize import least_squares
 from codesign.reproduce import Claim, experiments_folder, load
 
 NAME = "fabrex_neox"
+KINDS = {  # of claims whose standing alone does not say it
+    "transcription": r"printed change of TFLOP/s",
+    "fitted": r"TFLOP/s a GPU from samples",
+    "note": r"^constant:",
+}
 GPUS, SEQUENCE, VOCABULARY = 16, 2048, 50304
 MODELS = {"1.3B": (24, 2048), "13B": (40, 5120)}  # layers, hidden
 SAMPLES = {  # samples/s with RCCL 6.1 and with optimised rings

@@ -26,6 +26,9 @@ from codesign.reproduce import Claim
 from codesign.scenario import Scenario
 
 NAME = "pfa_dlrm"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"PFA-06[345]\b",
+}
 PAPER = {"nvlink": 22.8, "pcie": 28.3}  # section 7, averages of figure 14
 TABLES, BATCHES, POOLING = (1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32, 64)  # section 7
 TOTAL_BYTES, DIMENSION, DEVICES = 10e12, 32.0, 128.0  # section 7

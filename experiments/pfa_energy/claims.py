@@ -17,6 +17,11 @@ from codesign.validation.celestisim_training import fastest_plans, physical_ledg
 from codesign.workloads.celestisim import Family, counted_bytes, model_parallel_group
 
 NAME = "pfa_energy"
+KINDS = {  # of claims whose standing alone does not say it
+    "transcription": r"PFA-0(07|08|45|46|47|48)\b|^text's 5 and 25",
+    "note": r"^physical counting",
+    "input": r"PFA-0(33|36|37|38|39|40|41|49)\b",
+}
 PJ_PER_BIT = 8e-12  # J/byte
 BASELINE = "nvidia_baseline"
 SCHEMES = {"tp": "table 2", "offload": "table 3", "pp": "table 4"}
