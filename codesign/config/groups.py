@@ -155,6 +155,7 @@ PACKAGES = {
     "die": "cluster.accelerator.die",
     "host": "cluster.host",
     "facility": "cluster.facility",
+    "paths": "cluster.paths",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",
