@@ -13,7 +13,7 @@ from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchic
 from .collectives.levels import Stage
 from .cost import Cost, zero
 from .errors import ConfigError, suggestion
-from .fabrics import Beside
+from .fabrics import Beside, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
@@ -73,7 +73,8 @@ class Cluster(eqx.Module):
     """`device_count` equal accelerators, their hosts, and network levels from the inside out.
 
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
-    name); an axis that is not pinned spreads over the levels as ranks are numbered.
+    name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
+    its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy.
     """
 
     accelerator: Accelerator
@@ -81,6 +82,7 @@ class Cluster(eqx.Module):
     network: dict[str, NetworkLevel]
     device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
+    paths: PathEnergy | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
@@ -206,11 +208,15 @@ class Cluster(eqx.Module):
         if isinstance(op, CommOp):
             nbytes, count, local, seen = numbers
             wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
+            wire = wire if self.paths is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
             if local is None:
                 return wire
             return wire + self.accelerator.compute("elementwise", "vector", local, count)
         nbytes, count = numbers
-        return self.host.transfer(nbytes) * count
+        moved = self.host.transfer(nbytes) * count
+        if self.paths is None:
+            return moved
+        return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
 def _kind(op: Op) -> tuple[Any, ...]:

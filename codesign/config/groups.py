@@ -150,6 +150,7 @@ PACKAGES = {
     "residual": "cluster.accelerator.residual",
     "host": "cluster.host",
     "facility": "cluster.facility",
+    "paths": "cluster.paths",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",

@@ -16,6 +16,7 @@ from ..scenario import Scenario
 from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
 from .footprint import memory_by_class, memory_limits, per_tier
+from .ledger import moved
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
@@ -141,6 +142,14 @@ def _evaluate(scenario: Scenario) -> Metrics:
     return _metrics(scenario, priced_ops(scenario))
 
 
+def _told(movement: dict[str, Array]) -> dict[str, Array]:
+    """Joules of data movement by scheme and in all, before the facility's overhead."""
+    if not movement:
+        return {}
+    parts = {f"movement_j.{scheme}": joules for scheme, joules in movement.items()}
+    return parts | {"movement_j": summed(movement)}
+
+
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     layout = scenario.layout
     cluster = scenario.cluster.joining(layout.devices)
@@ -148,6 +157,9 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     devices, facility = layout.devices, cluster.facility
     idle = device_idle_w(cluster)
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
+    movement = moved(scenario, [op for op, _ in priced])
+    if movement:  # links carry no energy of their own then: see `Cluster.paths`
+        energy = energy + facility.pue * summed(movement)
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
@@ -170,7 +182,11 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         provisioned_power_w=provisioned,
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
-        extra=timeline.extra | facility.service() | cluster.counts(devices) | cluster.quality(ops, layout),
+        extra=timeline.extra
+        | facility.service()
+        | cluster.counts(devices)
+        | cluster.quality(ops, layout)
+        | _told(movement),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,
