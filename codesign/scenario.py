@@ -115,7 +115,7 @@ class Cluster(eqx.Module):
     ) -> Cost:
         """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time."""
         group = layout.group(axis)
-        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
+        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp", "attention_tp": "tp"}.get(axis, axis))
         names = (pinned,) if pinned else self.levels
         parts = stages([self.network[name] for name in names], group)
         if beside:
