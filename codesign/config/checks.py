@@ -22,7 +22,7 @@ from ..objective import Objective, feasible, share_text
 from ..scenario import Cluster, Scenario
 from ..smooth import used_share
 from ..units import BYTES, GB
-from ..workloads import AbstractWorkload, Plan, Serving
+from ..workloads import AbstractServing, AbstractWorkload, Plan
 from ..workloads.plan import RECOMPUTE, recompute_level
 
 ARITHMETIC = ("compute", "attention")
@@ -81,7 +81,7 @@ def check_asked(objective: Objective, workload: AbstractWorkload) -> None:
     Raises:
         ConfigError: naming the key and the workloads that have it.
     """
-    if isinstance(workload, Serving):
+    if isinstance(workload, AbstractServing):
         return
     bounds = [
         (f"objective.{group}.{name}", name) for group in ("limits", "floors") for name in getattr(objective, group)

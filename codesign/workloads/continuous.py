@@ -25,6 +25,7 @@ class Rhythm(NamedTuple):
     decodes: Array  # of one attention group in one step
     steps: Array  # in which a sequence decodes its answer
     mixed: Array
+    met: Array  # the same share among the steps that a sequence decodes in
     shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
@@ -35,10 +36,10 @@ class ContinuousServing(AbstractServing):
     With f0 the time of a step without and f1 of one with prompts, L decode steps an answer, and shares and steps as in
     `steady_state`:
 
-        TPOT = (1 - p) f0 + p f1                  TTFT = (k + w) f1
-        requests/s = B / (L TPOT)                 concurrency = B + requests/s TTFT
+        TPOT = (1 - m) f0 + m f1                  requests/s = B / (L ((1 - p) f0 + p f1))
+        TTFT = (k + w) f1                         concurrency = B + requests/s TTFT
 
-    p, k, w are constants of the plan: with B and the chunk in the plan, all of it is a sum of step times with constant
+    m, p, k, w are constants of the plan: with B and the chunk in it, all times are sums of step times with constant
     factors, log-convex in hardware. A replica is tp x cp x pp devices; with pp stages as many parts of the batch are
     under way, each decoded once a round. `plan.attention_dp` groups, and replicas that share experts (`ep`), step
     together: a step is mixed where any of them has prompts.
@@ -93,8 +94,11 @@ class ContinuousServing(AbstractServing):
         steps = (self.output_tokens - 1) / self.accepted_tokens
         state = steady_state(decodes, steps, self.computed_tokens(), self.input_cv, plan.chunk)
         groups = plan.ep * plan.attention_dp
-        mixed = jnp.where(groups > 1, 1 - at_least(1 - state.share, 0.0) ** groups, state.share)
-        return Rhythm(state, decodes, steps, mixed, state.tokens * state.share / mixed)
+        mixed, met = (
+            jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
+            for own in (state.share, state.met)
+        )
+        return Rhythm(state, decodes, steps, mixed, met, state.tokens * state.share / mixed)
 
     def mixed_step(self, layout: Layout) -> MixedStep:
         """The operations of a step with prompts."""
@@ -140,7 +144,7 @@ class ContinuousServing(AbstractServing):
         mixed = one_pass(priced, "mixed", plan, self.kernel_slowdown, self.launch_s)
         f0, f1 = self.step_s(plain, layout), self.step_s(mixed, layout)
         step = (1 - rhythm.mixed) * f0 + rhythm.mixed * f1
-        tpot = plan.pp * step / self.accepted_tokens
+        tpot = plan.pp * ((1 - rhythm.met) * f0 + rhythm.met * f1) / self.accepted_tokens
         ttft = (rhythm.state.own_steps + rhythm.state.waiting_steps + plan.pp - 1) * f1
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp

@@ -3,19 +3,25 @@
 Numbers of the plan and of the requests alone: hardware decides how long a step takes, not what is in it. Symbols: b
 sequences decode together, each for L steps; a prompt has I tokens to compute, a step takes at most c of them.
 
-    x = b / L                             prompts that come in a step: one for each sequence that ends
-    rho = x I / c                         share of the prompt tokens' room that is used; below 1 or they pile up
-    p = rho + g (1 - rho) (k - J / c)     share of steps that carry prompt tokens
-    q = x I / p                           prompt tokens in one of those
+    x = b / L                              prompts that come in a step: one for each sequence that ends
+    rho = x I / c                          share of the prompt tokens' room that is used; below 1 or they pile up
+    p = rho + g (1 - r) (E[ceil(J/c)] - E[J]/c)    share of steps that carry prompt tokens
+    q = x I / p                            prompt tokens in one of those
+    m = p - (1 - p) (k + w) / L            share of a sequence's own decode steps that carry prompt tokens
 
-g = 1 - exp(-x) of the steps see somebody come, with J = I x / g tokens together, which alone take k = E[ceil(J / c)]
-steps. Behind others a prompt begins in the rest of their last chunk; room is lost only where it leaves nobody behind,
-which is the case for the share 1 - rho: so p c = rho c + g (1 - rho) (k c - J). Waiting is that of a queue with work
-x I a step and the second moment of I (Pollaczek and Khinchine), in steps:
+In g = 1 - exp(-x) of the steps somebody comes, with J tokens together: E[J] = x I / g, E[J^2] as the sum of a Poisson
+number of prompts has it. Behind others a prompt begins in the rest of their last chunk, so room is lost only at the end
+of those who leave nobody behind. Whoever comes finds work left over with probability r = g (E[J]/c - 1)/(1 - g) (0
+where all fit into one step), that of a queue in discrete time.
 
-    w = rho (I / c) (1 + v^2) / (2 (1 - rho)) (b - 1) / b
+A prompt that meets nobody takes k = E[ceil(I / c)] steps. It waits w more, as in a queue with work x I a step and the
+second moment of I (Pollaczek and Khinchine), but who waits does not decode, and sends nobody after him: with n waiting
+1 - rho becomes 1 - rho (1 - n / b). At the mean n = x w that is a quadratic equation,
 
-with the last factor because in a closed loop nobody waits for himself.
+    w = 2 W / (1 - rho + sqrt((1 - rho)^2 + 4 rho W / L)) (b - 1) / b,    W = rho (I / c) (1 + v^2) / 2
+
+where the last factor is because nobody waits for himself. x (k + w) requests are no decodes yet, and in steps without
+prompts there are none: those decode b + x (k + w) sequences, which makes m less than p.
 
 Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v.
 """
@@ -34,11 +40,12 @@ FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a ru
 
 
 class SteadyState(NamedTuple):
-    """See the module: arrivals x, load rho, share p, tokens q, own steps of a prompt, steps that it waits."""
+    """See the module: x, rho, p, m, q, steps k of a prompt that meets nobody, steps w that it waits."""
 
     arrivals: Array
     load: Array
     share: Array
+    met: Array
     tokens: Array
     own_steps: Array
     waiting_steps: Array
@@ -63,6 +70,16 @@ def chunks(mean: Array, cv: Array, chunk: Array) -> Array:
     return total / NODES
 
 
+def mixed_share(arrivals: Array, load: Array, tokens: Array, cv: Array, chunk: Array) -> Array:
+    """Share of steps that carry prompt tokens: at least the load, at most all."""
+    seen = -jnp.expm1(-arrivals)
+    together = tokens * arrivals / seen
+    spread = jnp.sqrt(at_least(seen * ((1 + cv * cv) / arrivals + 1) - 1, 1e-12))
+    lost = at_least(chunks(together, spread, chunk) - together / chunk, 0.0)
+    left = at_most(load * at_least(1 - chunk / together, 0.0) / at_least(jnp.exp(-arrivals), 1e-12), 1.0)
+    return at_most(load + seen * (1 - left) * lost, 1.0)
+
+
 def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array) -> SteadyState:
     """What steps carry.
 
@@ -76,10 +93,9 @@ def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: 
     arrivals = decodes / steps
     load = arrivals * tokens / chunk
     served = at_most(load, FULLEST)
-    seen = -jnp.expm1(-arrivals)
-    together = tokens * arrivals / seen
-    lost = at_least(chunks(together, cv, chunk) - together / chunk, 0.0)
-    share = at_most(served + seen * (1 - served) * lost, 1.0)
-    alone = at_least((decodes - 1) / decodes, 0.0)
-    waiting = served * tokens / chunk * (1 + cv * cv) / (2 * (1 - served)) * alone
-    return SteadyState(arrivals, load, share, arrivals * tokens / share, chunks(tokens, cv, chunk), waiting)
+    share = mixed_share(arrivals, served, tokens, cv, chunk)
+    work, slack = served * tokens / chunk * (1 + cv * cv) / 2, 1 - served
+    waiting = 2 * work / (slack + jnp.sqrt(slack**2 + 4 * served * work / steps)) * (decodes - 1) / decodes
+    own = chunks(tokens, cv, chunk)
+    met = at_least(share - (1 - share) * (own + waiting) / steps, 0.0)
+    return SteadyState(arrivals, load, share, met, arrivals * tokens / share, own, waiting)

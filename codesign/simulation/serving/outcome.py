@@ -15,8 +15,8 @@ TIMELINE = ("start_s", "seconds", "steps", "decodes", "prompt_tokens", "waiting"
 class Served:
     """Times of the measured requests, those after the warm-up, and counts of the whole simulation.
 
-    `decodes` is the mean number of sequences that a step decodes, `mixed_ratio` the share of steps that carry prompt
-    tokens, `rate` the requests a second that were finished in the measured time.
+    `decodes` is the mean number of sequences that a step decodes and `mixed_ratio` the share of steps that carry prompt
+    tokens, while measured requests come; `rate` the requests a second that were finished in the measured time.
     """
 
     ttft_s: np.ndarray
@@ -57,7 +57,18 @@ def measured(
     return Served((first - came)[chosen], between[steps > 0], (last - came)[chosen], rate, **more)
 
 
+COUNTS = ("steps", "mixed", "decode_tokens", "prompt_tokens", "preempted", "hit_tokens", "finished")
+
+
 def counted(replicas: list[Replica]) -> dict[str, int]:
     """Sums over replicas."""
-    names = ("steps", "mixed", "decode_tokens", "prompt_tokens", "preempted", "hit_tokens", "finished")
-    return {name: sum(getattr(replica, name) for replica in replicas) for name in names}
+    return {name: sum(getattr(replica, name) for replica in replicas) for name in COUNTS}
+
+
+def shares(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
+    """Sequences that a step decodes, and the share of steps with prompts, between two counts."""
+    steps = max(after["steps"] - before["steps"], 1)
+    return {
+        "decodes": (after["decode_tokens"] - before["decode_tokens"]) / steps,
+        "mixed_ratio": (after["mixed"] - before["mixed"]) / steps,
+    }

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from .engine import Engine
-from .outcome import Served, counted, measured
+from .outcome import Served, counted, measured, shares
 from .replica import Replica
 from .requests import Requests
 
@@ -35,10 +35,13 @@ def simulate_closed(
         raise ConfigError(f"concurrency = {concurrency} needs between 1 and {total - 1} of the {total} requests")
     check_fits(engine, requests)
     replica, came, following = Replica(engine, requests, timeline=timeline), np.zeros(total), concurrency
+    begin, marks = max(min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2), concurrency), []
 
     def done(request: int) -> None:
         nonlocal following
         del request
+        if following in (begin, total - 1):
+            marks.append(counted([replica]))
         if following < total:
             came[following] = replica.now
             replica.add(following)
@@ -47,8 +50,7 @@ def simulate_closed(
     for request in range(concurrency):
         replica.add(request)
     _run(replica, total, done, report)
-    begin = min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2)
-    return _of_one(replica, requests, came, np.arange(begin, total - concurrency))
+    return _of_one(replica, requests, came, np.arange(begin, max(total - concurrency, begin + 1)), marks)
 
 
 def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_report, timeline: bool = False) -> Served:
@@ -60,8 +62,10 @@ def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_re
     came = _arrivals(requests)
     check_fits(engine, requests)
     replica = Replica(engine, requests, timeline=timeline)
-    _feed(replica, np.arange(len(requests)), came, report)
-    return _of_one(replica, requests, came, np.arange(int(len(requests) * WARM_UP), len(requests)))
+    total = len(requests)
+    begin = int(total * WARM_UP)
+    marks = _feed(replica, np.arange(total), came, report, marked=(begin, total - 1))
+    return _of_one(replica, requests, came, np.arange(begin, total), marks)
 
 
 def simulate_apart(
@@ -104,10 +108,8 @@ def simulate_apart(
         last[own] = replica.last[own]
         replicas.append(replica)
     found = counted(replicas)
-    return measured(
-        requests, came, first, last, np.arange(int(total * WARM_UP), total), counts=found,
-        decodes=found["decode_tokens"] / max(found["steps"], 1),
-    )  # fmt: skip
+    chosen = np.arange(int(total * WARM_UP), total)
+    return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found))
 
 
 def _prefilled(
@@ -171,11 +173,21 @@ def _run(replica: Replica, total: int, done: Callable[[int], None], report: Repo
             report(told, total)
 
 
-def _feed(replica: Replica, order: np.ndarray, came: np.ndarray, report: Report, *, cached: bool = False) -> None:
-    """Step while requests come at their times."""
-    times, total, place, told = came[order].tolist(), len(order), 0, 0
+def _feed(
+    replica: Replica,
+    order: np.ndarray,
+    came: np.ndarray,
+    report: Report,
+    *,
+    cached: bool = False,
+    marked: tuple[int, ...] = (),
+) -> list[dict[str, int]]:
+    """Step while requests come at their times; the counts when those that are `marked` come."""
+    times, total, place, told, marks = came[order].tolist(), len(order), 0, 0, []
     while replica.finished < total:
         while place < total and times[place] <= replica.now:
+            if place in marked:
+                marks.append(counted([replica]))
             replica.add(int(order[place]), cached=cached)
             place += 1
         upcoming = times[place] if place < total else math.inf
@@ -184,11 +196,13 @@ def _feed(replica: Replica, order: np.ndarray, came: np.ndarray, report: Report,
         if replica.finished >= told + total // 100 + 1:
             told = replica.finished
             report(told, total)
+    return marks
 
 
-def _of_one(replica: Replica, requests: Requests, came: np.ndarray, chosen: np.ndarray) -> Served:
-    found = counted([replica])
+def _of_one(
+    replica: Replica, requests: Requests, came: np.ndarray, chosen: np.ndarray, marks: list[dict[str, int]]
+) -> Served:
     return measured(
-        requests, came, replica.first, replica.last, chosen, counts=found, timeline=replica.timeline or [],
-        decodes=found["decode_tokens"] / max(found["steps"], 1), mixed_ratio=found["mixed"] / max(found["steps"], 1),
+        requests, came, replica.first, replica.last, chosen, counts=counted([replica]),
+        timeline=replica.timeline or [], **shares(marks[0], marks[-1]),
     )  # fmt: skip
