@@ -1,9 +1,15 @@
 """Configurations become objects, and whatever is wrong with one is said on one line."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
 
 from codesign.config import (
     available,
@@ -11,12 +17,14 @@ from codesign.config import (
     check_memory,
     check_plan,
     compose,
+    composition,
     scenario_from_config,
     study_from_config,
 )
+from codesign.config import groups as groups_of_files
 from codesign.config.checks import shortage, smallest_change
 from codesign.config.construct import targets
-from codesign.config.groups import groups
+from codesign.config.groups import conf_dir, groups, search_path
 from codesign.config.study import plain
 from codesign.errors import ConfigError
 from codesign.fields import get_path
@@ -302,3 +310,33 @@ def test_a_model_that_fits_nowhere_says_where_how_much_and_what_would_help():
     check_memory(mended)
     for one in change:  # nothing in it is superfluous
         assert len(change) == 1 or shortage(scenario_from_config(*overrides, *(c for c in change if c != one)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["++objective.limits.capex_usd=5e7"],
+        ["experiment=photonic_rack", "workload.global_batch=512", "++space.plan.tp=[1,2]"],
+        ["~memory", "experiment=serve_llama31_405b", "~objective.limits", "+a.b=3"],
+    ],
+)
+def test_composed_is_what_hydra_composes(overrides: list[str]) -> None:
+    """Files are composed once for each choice of groups, values are put in afterwards: the same, twice in a row."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        whole = hydra_compose("config", overrides=[*search_path(), *overrides])
+    for _ in range(2):
+        found = composition.composed(overrides)
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(whole)
+        found.seed = -1  # what a caller does to it is its own
+
+
+def test_a_file_that_changed_is_composed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a configuration edited while a notebook is open."""
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    for module in (composition, groups_of_files):
+        monkeypatch.setattr(module, "conf_dir", lambda: tmp_path / "conf")
+    assert composition.composed([]).seed != 77
+    file = tmp_path / "conf" / "config.yaml"
+    file.write_text(re.sub(r"(?m)^seed: .*$", "seed: 77", file.read_text(encoding="utf-8")), encoding="utf-8")
+    assert composition.composed([]).seed == 77

@@ -4,6 +4,7 @@
 argument of the class that stands there (`_target_`), so nobody has to know which defaults a file spells out.
 """
 
+import copy
 import functools
 import itertools
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -21,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
-from .groups import aliases, available, conf_dir, expand, groups, plain_name, search_path
+from .groups import aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
 
 OPEN = {
     "objective.limits",
@@ -67,13 +69,13 @@ def admit(overrides: list[str]) -> list[str]:
     values = [item for item in parsed if not _is_group(item)]
     if not any(_is_ours(item) for item in values):
         return [str(item.input_line) for item in parsed]
-    base = _base(tuple(_first(item) for item in chosen))
+    base = _base(tuple(_first(item) for item in chosen), edition())
     return [_admit_value(item, base) if _is_ours(item) else str(item.input_line) for item in parsed]
 
 
 @functools.lru_cache(maxsize=64)
-def _base(chosen: tuple[str, ...]) -> Any:
-    """What these groups compose to, as plain mappings that nobody may change."""
+def _base(chosen: tuple[str, ...], _: Any) -> Any:
+    """What these groups of this edition of the files compose to, as plain mappings that nobody may change."""
     return OmegaConf.to_container(composed(list(chosen)), resolve=False)
 
 
@@ -203,8 +205,13 @@ def composed(overrides: list[str]) -> DictConfig:
         ConfigError: what it complains of.
     """
     try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
-            return hydra_compose("config", overrides=[*search_path(), *overrides])
+        parsed = [_parse(text) for text in overrides]
+        values = [item for item in parsed if not _is_group(item)]
+        if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
+            return _chosen(tuple(overrides), edition())
+        config = copy.deepcopy(_chosen(tuple(str(item.input_line) for item in parsed if _is_group(item)), edition()))
+        ConfigLoaderImpl._apply_overrides_to_config(values, config)  # jobs that choose alike compose their files once
+        return config
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
@@ -214,3 +221,10 @@ def composed(overrides: list[str]) -> DictConfig:
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error
+
+
+@functools.lru_cache(maxsize=64)
+def _chosen(overrides: tuple[str, ...], _: Any) -> DictConfig:
+    """What Hydra composes of this edition of the files; nobody may change it."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+        return hydra_compose("config", overrides=[*search_path(), *overrides])

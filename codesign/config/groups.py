@@ -32,6 +32,12 @@ def search_path() -> list[str]:
     return [f"hydra.searchpath=[{folders}]"] if folders else []
 
 
+def edition() -> tuple[tuple[str, int], ...]:
+    """Every file that can be chosen from and when it was written, for whoever keeps what was composed of them."""
+    files = (path for folder in (conf_dir(), *plugin_folders()) for path in folder.rglob("*.yaml"))
+    return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in files))
+
+
 def groups() -> list[str]:
     """Config groups, in alphabetical order."""
     return sorted(path.name for path in conf_dir().iterdir() if path.is_dir() and path.name not in HIDDEN)

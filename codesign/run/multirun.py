@@ -100,7 +100,7 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
         check_study(study)
         warn(study.unusual)
-        done = run_study(study, folder, console(), quiet=True)
+        done = run_study(study, folder, console(), alone=False)
         write_text(folder / "job.txt", " ".join(overrides))
         if done.interrupted:
             raise KeyboardInterrupt
@@ -151,4 +151,6 @@ def _show(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
     for job_number, mine in zip(frame["job"], words, strict=True):
         varied = [word for word in mine if not all(word in others for others in words)]
         out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
-    out.print(f"collected: {root / 'collected.parquet'}")
+    out.print(
+        f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"
+    )

@@ -133,11 +133,16 @@ class Done(NamedTuple):
     interrupted: bool
 
 
-def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) -> Done:
-    """Search, price exactly, write every file of the run folder, show the best designs."""
+def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -> Done:
+    """Search, price exactly, write every file of the run folder.
+
+    Args:
+        study, folder, out: what, where, and what is told to whoever waits.
+        alone: no job of many, which show nothing and whose page is made when it is asked for (`codesign report`).
+    """
     started = time.perf_counter()
     write_inputs(study, folder)
-    watched = Watch(Console(quiet=True) if quiet else out, texts(study))
+    watched = Watch(out if alone else Console(quiet=True), texts(study))
     with Interrupt() as interrupt:
 
         def report(progress: Progress) -> None:
@@ -158,8 +163,8 @@ def run_study(study: Study, folder: Path, out: Console, *, quiet: bool = False) 
         answer = unusual_answer(study, results)
         warn(answer)
         _write_unusual((*study.unusual, *answer), folder)
-        page = build_report(folder)
-    if not quiet:
+        page = build_report(folder) if alone else None
+    if page is not None:
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
     return Done(results, trace, interrupt.stopped)

@@ -49,11 +49,22 @@ def polish(ledger: Ledger, plan: int, tolerance: float, rounds: int = 40) -> Non
 
 
 def optima(
-    ledger: Ledger, plans: np.ndarray, moves: Float[np.ndarray, "lanes rows"], tolerance: float, rounds: int
+    ledger: Ledger,
+    plans: np.ndarray,
+    moves: Float[np.ndarray, "lanes rows"],
+    tolerance: float,
+    rounds: int,
+    rivals: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Optimum of each plan under constraints moved by these logs: (lower bound, value of the model), [lanes].
 
-    Tangents learnt for one lane serve all lanes of its plan.
+    Tangents learnt for one lane serve all lanes of its plan. A lane ends early where nothing keeps its constraints and
+    more tangents do not say so more clearly.
+
+    Args:
+        ledger, plans, moves: what is solved.
+        tolerance, rounds: gap at which a lane ends, and when the last does.
+        rivals: lanes side by side of which only the best counts: one that cannot be it ends too.
     """
     lanes = len(plans)
     lower, upper = np.full(lanes, -np.inf), np.full(lanes, np.inf)
@@ -69,7 +80,8 @@ def optima(
             affine[lane, : len(pool), :, 0] -= moves[at]
         spread = np.clip(0.3 * (upper[active] - lower[active]), 1e-9, 1.0)
         solved = interior.solve(affine, np.nan_to_num(spread, nan=1.0), np.full(len(active), 0.1 * tolerance))
-        lower[active] = np.maximum(lower[active], solved.lower)
+        before = lower[active]
+        lower[active] = np.maximum(before, solved.lower)
         points = np.concatenate([solved.edge, solved.central])
         asked = np.concatenate([plans[active]] * 2)
         sharpness = np.clip(3.0 / np.concatenate([spread, spread]), 30.0, 1e7)
@@ -80,7 +92,9 @@ def optima(
         np.minimum.at(upper, at, values)
         for p in pools:
             pools[p] = _trimmed(pools[p], found[asked == p], solved.weights, plans[active] == p)
-        active = active[(upper[active] - lower[active] > tolerance)]
+        hopeless = (solved.violation > tolerance) & (lower[active] - before < tolerance)
+        beaten = lower > upper.reshape(-1, rivals).min(axis=1).repeat(rivals)
+        active = active[(upper[active] - lower[active] > tolerance) & ~hopeless & ~beaten[active]]
         if len(active) == 0:
             break
     return lower, upper
@@ -138,7 +152,7 @@ def _tenth_more(ledger: Ledger, near: list[int], tolerance: float, rivals: int) 
     moves = np.zeros((len(near) * len(plans), len(ledger.programme.rows)))
     for k, i in enumerate(near):
         moves[k * len(plans) : (k + 1) * len(plans), i] = np.log(1.1)
-    _, upper = optima(ledger, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), rounds=16)
+    _, upper = optima(ledger, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), 16, rivals=len(plans))
     upper = upper.reshape(len(near), len(plans))
     return {
         i: (float(min(upper[k].min() - ledger.upper, 0.0)), int(plans[upper[k].argmin()])) for k, i in enumerate(near)
