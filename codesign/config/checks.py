@@ -38,7 +38,7 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
     "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
     "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
 }
-SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}
+SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
 """Metrics that only serving has."""
 
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first

@@ -27,7 +27,8 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
-    "micro_batch": ("mb", None), "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
+    "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 

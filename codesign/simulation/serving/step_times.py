@@ -3,11 +3,12 @@
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 
+@runtime_checkable
 class StepTimes(Protocol):
     """Seconds of a step, in three parts.
 
