@@ -61,8 +61,9 @@ def closed_form(one: dict[str, Any], decodes: float) -> dict[str, float]:
     attended = 0.5 * one["prompt"] * (1 + one["cv_prompt"] ** 2)
     mixed = times.linear_s(decodes, tokens) + reading + times.pair_s * tokens * attended  # type: ignore[arg-type]
     met = float(state.met)
-    tpot, step = (1 - met) * plain + met * mixed, (1 - share) * plain + share * mixed
-    ttft = float(state.own_steps + state.waiting_steps) * mixed
+    counted, own = float(state.counted), float(state.own_counted)
+    tpot, step = (plain + part * counted * (mixed - plain) for part in (met, share))
+    ttft = float(state.own_steps) * (own * mixed + (1 - own) * plain) + float(state.waiting_steps) * mixed
     return {
         "tpot_s": tpot, "ttft_s": ttft, "rate": decodes / (steps * step), "mixed_ratio": share,
         "load": float(state.load), "own": float(state.own_steps), "wait": float(state.waiting_steps),

@@ -39,6 +39,8 @@ class ContinuousServing(AbstractServing):
         TPOT = (1 - m) f0 + m f1                  requests/s = B / (L ((1 - p) f0 + p f1))
         TTFT = (k + w) f1                         concurrency = B + requests/s TTFT
 
+    (where the last chunks of prompts are part of a chunk, that part counts; the rest as f0).
+
     m, p, k, w are constants of the plan: with B and the chunk in it, all times are sums of step times with constant
     factors, log-convex in hardware. A replica is tp x cp x pp devices; with pp stages as many parts of the batch are
     under way, each decoded once a round. `plan.attention_dp` groups, and replicas that share experts (`ep`), step
@@ -143,18 +145,24 @@ class ContinuousServing(AbstractServing):
         plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
         mixed = one_pass(priced, "mixed", plan, self.kernel_slowdown, self.launch_s)
         f0, f1 = self.step_s(plain, layout), self.step_s(mixed, layout)
-        step = (1 - rhythm.mixed) * f0 + rhythm.mixed * f1
-        tpot = plan.pp * ((1 - rhythm.met) * f0 + rhythm.met * f1) / self.accepted_tokens
-        ttft = (rhythm.state.own_steps + rhythm.state.waiting_steps + plan.pp - 1) * f1
+        counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
+        step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
+        tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
+        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
-        often = {"decode": rounds * (1 - rhythm.mixed), "mixed": rounds * rhythm.mixed}
+        often = self.repeats(layout)
         energy = sum(often[name] * done.energy_j for name, done in (("decode", plain), ("mixed", mixed)))
         return Timeline(
             time, self._breakdown({"decode": plain, "mixed": mixed}, often, layout), energy,
             sequences * self.output_tokens, sequences * self._flops(),
-            self._extra(layout, ttft, tpot, time), self._billed(sequences, rhythm.mixed * (f1 - f0) / step),
+            self._extra(layout, ttft, tpot, time), self._billed(sequences, counted["mixed"] * (f1 - f0) / step),
         )  # fmt: skip
+
+    def _waiting(self, state: SteadyState, f0: Array, f1: Array) -> Array:
+        """From the arrival of a request to its first token, on one stage."""
+        own = state.own_steps * (state.own_counted * f1 + (1 - state.own_counted) * f0)
+        return own + state.waiting_steps * f1
 
     def _breakdown(self, passes: dict[str, Pass], often: dict[str, Array], layout: Layout) -> dict[str, Array]:
         """Parts of the time of one answer."""
@@ -194,8 +202,8 @@ class ContinuousServing(AbstractServing):
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Steps of each kind while one answer is decoded."""
         rhythm = self.rhythm(layout)
-        rounds = rhythm.steps * layout.plan.pp
-        return {"decode": rounds * (1 - rhythm.mixed), "mixed": rounds * rhythm.mixed}
+        rounds, counted = rhythm.steps * layout.plan.pp, rhythm.mixed * rhythm.state.counted
+        return {"decode": rounds * (1 - counted), "mixed": rounds * counted}
 
     def kv_bytes_per_token(self, layout: Layout) -> Array:
         """Key-value cache of one token on one device."""

@@ -6,7 +6,7 @@ sequences decode together, each for L steps; a prompt has I tokens to compute, a
     x = b / L                              prompts that come in a step: one for each sequence that ends
     rho = x I / c                          share of the prompt tokens' room that is used; below 1 or they pile up
     p = rho + g (1 - r) (E[ceil(J/c)] - E[J]/c)    share of steps that carry prompt tokens
-    q = x I / p                            prompt tokens in one of those
+    q = x I / p                            prompt tokens in one of those, on average
     m = p - (1 - p) (k + w) / L            share of a sequence's own decode steps that carry prompt tokens
 
 In g = 1 - exp(-x) of the steps somebody comes, with J tokens together: E[J] = x I / g, E[J^2] as the sum of a Poisson
@@ -22,6 +22,10 @@ second moment of I (Pollaczek and Khinchine), but who waits does not decode, and
 
 where the last factor is because nobody waits for himself. x (k + w) requests are no decodes yet, and in steps without
 prompts there are none: those decode b + x (k + w) sequences, which makes m less than p.
+
+Kernels work in tiles, so that a step at the mean q may be much shorter than the mean of steps with c tokens and with
+rests. Where prompts are longer than a chunk, the steps that are priced are therefore whole chunks (tokens = c), and one
+with q tokens counts as q / c of them and 1 - q / c of a step without prompts; else tokens = q.
 
 Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v.
 """
@@ -40,14 +44,21 @@ FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a ru
 
 
 class SteadyState(NamedTuple):
-    """See the module: x, rho, p, m, q, steps k of a prompt that meets nobody, steps w that it waits."""
+    """See the module.
+
+    Arrivals x, load rho; share p of steps with prompts, and m of a sequence's own; tokens of a step as it is priced,
+    and how many such steps one with prompts counts as; steps k of a prompt that meets nobody, how many such steps one
+    of those counts as, and steps w that it waits.
+    """
 
     arrivals: Array
     load: Array
     share: Array
     met: Array
     tokens: Array
+    counted: Array
     own_steps: Array
+    own_counted: Array
     waiting_steps: Array
 
 
@@ -98,4 +109,8 @@ def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: 
     waiting = 2 * work / (slack + jnp.sqrt(slack**2 + 4 * served * work / steps)) * (decodes - 1) / decodes
     own = chunks(tokens, cv, chunk)
     met = at_least(share - (1 - share) * (own + waiting) / steps, 0.0)
-    return SteadyState(arrivals, load, share, met, arrivals * tokens / share, own, waiting)
+    mean = arrivals * tokens / share
+    long = tokens > chunk
+    counted = jnp.where(long, at_most(mean / chunk, 1.0), 1.0)
+    own_counted = jnp.where(long, at_most(tokens / own / chunk, 1.0), 1.0)
+    return SteadyState(arrivals, load, share, met, jnp.where(long, chunk, mean), counted, own, own_counted, waiting)
