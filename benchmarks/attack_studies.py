@@ -106,8 +106,12 @@ BASES = {
         lists=SERVING | {"ep": [1, 2, 4, 8]},
     ),
     "serving_tiers": Base(
-        ("experiment=serve_llama31_405b_static", "calibration=h100_sxm_roofline", "memory=hbm_cxl_ssd")
-        + ("~space.hardware",),
+        (
+            "experiment=serve_llama31_405b_static",
+            "calibration=h100_sxm_roofline",
+            "memory=hbm_cxl_ssd",
+            "~space.hardware",
+        ),
         TIERED,
         SERVING,
     ),

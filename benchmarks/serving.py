@@ -57,9 +57,9 @@ def closed_form(one: dict[str, Any], decodes: float) -> dict[str, float]:
     share, tokens = float(state.share), float(state.tokens)
     context = one["prompt"] + 0.5 * one["answer"] * (1 + one["cv_answer"] ** 2)
     reading = times.read_s * decodes * context
-    plain = times.linear_s(decodes, 0) + reading  # type: ignore[arg-type]
+    plain = times.linear_s(decodes, 0) + reading
     attended = 0.5 * one["prompt"] * (1 + one["cv_prompt"] ** 2)
-    mixed = times.linear_s(decodes, tokens) + reading + times.pair_s * tokens * attended  # type: ignore[arg-type]
+    mixed = times.linear_s(decodes, tokens) + reading + times.pair_s * tokens * attended
     met = float(state.met)
     counted, own = float(state.counted), float(state.own_counted)
     tpot, step = (plain + part * counted * (mixed - plain) for part in (met, share))

@@ -5,14 +5,14 @@ sequences decode together, each for L steps; a prompt has I tokens to compute, a
 
     x = b / L                              prompts that come in a step: one for each sequence that ends
     rho = x I / c                          share of the prompt tokens' room that is used; below 1 or they pile up
-    p = rho + g (1 - r) (E[ceil(J/c)] - E[J]/c)    share of steps that carry prompt tokens
+    p = rho + (1 - r) (P1 e(1) + P2 e(n))  share of steps that carry prompt tokens
     q = x I / p                            prompt tokens in one of those, on average
     m = p - (1 - p) (k + w) / L            share of a sequence's own decode steps that carry prompt tokens
 
-In g = 1 - exp(-x) of the steps somebody comes, with J tokens together: E[J] = x I / g, E[J^2] as the sum of a Poisson
-number of prompts has it. Behind others a prompt begins in the rest of their last chunk, so room is lost only at the end
-of those who leave nobody behind. Whoever comes finds work left over with probability r = g (E[J]/c - 1)/(1 - g) (0
-where all fit into one step), that of a queue in discrete time.
+One prompt comes in P1 = x exp(-x) of the steps, several in P2 = 1 - exp(-x) - P1, then n of them on average. Behind
+others a prompt begins in the rest of their last chunk, so room is lost only at the end of those who leave nobody
+behind: e, what their last chunk leaves empty. Whoever comes finds work left over with probability r = (rho - P1 - P2) /
+(1 - P1 - P2), 0 where all fit into one step: that of a queue in discrete time.
 
 A prompt that meets nobody takes k = E[ceil(I / c)] steps. It waits w more, as in a queue with work x I a step and the
 second moment of I (Pollaczek and Khinchine), but who waits does not decode, and sends nobody after him: with n waiting
@@ -40,6 +40,7 @@ from ..smooth import at_least, at_most, ceil
 
 NODES = 16  # quantiles that stand for the lengths of prompts
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
+FEW = 1e-3  # arrivals in a step below which a series stands for what would cancel
 FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a rule of the plan
 
 
@@ -81,14 +82,21 @@ def chunks(mean: Array, cv: Array, chunk: Array) -> Array:
     return total / NODES
 
 
+def chunks_lost(mean: Array, cv: Array, chunk: Array) -> Array:
+    """Room of the last chunk that a length leaves empty, in chunks."""
+    return at_least(chunks(mean, cv, chunk) - mean / chunk, 0.0)
+
+
 def mixed_share(arrivals: Array, load: Array, tokens: Array, cv: Array, chunk: Array) -> Array:
     """Share of steps that carry prompt tokens: at least the load, at most all."""
-    seen = -jnp.expm1(-arrivals)
-    together = tokens * arrivals / seen
-    spread = jnp.sqrt(at_least(seen * ((1 + cv * cv) / arrivals + 1) - 1, 1e-12))
-    lost = at_least(chunks(together, spread, chunk) - together / chunk, 0.0)
-    left = at_most(load * at_least(1 - chunk / together, 0.0) / at_least(jnp.exp(-arrivals), 1e-12), 1.0)
-    return at_most(load + seen * (1 - left) * lost, 1.0)
+    alone = arrivals * jnp.exp(-arrivals)  # steps in which one prompt comes
+    several = at_least(1 - jnp.exp(-arrivals) - alone, 0.0)
+    some = arrivals > FEW
+    count = jnp.where(some, (arrivals - alone) / jnp.where(some, several, 1.0), 2 + arrivals / 3)
+    spread = jnp.sqrt(at_least((cv * cv + 1 - 2 / count) / count, 1e-12))
+    lost = alone * chunks_lost(tokens, cv, chunk) + several * chunks_lost(count * tokens, spread, chunk)
+    left = at_most(at_least(load - alone - several, 0.0) / at_least(jnp.exp(-arrivals), 1e-12), 1.0)
+    return at_most(load + (1 - left) * lost, 1.0)
 
 
 def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array) -> SteadyState:

@@ -22,11 +22,11 @@ class StepTimes(Protocol):
 
     pair_s: float
 
-    def linear_s(self, decodes: int, prompt_tokens: int) -> float:
+    def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """What does not depend on contexts: weights, matrix products, norms, communication, launches."""
         ...
 
-    def context_s(self, decodes: int) -> float:
+    def context_s(self, decodes: float) -> float:
         """One token of context of one decoding sequence."""
         ...
 
@@ -41,11 +41,11 @@ class RooflineSteps:
     read_s: float  # one token of context
     pair_s: float  # one query of a prompt and one key
 
-    def linear_s(self, decodes: int, prompt_tokens: int) -> float:
+    def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """See the class."""
         return self.fixed_s + max(self.weights_s, self.token_s * (decodes + prompt_tokens))
 
-    def context_s(self, decodes: int) -> float:
+    def context_s(self, decodes: float) -> float:
         """The same for every number of sequences."""
         del decodes
         return self.read_s
@@ -67,10 +67,10 @@ class TabulatedSteps:
     linear: np.ndarray
     context: np.ndarray
     pair_s: float
-    _linear: dict[tuple[int, int], float] = field(default_factory=dict, repr=False, compare=False)
-    _context: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+    _linear: dict[tuple[float, float], float] = field(default_factory=dict, repr=False, compare=False)
+    _context: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
 
-    def linear_s(self, decodes: int, prompt_tokens: int) -> float:
+    def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """Bilinear; what was asked before is remembered."""
         asked = (decodes, prompt_tokens)
         if asked not in self._linear:
@@ -82,7 +82,7 @@ class TabulatedSteps:
             self._linear[asked] = float((1 - up) * low + up * high)
         return self._linear[asked]
 
-    def context_s(self, decodes: int) -> float:
+    def context_s(self, decodes: float) -> float:
         """Linear between the listed numbers."""
         if decodes not in self._context:
             row, up = _place(self.decodes, decodes)
