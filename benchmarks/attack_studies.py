@@ -99,14 +99,19 @@ BASES = {
     "dense_fitted": Base(("experiment=train_gpt3_175b", "calibration=h100_sxm", "~space.hardware")),
     "dense_b200": Base(("experiment=train_gpt3_175b", "accelerator=b200", "~space.hardware")),
     "moe": Base((*JOB, "model=mixtral_8x7b", "cluster.device_count=256"), lists=TRAINING | {"ep": [1, 2, 4, 8]}),
-    "serving": Base(("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline"), lists=SERVING),
-    "serving_fitted": Base(("experiment=serve_llama31_405b", "model=llama31_70b"), lists=SERVING),
+    "serving": Base(("experiment=serve_llama31_405b_static", "calibration=h100_sxm_roofline"), lists=SERVING),
+    "serving_fitted": Base(("experiment=serve_llama31_405b_static", "model=llama31_70b"), lists=SERVING),
     "serving_moe": Base(
-        ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "model=mixtral_8x22b"),
+        ("experiment=serve_llama31_405b_static", "calibration=h100_sxm_roofline", "model=mixtral_8x22b"),
         lists=SERVING | {"ep": [1, 2, 4, 8]},
     ),
     "serving_tiers": Base(
-        ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "memory=hbm_cxl_ssd", "~space.hardware"),
+        (
+            "experiment=serve_llama31_405b_static",
+            "calibration=h100_sxm_roofline",
+            "memory=hbm_cxl_ssd",
+            "~space.hardware",
+        ),
         TIERED,
         SERVING,
     ),

@@ -70,6 +70,15 @@ def parser() -> Parser:
     one.add_argument("--attack", type=int, default=1_000_000, metavar="N", help="designs that try to be better (10^6)")
     one.add_argument("--seed", type=int, default=0, help="of these designs (0)")
     one.add_argument("--json", action="store_true", help="print the answer and its numbers as JSON")
+    one = command("simulate", _simulate, "serve requests one by one on a design, beside its closed form")
+    one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
+    one.add_argument("--design", type=int, default=1, metavar="N", help="of the run, by its rank (1)")
+    one.add_argument("--requests", type=int, default=10_000, metavar="N", help="to be served (10,000)")
+    one.add_argument("--seed", type=int, default=0, help="of lengths and arrivals (0)")
+    one.add_argument("--rate", type=float, default=0.0, metavar="R", help="requests/s of the cluster: an open loop")
+    one.add_argument("--cv", type=float, default=1.0, metavar="V", help="of their gaps: 0 even, 1 Poisson, more bursty")
+    one.add_argument("--trace", default="", metavar="CSV", help="with arrival_s, input_tokens, output_tokens")
+    one.add_argument("--json", action="store_true", help="print all numbers as JSON")
     one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
     one.add_argument("directory", help="folder of measured tables")
     one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
@@ -211,6 +220,13 @@ def _report(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     return _later("run.verify", "verify_run")(options.run, options.attack, options.seed, as_json=options.json)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    return _later("run.simulate", "simulate_design")(
+        options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
+        cv=options.cv, trace=options.trace, as_json=options.json,
+    )  # fmt: skip
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -22,7 +22,8 @@ Searches end on their limits; where they stop and how compilers round is below 1
 LEAST = 1e-30  # below this magnitude a goal ranks as zero; single precision still holds it
 POSITIVE = {
     *("time_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "provisioned_power_w", "capex_usd"),
-    *("usd_per_million_tokens", "ttft_s", "tpot_s", "decode_tokens_per_s"),
+    *("usd_per_million_tokens", "ttft_s", "tpot_s", "decode_tokens_per_s", "e2e_s", "requests_per_s", "concurrency"),
+    *("tokens_per_s_per_user", "tokens_per_s_per_device"),
 }
 """Metrics that no design has at zero, unlike the share of a memory or a part of the time."""
 CONVEX = {"minimise": GROWS, "maximise": SHRINKS, "limits": GROWS, "floors": SHRINKS}

@@ -133,7 +133,7 @@ class Cluster(eqx.Module):
     ) -> list[Stage]:
         """The members of a mesh axis by the levels on which they talk."""
         group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
-        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
+        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp", "attention_tp": "tp"}.get(axis, axis))
         names = (pinned,) if pinned else self.levels
         parts = stages([self.network[name] for name in names], group)
         if beside:

@@ -24,7 +24,7 @@ from ..scenario import Cluster, Scenario
 from ..smooth import used_share
 from ..space import DesignSpace
 from ..units import BYTES, GB
-from ..workloads import AbstractWorkload, Plan, Serving
+from ..workloads import AbstractServing, Plan
 from ..workloads.plan import NAMED, plan_value
 
 ARITHMETIC = ("compute", "attention")
@@ -40,7 +40,7 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
     "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
     "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
 }
-SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}
+SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
 """Metrics that only serving has."""
 
 ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
@@ -87,7 +87,7 @@ def check_asked(objective: Objective, scenario: Scenario) -> None:
         ConfigError: naming the key and the workloads or algorithms that have it.
     """
     cluster, workload = scenario.cluster, scenario.workload
-    if not isinstance(workload, Serving):
+    if not isinstance(workload, AbstractServing):
         way_out = f"for serving workloads, not for {type(workload).__name__}: choose workload=serving or"
         _refuse_asked(objective, SERVED, f"{way_out} workload=serving_fp8")
     if not cluster.quality((), scenario.layout):

@@ -163,6 +163,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
+    billed = {f"usd_per_million_{kind}_tokens": 1e6 * usd * share / n for kind, (share, n) in timeline.billed.items()}
     memory = memory_by_class(scenario)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
@@ -183,6 +184,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
         extra=timeline.extra
+        | billed
         | facility.service()
         | cluster.counts(devices)
         | cluster.quality(ops, layout)

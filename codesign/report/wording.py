@@ -11,7 +11,7 @@ RECOMPUTE = ("no", "selective", "full")
 DEGREES = ("tp", "cp", "ep", "pp", "dp")
 PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
 PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
-PLAN_NAMES |= {"row_shards", "column_shards", "tp_algorithm", "data_algorithm"}
+PLAN_NAMES |= {"row_shards", "column_shards", "chunk", "attention_dp", "tp_algorithm", "data_algorithm"}
 PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
 
 
@@ -36,6 +36,10 @@ def choices(design: Mapping[str, Any]) -> str:
 
     batch = "batch" if design.get("tpot_s") else "micro-batch"
     parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
+    if value("chunk") >= 0:
+        parts.append(f"chunk{THIN}{value('chunk'):g}")
+    if value("attention_dp") > 1:
+        parts.append(f"{value('attention_dp'):g} attention groups")
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")

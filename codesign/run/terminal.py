@@ -1,6 +1,7 @@
 """What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -20,13 +21,14 @@ from ..search import Progress as SearchProgress
 from ..smooth import used_share
 from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
 from ..units import GB, engineering
-from ..workloads import Serving
+from ..workloads import AbstractServing
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
-    "micro_batch": ("mb", None), "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
+    "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 
@@ -39,7 +41,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def job_text(scenario: Scenario) -> str:
     """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`."""
-    cluster, job = scenario.cluster, type(scenario.workload).__name__.lower()
+    cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"
 
 
@@ -108,7 +110,7 @@ def goal_text(name: str, value: float, units: Mapping[str, str], *, serving: boo
 
 def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     """(name, value) -> the value of a goal, limit or variable of the study with its unit."""
-    units, serving = units_of(study.space), isinstance(study.scenario.workload, Serving)
+    units, serving = units_of(study.space), isinstance(study.scenario.workload, AbstractServing)
     return lambda name, value: goal_text(name, value, units, serving=serving, digits=digits)
 
 

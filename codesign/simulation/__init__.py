@@ -1,4 +1,4 @@
-"""Packet-level simulations that closed forms are held against; plain NumPy, no knowledge of the models."""
+"""Simulations that closed forms are held against, of packets and (`serving`) of requests; no model is known here."""
 
 from .events import simulate_events as simulate_events
 from .node_network import NodeNetwork as NodeNetwork

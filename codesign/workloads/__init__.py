@@ -5,6 +5,7 @@ from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
 from .blocks import Precision as Precision
+from .continuous import ContinuousServing as ContinuousServing
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -21,6 +22,7 @@ from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
 from .recommendation_training import RecommendationTraining as RecommendationTraining
+from .served import AbstractServing as AbstractServing
 from .serving import Serving as Serving
 from .training import Training as Training
 from .transformer import Transformer as Transformer

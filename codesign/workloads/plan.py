@@ -18,7 +18,7 @@ from ..showing import as_text
 from ..smooth import at_least, at_most
 
 RECOMPUTE = ("none", "selective", "full")
-AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "world")
+AXES = ("tp", "attention_tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "world")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 
 
@@ -53,8 +53,10 @@ class Plan(eqx.Module):
     dp is no field: it is what the devices leave, devices / (tp cp pp). A plan with a `device_count` buys that many,
     whatever the cluster says, so that a search can choose it with the degrees that divide it. Expert parallelism is
     carved out of the data (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded
-    together by one replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the
-    communication.
+    together by one replica in serving, where a step of continuous batching adds up to `chunk` prompt tokens (2048 is
+    vLLM's budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of
+    their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering
+    work that can hide the communication.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -73,6 +75,12 @@ class Plan(eqx.Module):
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
     )
     micro_batch: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="sequences")
+    chunk: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
+    )
+    attention_dp: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
+    )
     recompute: Float[Array, "*b"] = _named("recompute", 0.0, "none, selective or full")
     sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
     zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimiser, + gradients, + parameters")
@@ -151,6 +159,8 @@ class Layout(eqx.Module):
         plan = self.plan
         if axis == "tp":
             return Group(plan.tp, jnp.ones_like(plan.tp))
+        if axis == "attention_tp":
+            return Group(plan.tp / plan.attention_dp, jnp.ones_like(plan.tp))
         if axis == "cp":
             return Group(plan.cp, plan.tp)
         if axis == "ep":

@@ -16,7 +16,8 @@ class Timeline(eqx.Module):
     """What a job takes: per step in training, per batch of requests in serving.
 
     `breakdown_s` sums to `time_s`; `energy_j` is one device's operations (idle power not included); `tokens` and
-    `model_flops` are those of all devices together; `extra` holds what only this kind of job has.
+    `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for
+    kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many.
     """
 
     time_s: Float[Array, "*b"]
@@ -25,6 +26,7 @@ class Timeline(eqx.Module):
     tokens: Float[Array, "*b"]
     model_flops: Float[Array, "*b"]
     extra: dict[str, Float[Array, "*b"]]
+    billed: dict[str, tuple[Float[Array, "*b"], Float[Array, "*b"]]] = eqx.field(default_factory=dict)
 
 
 class Pass(eqx.Module):
@@ -76,7 +78,7 @@ def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array, launch_s: 
     """
     compute, edge = total(priced, phase, ComputeOp, edge=False), total(priced, phase, ComputeOp, edge=True)
     chain = {
-        "tp": (total(priced, phase, CommOp, ("tp",)), plan.tp_overlap),
+        "tp": (total(priced, phase, CommOp, ("tp", "attention_tp")), plan.tp_overlap),
         "cp": (total(priced, phase, CommOp, ("cp",)), plan.cp_overlap),
         "ep": (total(priced, phase, CommOp, ("ep",)), plan.ep_overlap),
         "dp": (total(priced, phase, CommOp, ("data", "expert_data")), plan.dp_overlap),

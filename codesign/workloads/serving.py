@@ -6,18 +6,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
-from ..smooth import at_least, ceil
-from ..units import GB
-from .base import AbstractWorkload
+from ..smooth import at_least
 from .blocks import Precision, Shard
 from .lowering import comm_ops, forward_ops, indivisible, weights_held
 from .ops import CommOp, Op
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass
+from .served import AbstractServing
 from .transformer import Transformer
 
 
-class Serving(AbstractWorkload):
+class Serving(AbstractServing):
     """Requests of `input_tokens` answered with `output_tokens`, `plan.micro_batch` of them at a time in a replica.
 
     The batch is static: all requests are prefilled, then decoded together to the end. With pipeline stages the batch
@@ -46,10 +45,6 @@ class Serving(AbstractWorkload):
         """Parts the batch is cut into."""
         return layout.plan.micro_batch / self.part(layout)
 
-    def layers_per_stage(self, layout: Layout) -> Array:
-        """Layers of the fullest stage."""
-        return ceil(self.model.layers / layout.plan.pp)
-
     def prefill_shard(self, layout: Layout) -> Shard:
         """All input tokens of one part."""
         queries = self.input_tokens / layout.plan.cp
@@ -59,10 +54,6 @@ class Serving(AbstractWorkload):
         """One token of each sequence of one part, at the mean context."""
         context = (self.input_tokens + 0.5 * self.output_tokens) / layout.plan.cp
         return Shard(layout, self.precision, self.part(layout), jnp.asarray(1.0), context, decode=True)
-
-    def number_format(self) -> str:
-        """Format of the matrix products."""
-        return self.precision.compute
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Phases `prefill` and `decode` of one part on one stage."""
@@ -134,21 +125,6 @@ class Serving(AbstractWorkload):
             widest = at_least(widest, op.stored_bytes)
         working = 2 * widest + self.workspace_bytes
         return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache), "working": (working, working)}
-
-    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
-        """One request that does not fit on all devices together, and by how much."""
-        weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
-        elements = float(self.model.attention.cache_elements(jnp.asarray(1.0)) * self.model.layers)
-        cache = elements * float(self.input_tokens + self.output_tokens) * self.precision.bytes_of("kv_cache")
-        devices = float(layout.devices)
-        lacks = weights + cache - devices * capacity["hbm"]
-        if lacks <= 0:
-            return None
-        return (
-            f"one request of {float(self.input_tokens + self.output_tokens):g} tokens fits nowhere: at"
-            f" plan.micro_batch = 1 weights {weights / GB:.1f} GB and key-value cache {cache / GB:.1f} GB exceed the"
-            f" memory of {devices:g} devices by {lacks / GB:.1f} GB"
-        )
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""

@@ -98,7 +98,7 @@ TRAINING = Family(
 )  # fmt: skip
 SERVING = Family(
     "serving",
-    ("experiment=serve_llama31_405b",),
+    ("experiment=serve_llama31_405b_static",),
     tuple(
         _gated(*shape)
         for shape in (

@@ -1,0 +1,248 @@
+"""`codesign simulate`: a design's closed form beside a simulation of its requests, one by one."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..config import check_memory, check_plan, study_from_resolved
+from ..config.study import scenario_from_config
+from ..errors import ConfigError
+from ..interpreting import interpreted
+from ..metrics.step_times import tabulated_steps
+from ..report.figures import render
+from ..report.run_folder import read_run
+from ..report.simulation import timeline_figure
+from ..results import numbers_of, placed
+from ..scenario import Scenario
+from ..simulation.serving import Engine, Requests, Served, arrivals, lengths, read_trace, simulate_closed, simulate_open
+from ..strict_json import dumps
+from ..units import engineering
+from ..workloads import ContinuousServing
+from .optimize import write_text
+from .setup import prepare_jax
+from .terminal import console, job_text
+
+FOLDER = "simulation"  # in the run's
+SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
+FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
+
+
+def simulate_design(
+    what: Sequence[str], *, design: int, requests: int, seed: int, rate: float, cv: float, trace: str, as_json: bool
+) -> int:
+    """Simulate a design of a run, or that of overrides, and print what came of it beside the closed form.
+
+    Raises:
+        ConfigError: no such run or design, one that serves no continuous batches, a load that it cannot sustain.
+    """
+    if requests < 100 or seed < 0 or cv < 0 or rate < 0:
+        raise ConfigError(
+            f"simulate: --requests {requests} must be at least 100;"
+            f" --seed {seed}, --rate {rate:g} and --cv {cv:g} at least 0"
+        )
+    prepare_jax()
+    run = Path(what[0]) if len(what) == 1 and "=" not in what[0] else None
+    scenario = _of_run(run, design) if run else scenario_from_config(*what)
+    closed = _checked(scenario)
+    engine, group = engine_of(scenario)
+    out = Console(stderr=True, quiet=as_json)
+    asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
+    with _Bar(out) as bar:
+        found = _simulated(engine, asked, closed, group, bar, timeline=True)
+        again = None if trace else _simulated(
+            engine, _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace), closed, group, bar
+        )  # fmt: skip
+    told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
+    told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
+    if as_json:
+        print(dumps(told, indent=2))
+    else:
+        _show(console(), scenario, told, group)
+    if run:
+        _write(run, told, found)
+        out.print(f"timeline: {run / FOLDER / 'timeline.png'}")
+    return 0
+
+
+def _of_run(run: Path, design: int) -> Scenario:
+    """The scenario of a design, by its rank."""
+    folder = read_run(run)
+    rows = folder.designs[folder.designs["rank"] == design] if "rank" in folder.designs else folder.designs.iloc[:0]
+    if not len(rows):
+        raise ConfigError(f"{str(run)!r} has no design {design}: 1 to {len(folder.designs)}")
+    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
+    return placed(study.problem, rows.iloc[0])
+
+
+def _checked(scenario: Scenario) -> dict[str, float]:
+    """The closed form of a design that can be simulated."""
+    work = scenario.workload
+    if not isinstance(work, ContinuousServing):
+        raise ConfigError(
+            f"{type(work).__name__} serves no continuous batches: simulate needs workload=continuous or continuous_fp8"
+        )
+    if float(work.accepted_tokens) > 1:
+        raise ConfigError(f"workload.accepted_tokens = {float(work.accepted_tokens):g}: speculation is not simulated")
+    check_plan(scenario)
+    check_memory(scenario)
+    return numbers_of(scenario)
+
+
+def engine_of(scenario: Scenario) -> tuple[Engine, float]:
+    """One attention group of one part of a pipeline as an engine, and how many of them there are."""
+    work, layout = scenario.workload, scenario.layout
+    assert isinstance(work, ContinuousServing)
+    plan = layout.plan
+    group = float(layout.dp * plan.attention_dp * plan.pp)
+    size = float(work.block_tokens)
+    blocks = float(_room(scenario)) / (float(plan.pp) * size)
+    chunk = round(float(plan.chunk))
+    return Engine(
+        tabulated_steps(scenario), budget=10**9, chunk=chunk, blocks=max(math.floor(blocks), 1),
+        block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
+    ), group  # fmt: skip
+
+
+@interpreted
+def _room(scenario: Scenario) -> Any:
+    """Tokens that the cache of one attention group has room for."""
+    work, layout = scenario.workload, scenario.layout
+    assert isinstance(work, ContinuousServing)
+    kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
+    free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
+    return free / work.kv_bytes_per_token(layout)
+
+
+def _asked(
+    scenario: Scenario,
+    closed: dict[str, float],
+    group: float,
+    count: int,
+    seed: int,
+    rate: float,
+    cv: float,
+    trace: str,
+) -> Requests:
+    """Requests of one engine: of a trace, drawn with arrivals at a rate, or without."""
+    work, rng = scenario.workload, np.random.default_rng(seed)
+    assert isinstance(work, ContinuousServing)
+    if trace:
+        found = read_trace(trace)
+        assert found.arrivals is not None
+        mine = np.arange(0, len(found), max(round(group), 1))  # by turns over the engines
+        found = Requests(found.prompts[mine], found.outputs[mine], found.arrivals[mine])
+        span = float(found.arrivals[-1]) if found.arrivals is not None else 0.0
+        rate = len(mine) / span * group if span > 0 else 0.0
+    if rate:
+        most = closed["requests_per_s"]  # with its batch always full
+        if rate > FULLEST * most:
+            raise ConfigError(
+                f"{rate:.4g} requests/s are {rate / most - 1:+.1%} of the {most:.4g} that the design sustains with its"
+                f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, or take a plan with a larger batch"
+            )
+    if trace:
+        return found
+    prompts = lengths(rng, float(work.input_tokens), float(work.input_cv), count)
+    outputs = lengths(rng, float(work.output_tokens), float(work.output_cv), count, least=2)
+    shared = round(float(work.cached_ratio * work.input_tokens))
+    prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
+    came = arrivals(rng, rate / group, cv, count) if rate else None
+    return Requests(prompts, outputs, came, prefixes, shared)
+
+
+def _simulated(
+    engine: Engine, asked: Requests, closed: dict[str, float], group: float, bar: "_Bar", *, timeline: bool = False
+) -> Served:
+    bar.begin(len(asked))
+    if asked.arrivals is not None:
+        return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
+    under_way = max(round(closed["concurrency"] / group), 1)
+    if under_way * 4 > len(asked):
+        raise ConfigError(f"--requests {len(asked)}: {under_way} at a time need at least {4 * under_way}")
+    return simulate_closed(engine, asked, under_way, report=bar.tell, timeline=timeline)
+
+
+class _Bar:
+    """How many requests are served."""
+
+    def __init__(self, out: Console) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("requests", total=None)
+
+    def __enter__(self) -> "_Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def begin(self, total: int) -> None:
+        self.bar.reset(self.task, total=total)
+
+    def tell(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done, total=total)
+
+
+def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) -> None:
+    """Closed form, simulation, and what another seed differs by."""
+    closed, first, second = told["closed_form"], told["simulated"], told["another_seed"]
+    is_closed = told["loop"] == "closed"
+    title = f"{job_text(scenario)}: {told['requests']:,} requests of one of {group:g} engines, {told['loop']} loop"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed"):
+        table.add_column(name, justify="right" if name else "left")
+
+    def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
+        values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
+        other = second.get(name, math.nan) * factor / values[0] - 1 if second else math.nan
+        text = [written(value, unit) for value in values]
+        gap = f"{said / values[0] - 1:+.1%}" if math.isfinite(said) and values[0] else ""
+        table.add_row(
+            label, written(said, unit), text[0], gap, *text[1:],
+            f"{other:+.1%}" if math.isfinite(other) else "",
+        )  # fmt: skip
+
+    for name, label in SHOWN.items():
+        add(label, closed[name] if is_closed else math.nan, name, "s")
+    add("requests a second", closed["requests_per_s"] if is_closed else math.nan, "rate", "", group)
+    add("decoded together", _batch(scenario) if is_closed else math.nan, "decodes", "")
+    add("steps with prompts", closed["mixed_ratio"] if is_closed and _alone(scenario) else math.nan, "mixed_ratio", "%")
+    out.print(table)
+    if first["preempted"]:
+        out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+
+
+def written(value: float, unit: str) -> str:
+    """A number as a reader wants it, nothing where there is none."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.1%}" if unit == "%" else engineering(value, unit) if unit else f"{value:.4g}"
+
+
+def _batch(scenario: Scenario) -> float:
+    """Sequences that an engine decodes by the plan."""
+    work = scenario.workload
+    assert isinstance(work, ContinuousServing)
+    return float(work.rhythm(scenario.layout).decodes)
+
+
+def _alone(scenario: Scenario) -> bool:
+    """Whether an engine's steps wait for no other's."""
+    return float(scenario.plan.ep * scenario.plan.attention_dp) == 1
+
+
+def _write(run: Path, told: dict[str, Any], found: Served) -> None:
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    write_text(folder / "summary.json", dumps(told, indent=2))
+    (folder / "timeline.png").write_bytes(render(timeline_figure(found.timeline)))

@@ -1,0 +1,17 @@
+"""An engine that batches continuously, request by request: what closed forms of serving are held against."""
+
+from .engine import Engine as Engine
+from .outcome import TIMELINE as TIMELINE
+from .outcome import Served as Served
+from .replica import Replica as Replica
+from .requests import Requests as Requests
+from .requests import arrivals as arrivals
+from .requests import lengths as lengths
+from .requests import read_trace as read_trace
+from .serve import prompt_seconds as prompt_seconds
+from .serve import simulate_apart as simulate_apart
+from .serve import simulate_closed as simulate_closed
+from .serve import simulate_open as simulate_open
+from .step_times import RooflineSteps as RooflineSteps
+from .step_times import StepTimes as StepTimes
+from .step_times import TabulatedSteps as TabulatedSteps

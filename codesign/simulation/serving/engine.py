@@ -1,0 +1,56 @@
+"""What is simulated: one engine that batches continuously."""
+
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+from .step_times import StepTimes
+
+UNLIMITED = 10**9
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One replica as its scheduler sees it.
+
+    Each step decodes every running sequence by one token and fills what is left of `budget` with prompt tokens, at
+    most `chunk` of them, first come first served. The key-value cache is cut into blocks; a prompt is admitted when all
+    its blocks are free and `watermark` of all blocks stays free beside them. Where a decode finds no block, the
+    sequence admitted last gives all of its own back and is computed again, before anybody who waits.
+
+    The host needs `host_s` a step and `host_sequence_s` for each decoding sequence: before each step, or beside the
+    step before it (`asynchronous`), which then decides one step ahead what the next one does.
+
+    Source: continuous batching [yu2022]; blocks and preemption by recomputation [kwon2023]; chunks [agrawal2024].
+    """
+
+    times: StepTimes
+    budget: int
+    chunk: int = UNLIMITED
+    sequences: int = 1024
+    blocks: int = UNLIMITED
+    block_tokens: int = 16
+    watermark: float = 0.01
+    prefix_cache: bool = False
+    asynchronous: bool = False
+    host_s: float = 0.0
+    host_sequence_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Whole positive counts, shares below one.
+
+        Raises:
+            ConfigError: naming what is not.
+        """
+        for name in ("budget", "chunk", "sequences", "blocks", "block_tokens"):
+            if not getattr(self, name) >= 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be at least 1")
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark = {self.watermark} must be in [0, 1)")
+        if not (self.host_s >= 0 and self.host_sequence_s >= 0):
+            raise ConfigError(
+                f"host_s = {self.host_s} and host_sequence_s = {self.host_sequence_s} must not be negative"
+            )
+
+    def blocks_of(self, tokens: int) -> int:
+        """Blocks that hold so many tokens."""
+        return -(-tokens // self.block_tokens)

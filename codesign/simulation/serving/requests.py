@@ -1,0 +1,123 @@
+"""Who asks for what, and when: drawn, or read from a trace."""
+
+import csv
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError
+
+Numbers = np.ndarray
+COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Prompt and output tokens of each request; when it comes (open loop), and what prefix it shares with whom.
+
+    `arrivals` rise; without them a closed loop keeps a number of requests under way. Requests of one `prefix` (a number
+    from 0, -1 for none) begin with the same `prefix_tokens` tokens.
+    """
+
+    prompts: Numbers
+    outputs: Numbers
+    arrivals: Numbers | None = None
+    prefixes: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    prefix_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """One output for each prompt, at least one token of each, arrivals in order.
+
+        Raises:
+            ConfigError: naming the first request that is none.
+        """
+        if not len(self.prompts) or len(self.prompts) != len(self.outputs):
+            raise ConfigError(f"{len(self.prompts)} prompts and {len(self.outputs)} outputs: one of each a request")
+        for name in ("prompts", "outputs"):
+            least = int(np.argmin(getattr(self, name)))
+            if getattr(self, name)[least] < 1:
+                raise ConfigError(f"request {least}: {name} = {getattr(self, name)[least]} must be at least 1 token")
+        if self.arrivals is None:
+            return
+        if len(self.arrivals) != len(self.prompts):
+            raise ConfigError(f"{len(self.arrivals)} arrivals of {len(self.prompts)} requests")
+        back = np.flatnonzero(np.diff(self.arrivals) < 0)
+        if len(back):
+            one, next_one = self.arrivals[back[0]], self.arrivals[back[0] + 1]
+            raise ConfigError(
+                f"request {back[0] + 1} arrives {one - next_one:g} s before request {back[0]}:"
+                " sort the trace by arrival_s"
+            )
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.prompts)
+
+    def prefix_of(self, request: int) -> int:
+        """The number of its prefix, -1 for none."""
+        return int(self.prefixes[request]) if len(self.prefixes) else -1
+
+
+def lengths(rng: np.random.Generator, mean: float, cv: float, count: int, least: int = 1) -> Numbers:
+    """Lognormal whole numbers of a mean and a coefficient of variation; all alike where that is 0."""
+    if cv == 0:
+        return np.full(count, max(round(mean), least))
+    variance = math.log1p(cv * cv)
+    drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), count)
+    return np.maximum(np.rint(drawn), least).astype(int)
+
+
+def arrivals(rng: np.random.Generator, rate: float, cv: float, count: int) -> Numbers:
+    """Seconds of gamma-distributed gaps: evenly spaced at cv 0, Poisson at 1, bursty above.
+
+    Raises:
+        ConfigError: a rate or a variation that is none.
+    """
+    if not rate > 0 or not cv >= 0:
+        raise ConfigError(f"arrivals: rate = {rate:g} requests/s with a variation of {cv:g} is no stream of requests")
+    if cv == 0:
+        return np.arange(1, count + 1) / rate
+    shape = 1 / cv**2
+    return np.cumsum(rng.gamma(shape, 1 / (rate * shape), count))
+
+
+def read_trace(path: Path | str) -> Requests:
+    """Requests of a CSV file with the columns arrival_s, input_tokens and output_tokens, in order of arrival.
+
+    Raises:
+        ConfigError: no such file or column, or the first row that is no request.
+    """
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except OSError as error:
+        raise ConfigError(f"cannot read the trace {str(path)!r}: {error.strerror}") from error
+    if not rows:
+        raise ConfigError(f"trace {str(path)!r} is empty: a header with {', '.join(COLUMNS)}, then a row a request")
+    missing = [name for name in COLUMNS if name not in rows[0]]
+    if missing:
+        raise ConfigError(f"trace {str(path)!r} has no column {', '.join(missing)} (it has {', '.join(rows[0])})")
+    columns = {name: np.array([_number(row[name], name, line, path) for line, row in _lines(rows)]) for name in COLUMNS}
+    came = columns["arrival_s"]
+    return Requests(
+        np.rint(columns["input_tokens"]).astype(int), np.rint(columns["output_tokens"]).astype(int), came - came[0]
+    )
+
+
+def _lines(rows: list[dict[str, Any]]) -> Any:
+    return enumerate(rows, 2)  # as an editor counts them, after the header
+
+
+def _number(text: Any, column: str, line: int, path: Path | str) -> float:
+    """A finite number of a cell."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        what = "is empty" if text in (None, "") else f"= {text!r} is no number"
+        raise ConfigError(f"trace {str(path)!r}, line {line}: {column} {what}; fill it in or leave the row out")
+    return value

@@ -1,0 +1,208 @@
+"""Simulated services: a closed loop, an open loop, and one whose prompts and decodes have machines of their own."""
+
+import heapq
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import ConfigError
+from .engine import Engine
+from .outcome import Served, counted, measured, shares
+from .replica import Replica
+from .requests import Requests
+
+Report = Callable[[int, int], None]  # requests finished, of how many
+WARM_UP = 0.2  # share of the requests that come before any is measured
+
+
+def _no_report(done: int, total: int) -> None:
+    del done, total
+
+
+def simulate_closed(
+    engine: Engine, requests: Requests, concurrency: int, *, report: Report = _no_report, timeline: bool = False
+) -> Served:
+    """So many requests are always under way: one that is finished is followed by the next at once.
+
+    Measured are those that come after the warm-up and before the supply ends.
+
+    Raises:
+        ConfigError: a request that never fits; too few requests for the concurrency.
+    """
+    total = len(requests)
+    if not 1 <= concurrency < total:
+        raise ConfigError(f"concurrency = {concurrency} needs between 1 and {total - 1} of the {total} requests")
+    check_fits(engine, requests)
+    replica, came, following = Replica(engine, requests, timeline=timeline), np.zeros(total), concurrency
+    begin, marks = max(min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2), concurrency), []
+
+    def done(request: int) -> None:
+        nonlocal following
+        del request
+        if following in (begin, total - 1):
+            marks.append(counted([replica]))
+        if following < total:
+            came[following] = replica.now
+            replica.add(following)
+            following += 1
+
+    for request in range(concurrency):
+        replica.add(request)
+    _run(replica, total, done, report)
+    return _of_one(replica, requests, came, np.arange(begin, max(total - concurrency, begin + 1)), marks)
+
+
+def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_report, timeline: bool = False) -> Served:
+    """Requests come when they come.
+
+    Raises:
+        ConfigError: requests without arrivals, or one that never fits.
+    """
+    came = _arrivals(requests)
+    check_fits(engine, requests)
+    replica = Replica(engine, requests, timeline=timeline)
+    total = len(requests)
+    begin = int(total * WARM_UP)
+    marks = _feed(replica, np.arange(total), came, report, marked=(begin, total - 1))
+    return _of_one(replica, requests, came, np.arange(begin, total), marks)
+
+
+def simulate_apart(
+    prefill: Engine,
+    decode: Engine,
+    counts: tuple[int, int],
+    requests: Requests,
+    transfer_s: Callable[[np.ndarray], np.ndarray],
+    *,
+    report: Report = _no_report,
+) -> Served:
+    """Prompts on engines of their own, from one queue, one prompt at a time; decodes on others, by turns.
+
+    The keys and values of a prompt cross a link of its prefill engine, one prompt after another, beside the next
+    prompt's work; the decode engine it goes to continues from the second token.
+
+    Args:
+        prefill, decode: an engine of each pool.
+        counts: engines of each pool.
+        requests: with arrivals.
+        transfer_s: prompt tokens -> seconds that their cache takes over the link.
+        report: called now and then.
+
+    Raises:
+        ConfigError: requests without arrivals, pools without engines, a request that never fits.
+    """
+    came, total = _arrivals(requests), len(requests)
+    if min(counts) < 1:
+        raise ConfigError(f"pools of {counts[0]} and {counts[1]} engines: at least one of each")
+    check_fits(decode, requests)
+    first, ready = _prefilled(prefill, counts[0], requests, came, transfer_s(requests.prompts))
+    last = np.array(first)
+    longer = np.flatnonzero(requests.outputs > 1)
+    order = longer[np.argsort(ready[longer], kind="stable")]
+    replicas = []
+    for engine in range(counts[1]):
+        own = order[engine :: counts[1]]
+        replica = Replica(decode, requests)
+        _feed(replica, own, ready, report, cached=True)
+        last[own] = replica.last[own]
+        replicas.append(replica)
+    found = counted(replicas)
+    chosen = np.arange(int(total * WARM_UP), total)
+    return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found))
+
+
+def _prefilled(
+    engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """When each prompt has its first token, and when its cache has crossed the link."""
+    seconds = prompt_seconds(engine, requests.prompts)
+    free, link = [(0.0, index) for index in range(count)], [0.0] * count
+    first, ready = np.zeros(len(requests)), np.zeros(len(requests))
+    for request in range(len(requests)):
+        at, index = heapq.heappop(free)
+        end = max(at, came[request]) + seconds[request]
+        heapq.heappush(free, (end, index))
+        link[index] = max(link[index], end) + moving[request]
+        first[request], ready[request] = end, link[index]
+    return first, ready
+
+
+def prompt_seconds(engine: Engine, prompts: np.ndarray) -> np.ndarray:
+    """Steps of each prompt alone: whole chunks and the rest."""
+    chunk, times = min(engine.budget, engine.chunk), engine.times
+    known: dict[int, float] = {}
+    for tokens in np.unique(prompts).tolist():
+        whole, rest = divmod(tokens, chunk)
+        linear = whole * (times.linear_s(0, chunk) + engine.host_s)
+        if rest:
+            linear += times.linear_s(0, rest) + engine.host_s
+        known[tokens] = linear + times.pair_s * 0.5 * tokens**2
+    return np.array([known[tokens] for tokens in prompts.tolist()])
+
+
+def check_fits(engine: Engine, requests: Requests) -> None:
+    """Refuse what would wait for ever.
+
+    Raises:
+        ConfigError: the longest request, the blocks that it lacks; or sequences that leave prompts no budget.
+    """
+    longest = int(np.argmax(requests.prompts + requests.outputs))
+    tokens = int(requests.prompts[longest] + requests.outputs[longest])
+    lacks = engine.blocks_of(tokens) - engine.blocks
+    if lacks > 0:
+        raise ConfigError(
+            f"request {longest} of {tokens} tokens lacks {lacks} of {engine.blocks_of(tokens)} blocks:"
+            " give the cache more room or leave it out"
+        )
+
+
+def _arrivals(requests: Requests) -> np.ndarray:
+    if requests.arrivals is None:
+        raise ConfigError("an open loop needs requests with arrivals: draw them or read a trace")
+    return requests.arrivals
+
+
+def _run(replica: Replica, total: int, done: Callable[[int], None], report: Report) -> None:
+    """Step until everybody is served."""
+    told = 0
+    while replica.finished < total:
+        replica.step(math.inf, done)
+        if replica.finished >= told + total // 100 + 1:
+            told = replica.finished
+            report(told, total)
+
+
+def _feed(
+    replica: Replica,
+    order: np.ndarray,
+    came: np.ndarray,
+    report: Report,
+    *,
+    cached: bool = False,
+    marked: tuple[int, ...] = (),
+) -> list[dict[str, int]]:
+    """Step while requests come at their times; the counts when those that are `marked` come."""
+    times, total, place, told, marks = came[order].tolist(), len(order), 0, 0, []
+    while replica.finished < total:
+        while place < total and times[place] <= replica.now:
+            if place in marked:
+                marks.append(counted([replica]))
+            replica.add(int(order[place]), cached=cached)
+            place += 1
+        upcoming = times[place] if place < total else math.inf
+        if not replica.step(upcoming, lambda request: None):
+            replica.now = upcoming
+        if replica.finished >= told + total // 100 + 1:
+            told = replica.finished
+            report(told, total)
+    return marks
+
+
+def _of_one(
+    replica: Replica, requests: Requests, came: np.ndarray, chosen: np.ndarray, marks: list[dict[str, int]]
+) -> Served:
+    return measured(
+        requests, came, replica.first, replica.last, chosen, counts=counted([replica]),
+        timeline=replica.timeline or [], **shares(marks[0], marks[-1]),
+    )  # fmt: skip

@@ -1,0 +1,42 @@
+"""What every way to serve a transformer has in common."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..smooth import ceil
+from ..units import GB
+from .base import AbstractWorkload
+from .plan import Layout
+from .transformer import Transformer
+
+
+class AbstractServing(AbstractWorkload):
+    """Requests of `input_tokens`, answered with `output_tokens`."""
+
+    model: eqx.AbstractVar[Transformer]
+    input_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+    output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+
+    def number_format(self) -> str:
+        """Format of the matrix products."""
+        return self.precision.compute
+
+    def layers_per_stage(self, layout: Layout) -> Array:
+        """Layers of the fullest stage."""
+        return ceil(self.model.layers / layout.plan.pp)
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """One request that does not fit on all devices together, and by how much."""
+        weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
+        elements = float(self.model.attention.cache_elements(jnp.asarray(1.0)) * self.model.layers)
+        cache = elements * float(self.input_tokens + self.output_tokens) * self.precision.bytes_of("kv_cache")
+        devices = float(layout.devices)
+        lacks = weights + cache - devices * capacity["hbm"]
+        if lacks <= 0:
+            return None
+        return (
+            f"one request of {float(self.input_tokens + self.output_tokens):g} tokens fits nowhere: at"
+            f" plan.micro_batch = 1 weights {weights / GB:.1f} GB and key-value cache {cache / GB:.1f} GB exceed the"
+            f" memory of {devices:g} devices by {lacks / GB:.1f} GB"
+        )

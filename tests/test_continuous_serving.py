@@ -1,0 +1,168 @@
+"""Continuous batching: shares of steps by hand, times put together from them, and the simulation beside them."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import cluster, gpt3
+
+from codesign.config import check_plan
+from codesign.errors import ConfigError
+from codesign.metrics import evaluate
+from codesign.metrics.step_times import tabulated_steps
+from codesign.scenario import Scenario
+from codesign.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
+from codesign.workloads.steady_state import chunks, length_nodes, steady_state
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import serving as benchmark
+
+
+def scenario(plan: Plan | None = None, devices: float = 16.0, **changes) -> Scenario:
+    work = ContinuousServing(**({"model": gpt3(), "input_tokens": 1024.0, "output_tokens": 257.0} | changes))
+    return Scenario(cluster(devices), work, plan or Plan(tp=16.0, micro_batch=16.0, chunk=512.0))
+
+
+def experts() -> MixtureOfExperts:
+    return MixtureOfExperts(16.0, 4.0, 2048.0)
+
+
+def state(decodes, steps, tokens, cv, chunk):
+    return steady_state(*(jnp.asarray(float(x)) for x in (decodes, steps, tokens, cv, chunk)))
+
+
+def test_prompts_that_meet_nobody():
+    """Few prompts of exactly four chunks: four steps each, no room lost, no wait."""
+    found = state(1.0, 4000.0, 2048.0, 0.0, 512.0)
+    assert float(found.own_steps) == 4
+    assert float(found.load) == pytest.approx(4 / 4000)
+    assert float(found.share) == pytest.approx(4 / 4000, rel=1e-3)
+    assert float(found.waiting_steps) == 0  # nobody else is there
+    assert float(found.tokens) == 512
+
+
+def test_many_short_prompts_share_a_step():
+    """Two come in a step that takes all: a step is without prompts with probability exp(-2)."""
+    found = state(128.0, 64.0, 50.0, 0.0, 8192.0)
+    assert float(found.share) == pytest.approx(1 - np.exp(-2), rel=0.02)
+    assert float(found.tokens * found.share) == pytest.approx(2 * 50)
+
+
+def test_a_full_room_waits_but_ends():
+    """The wait is that of Pollaczek and Khinchine with endless decodes, and finite where as many as decode may wait."""
+    endless, few = (state(b, b * 500.0, 1000.0, 0.5, 4.0 / 3.0) for b in (1e6, 8.0))
+    expected = 1.5 * 750 * 1.25 / 2 / 2  # rho 1.5 is more than full: refused by a rule
+    assert float(endless.load) == pytest.approx(1.5)
+    assert np.isfinite(float(few.waiting_steps))
+    assert float(few.waiting_steps) < expected * 1e3
+    busy = state(1e6, 1e6 * 10, 1000.0, 0.5, 200.0)
+    assert float(busy.waiting_steps) == pytest.approx(0.5 * 5 * 1.25 / (2 * 0.5), rel=1e-3)
+
+
+def test_lengths_keep_their_mean_and_variation():
+    nodes = np.array([float(one) for one in length_nodes(jnp.asarray(1000.0), jnp.asarray(0.5))])
+    assert nodes.mean() == pytest.approx(1000)
+    assert nodes.std() / nodes.mean() == pytest.approx(0.5, rel=0.12)  # tails of 16 quantiles
+    assert float(chunks(jnp.asarray(1000.0), jnp.asarray(0.0), jnp.asarray(300.0))) == 4
+
+
+def test_times_are_put_together_from_two_steps():
+    design = scenario()
+    metrics, rhythm = evaluate(design).flat(), design.workload.rhythm(design.layout)
+    steps = tabulated_steps(design)
+    context = 1024 + 0.5 * 257
+    plain = steps.linear_s(16, 0) + steps.context_s(16) * 16 * context
+    mixed = steps.linear_s(16, 512) + steps.context_s(16) * 16 * context + steps.pair_s * 512 * 512
+    share = float(rhythm.met * rhythm.state.counted)
+    assert float(metrics["tpot_s"]) == pytest.approx((1 - share) * plain + share * mixed, rel=2e-3)
+    assert float(rhythm.state.own_counted) == 1  # two whole chunks
+    assert float(metrics["ttft_s"]) == pytest.approx((2 + float(rhythm.state.waiting_steps)) * mixed, rel=5e-3)
+    assert sum(v for k, v in metrics.items() if k.startswith("breakdown_s")) == pytest.approx(metrics["time_s"])
+    assert float(metrics["tokens_per_s"]) == pytest.approx(float(metrics["requests_per_s"]) * 257)
+    assert float(metrics["concurrency"]) == pytest.approx(16 + float(metrics["requests_per_s"] * metrics["ttft_s"]))
+
+
+def test_prompts_and_answers_pay_for_all():
+    metrics = evaluate(scenario()).flat()
+    parts = 1024 * metrics["usd_per_million_input_tokens"] + 257 * metrics["usd_per_million_output_tokens"]
+    assert float(parts) == pytest.approx(257 * float(metrics["usd_per_million_tokens"]))
+    assert 0 < float(metrics["usd_per_million_input_tokens"]) < float(metrics["usd_per_million_output_tokens"])
+
+
+def test_cached_prompts_take_less_time_and_the_same_room():
+    plain, cached = (evaluate(scenario(cached_ratio=share)).flat() for share in (0.0, 0.75))
+    assert float(cached["ttft_s"]) < 0.6 * float(plain["ttft_s"])
+    assert float(cached["tpot_s"]) < float(plain["tpot_s"])
+    held = "memory_bytes.hbm/kv_cache"
+    assert float(cached[held]) == pytest.approx(float(plain[held]), rel=0.02)
+
+
+def test_speculation_divides_time_by_what_is_accepted():
+    plain = evaluate(scenario()).flat()
+    twice = evaluate(scenario(accepted_tokens=2.0, verified_tokens=3.0, draft_ratio=0.1)).flat()
+    assert 0.5 < float(twice["tpot_s"] / plain["tpot_s"]) < 0.75
+
+
+def test_attention_groups_hold_the_latent_cache_once():
+    """Latent vectors lie on every tensor rank: with eight groups each rank holds an eighth of the sequences."""
+    latent = LatentAttention(96.0, 1536.0, 512.0, 128.0, 64.0, 128.0)
+    model = gpt3(attention=latent, feed_forward=experts())
+    joint, apart = (
+        evaluate(scenario(Plan(tp=8.0, micro_batch=64.0, chunk=512.0, attention_dp=groups), model=model)).flat()
+        for groups in (1.0, 8.0)
+    )
+    held = "memory_bytes.hbm/kv_cache"
+    assert float(joint[held] / apart[held]) == pytest.approx(8, rel=0.05)
+    assert float(apart["memory_bytes.hbm/weights"]) > float(joint["memory_bytes.hbm/weights"])
+    assert float(apart["mixed_ratio"]) > 0
+    assert float(apart["violations.attention_groups"]) == 0
+
+
+def test_replicas_that_share_experts_step_together():
+    alone, shared = (
+        evaluate(scenario(Plan(tp=2.0, ep=ep, micro_batch=16.0), model=gpt3(feed_forward=experts()))).flat()
+        for ep in (1.0, 8.0)
+    )
+    share = float(alone["mixed_ratio"])
+    assert float(shared["mixed_ratio"]) == pytest.approx(1 - (1 - share) ** 8)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (
+            Plan(tp=16.0, micro_batch=64.0, chunk=128.0),
+            ["prompts fill more", "256 prompt tokens", "+100", "plan.chunk of"],
+        ),
+        (Plan(tp=8.0, pp=2.0, micro_batch=1.0), ["plan.micro_batch = 1", "pp 2", "at least 2"]),
+        (Plan(tp=8.0, attention_dp=3.0, micro_batch=16.0), ["plan.attention_dp = 3", "plan.tp = 8"]),
+    ],
+)
+def test_plans_that_cannot_be_served(plan, words):
+    with pytest.raises(ConfigError) as error:
+        check_plan(scenario(plan))
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_advice_is_followed_by_a_legal_plan():
+    tight = Plan(tp=16.0, micro_batch=64.0, chunk=128.0)
+    with pytest.raises(ConfigError) as error:
+        check_plan(scenario(tight))
+    chunk, batch = (
+        float(str(error.value).split(key)[1].split()[0]) for key in ("plan.chunk of ", "plan.micro_batch of ")
+    )
+    check_plan(scenario(dataclasses.replace(tight, chunk=chunk)))
+    check_plan(scenario(dataclasses.replace(tight, micro_batch=batch)))
+
+
+def test_the_closed_form_is_near_the_simulation(monkeypatch):
+    """A cheap sample of `benchmarks/serving.py`; its bars are 2 and 5 per cent."""
+    monkeypatch.setattr(benchmark, "REQUESTS", 2500)
+    found = benchmark.errors(benchmark.closed_loop(16, 5), "closed")
+    assert found["median"]["tpot_s"] < 0.02
+    assert found["median"]["ttft_s"] < 0.07
+    assert found["p90"]["tpot_s"] < 0.05
