@@ -42,7 +42,7 @@ LAYERS = [
     {"results"},
     {"solving"},
     {"report"},
-    {"config"},
+    {"config", "measurements"},
     {"calibration"},
     {"validation"},
     {"reproduce"},
