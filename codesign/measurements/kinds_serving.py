@@ -45,14 +45,15 @@ MLPERF_INFERENCE = Schema(
     "mlperf_inference", "MLPerf inference results",
     (GPU, whole("num_accelerators", "of the system"), text("model", "the benchmark"), text("scenario", "of the load"),
      text("weight_dtype", "of the weights"), number("result", "tokens/s", "of the system"),
-     text("result_units", "Tokens/s; rows of others are set aside with a note")),
+     text("result_units", "Tokens/s; rows of others are set aside with a note"),
+     INPUT.if_there(), OUTPUT.if_there()),
     suite="maximum throughput",
     carried=("submitter", "gpu_as_submitted", "num_nodes", "division", "power_result", "power_units", "software",
              "mlperf_id"),
 )  # fmt: skip
 AGGREGATED = Schema(
     "closed_loop", "served models at a concurrency, one engine",
-    (GPU, MODEL, PRECISION.or_blank("row set aside with a note"), INPUT, OUTPUT,
+    (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
      whole("batch_size", "requests at a time"),
      whole("concurrency", "requests at a time").or_blank("batch_size"), TP, PP,
      whole("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),

@@ -6,15 +6,24 @@ from pathlib import Path
 from ..errors import DataError
 from ..measurements import survey, unread
 from .across_nodes import ACROSS
+from .closed_loop import CLOSED_LOOP
 from .end_to_end import INFERENCE, TRAINING
+from .exchange import EXCHANGE
 from .measured import COLLECTIVES, KERNELS
+from .mlperf_training import MLPERF_TRAINING
+from .open_loop import OPEN_LOOP
 from .peer import CALCULON
+from .power import POWER
 from .scores import Row, note
 from .tables import Suite as Suite
+from .throughput import THROUGHPUT
 from .unfitted import UNFITTED
 
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
-SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, UNFITTED, ACROSS, TRAINING, INFERENCE, CALCULON)
+SUITES: tuple[Suite, ...] = (
+    KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,
+    OPEN_LOOP, POWER, CALCULON,
+)  # fmt: skip
 
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:

@@ -116,7 +116,6 @@ def exchange(directory: Path, messages: list[str]) -> Iterator[Errors]:
     for found in tables(directory, "expert_exchange"):
         table = found.rows(messages)
         plain = table["comm_dtype"] == "bfloat16"
-        messages.append(f"{found.shown}: {int((~plain).sum())} rows set aside, what a payload weighs is not stated")
         for (gpu, phase), part in table[plain].groupby(["gpu", "phase"], sort=True):
             ranks = part["ep_size"] * (1 - (1 - 1 / part["ep_size"]) ** part["topk"])
             nbytes = 2.0 * part["num_tokens"] * part["hidden_size"] * ranks
