@@ -20,7 +20,7 @@ WIDTHS = (
 SCALE_UP = Schema(
     "scale_up", "collectives of the vendor's library inside one scale-up domain",
     (GPU, OPERATION, MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
-    without=("cluster", "num_nodes", "algorithm", "kernel_source"),
+    without=("cluster", "num_nodes", "algorithm", "inplace_latency_us", "kernel_source"),
     carried=("fabric", "nccl_version", "dtype", "gpus_per_node", "busbw_gbytes_per_s", "repeats", "source"),
 )  # fmt: skip
 CUSTOM = Schema(

@@ -35,9 +35,10 @@ def _errors(stratum: str, label: str, part: pd.DataFrame, ranks: pd.Series, elem
             messages: list[str]) -> Iterator[Errors]:  # fmt: skip
     gpu = str(part["gpu"].iloc[0])
     nbytes = element * part["num_tokens"] * part["hidden_size"] * ranks_reached(ranks, part["topk"])
-    inner = np.minimum(ranks, RACK.get(gpu, NODE)).to_numpy(dtype=float)
+    members = ranks.to_numpy(dtype=float)
+    inner = np.minimum(members, RACK.get(gpu, NODE))
     try:
-        found = predicted(gpu, "all_to_all", inner, ranks.to_numpy(dtype=float) / inner, nbytes.to_numpy(dtype=float))
+        found = predicted(gpu, "all_to_all", inner, members / inner, nbytes.to_numpy(dtype=float))
     except ConfigError as error:
         messages.append(f"{label}: {len(part)} rows set aside: {error}")
         return

@@ -90,8 +90,8 @@ def decoding(directory: Path, messages: list[str]) -> pd.DataFrame:
         jobs, refused = readable(found, job)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         if jobs:
-            named = [scenario(one, one.sequences, named=True) for one in jobs.values()]
-            watts, joules = grouped(batches(named), _priced)
+            drawn = [scenario(one, one.sequences, energies=True) for one in jobs.values()]
+            watts, joules = grouped(batches(drawn), _priced)
             frames.append(found.loc[list(jobs)].assign(watts=watts, joules=joules))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 

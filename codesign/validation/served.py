@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError
@@ -106,26 +107,34 @@ def precision_of(number_format: str) -> Precision:
     return Precision(compute=number_format, weights=number_format, kv_cache=cache)
 
 
-def scenario(job: Job, sequences: float, named: bool = False) -> Scenario:
+def scenario(job: Job, sequences: float, energies: bool = False) -> Scenario:
     """The job with so many sequences decoding together.
 
     Args:
-        named: keep names and energies, which `anonymous` leaves out.
+        energies: joules of arithmetic too, which `anonymous` leaves out.
 
     Assumes: where experts are spread over ranks that share every sequence, each rank holds a part of every expert.
 
     Raises:
         ConfigError: the device has no such number format.
     """
-    precision = precision_of(job.number_format)
-    plain, alike = anonymous(job.cluster, precision)
-    cluster, precision = (job.cluster, precision) if named else (plain, alike)
+    named = precision_of(job.number_format)
+    plain, precision = anonymous(job.cluster, named)
+    cluster = _with_energies(plain, job.cluster, named) if energies else plain
     mine = max(sequences / job.replicas, 1.0)
     served = Serving(
         replace(job.model, name=""), input_tokens=job.input_tokens, output_tokens=job.output_tokens, precision=precision
     )
     plan = Plan(tp=job.tp, pp=job.pp, ep=job.replicas if job.spread else 1.0, micro_batch=mine)
     return Scenario(sized(cluster, job.tp * job.pp * job.replicas), served, plan)
+
+
+def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
+    """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
+    formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
+    known = own.accelerator.energy_j_per_flop
+    joules = {part: known.get(name, jnp.asarray(0.0)) for part, name in formats.items()}
+    return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
 
 
 def _first_and_between(one: Scenario):

@@ -136,6 +136,8 @@ def sc21(row: Any) -> list[Run]:
             zero=3.0 if sharded else 0.0, dp_overlap=0.5 if sharded else 0.0,
         )  # fmt: skip
         runs.append(Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, sc21_seconds(row)))
+    if not runs:
+        raise ConfigError("no micro-batch divides what a replica is given")
     return runs
 
 
