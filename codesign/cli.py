@@ -91,8 +91,9 @@ def parser() -> Parser:
     one.add_argument("--held-out", type=int, default=40, metavar="N", help="studies that regret is measured on (40)")
     one.add_argument("--out", default=None, metavar="DIR", help="where the networks land (where the package looks)")
     one = command("validate", _validate, "compare the model with a folder of measured or peer-model results")
-    one.add_argument("directory", help="folder of tables")
-    one.add_argument("--json", action="store_true", help="print the table of errors as JSON")
+    one.add_argument("directory", nargs="?", help="folder of tables, chosen by their columns whatever their names")
+    one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
+    one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
     one = command("new", _new, "write a working skeleton of a component into a plug-in package")
     one.add_argument("kind", metavar="KIND", help="fabric, collective, search, accelerator or experiment")
     one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
@@ -263,6 +264,13 @@ def _train_amortised(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
+    if options.schema == bool(options.directory):
+        raise ConfigError("validate: either a folder of tables, or --schema alone")
+    if options.schema:
+        from .measurements import as_data, as_text
+
+        print(dumps(as_data(), indent=2) if options.json else as_text())
+        return 0
     from .config.groups import aliases
     from .run.setup import prepare_jax
 

@@ -28,7 +28,7 @@ def write_tables(folder: Path) -> Path:
     flops, nbytes = (grid.ravel() for grid in np.meshgrid([0.0, 2e14, 4e14, 6e14], [0.0, 1e12, 2e12]))
     board = pd.DataFrame({"achieved_tflops": flops / 1e12, "achieved_tbytes_per_s": nbytes / 1e12})
     board["power_w"] = IDLE + PER_FLOP * flops + PER_BYTE * nbytes
-    board = board.assign(gpu="H100-SXM", dtype="bfloat16", latency_us=100.0)
+    board = board.assign(gpu="H100-SXM", kernel="gemm", dtype="bfloat16", latency_us=100.0)
     board.to_csv(folder / "gpu_kernel_power_mine.csv", index=False)
 
     peaks = {"gpu": "H100-SXM", "dense_bf16_tflops": PEAK / 1e12, "dense_fp8_tflops": 2 * PEAK / 1e12,
@@ -78,8 +78,7 @@ def test_unknown_tables_and_columns_are_named(outcome, tables, tmp_path):
     table.drop(columns="power_w").to_csv(tmp_path / "gpu_kernel_power_mine.csv", index=False)
     with pytest.raises(DataError, match=r"gpu_kernel_power_mine\.csv lacks column\(s\) power_w"):
         calibrate(tmp_path, tmp_path / "conf" / "calibration", lambda text: None)
-    pd.DataFrame({"a": [1]}).to_csv(tmp_path / "gpu_kernel_power_mine.csv", index=False)
-    (tmp_path / "gpu_kernel_power_mine.csv").unlink()
+    (tmp_path / "gpu_kernel_power_mine.csv").write_text("a\n1\n")
     with pytest.raises(DataError, match="no table of kernels, collectives or board power"):
         calibrate(tmp_path, tmp_path / "conf" / "calibration", lambda text: None)
 
@@ -88,7 +87,7 @@ def test_power_without_a_limit_is_set_aside(tables, tmp_path):
     (tmp_path / "gpu_kernel_power_mine.csv").write_text((tables / "gpu_kernel_power_mine.csv").read_text())
     messages: list[str] = []
     assert power.fit_power(tmp_path, messages) == {}
-    assert messages == ["board power: 12 rows of H100-SXM set aside, no tdp_w in hardware_peaks.csv"]
+    assert messages == ["board power: 12 rows of H100-SXM set aside, no tdp_w in a table of peaks"]
 
 
 def test_twice_the_same_bytes(outcome, tables, tmp_path):

@@ -43,7 +43,7 @@ LAYERS = [
     {"results"},
     {"solving"},
     {"report"},
-    {"config"},
+    {"config", "measurements"},
     {"calibration"},
     {"validation"},
     {"reproduce"},

@@ -61,15 +61,15 @@ def test_framework_constant_is_recovered_and_kept_with_its_origin(steps, tmp_pat
     assert data[stem]["kernel_slowdown"] == pytest.approx(SLOWDOWN, rel=0.01)
     assert data["provenance"][stem]["source"] == "korthikanti2022"
     assert "3 rows" in data["provenance"][stem]["note"]
-    assert calibrate_frameworks(tmp_path / "conf", tmp_path) == []
+    assert calibrate_frameworks(tmp_path, tmp_path / "frameworks") == []
 
 
 def test_a_fit_ignores_the_frameworks_of_others():
     table = pd.DataFrame({"scheme": ["PTD-P", "ZeRO-3"], "x": [1, 2]})
     assert framework.judged(table)["x"].tolist() == [1]
-    assert set(framework.CONSTANTS) <= set(training.TABLES) & set(framework.SOURCES)
-    assert set(framework.stored()) <= set(training.TABLES)
-    assert set(end_to_end.SHORT) == set(training.TABLES)
+    assert set(framework.CONSTANTS) == set(framework.FITTED_ON) <= set(training.TABLES)
+    assert set(framework.stored()) <= set(framework.SOURCES) == set(framework.FITTED_ON.values())
+    assert set(framework.SOURCES) < set(end_to_end.SHORT)
 
 
 def test_sc21_step_time_by_hand():
@@ -85,7 +85,8 @@ def test_static_batches_stay_below_the_floor_of_streaming_weights(tmp_path):
            "tp": 1, "input_tokens": 128, "output_tokens": answers, "first_token_latency_ms": np.nan,
            "total_latency_s": np.nan}  # fmt: skip
     ceiling = batch * 3.35e12 / (2 * 6.74e9)  # tokens/s where each step reads all weights once
-    table = pd.DataFrame([row | {"output_tokens_per_s_per_gpu": ceiling}, row | {"model": "Oracle 1T"}])
+    unknown = row | {"model": "Oracle 1T", "first_token_latency_ms": 1.0}
+    table = pd.DataFrame([row | {"output_tokens_per_s_per_gpu": ceiling}, unknown])
     table.to_csv(tmp_path / "static_batch.csv", index=False)
     found = validate(tmp_path, (INFERENCE,))
     own = next(r for r in found if r["stratum"] == "static-batch inference" and r["group"] == "all")
@@ -186,11 +187,11 @@ def test_one_node_is_its_scale_up_curve_and_more_nodes_cost_more():
 
 def test_tables_without_a_suite_are_named_with_the_reason(tmp_path, steps):
     (tmp_path / TABLE).write_text((steps / TABLE).read_text())
-    for name in ("public_prices", "riddle"):
-        pd.DataFrame({"a": [1]}).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "shop.csv").write_text("gpu,item,value,unit\nH100-SXM,node,1,usd\n")
+    (tmp_path / "riddle.csv").write_text("a\n1\n")
     notes = [row["quantity"] for row in validate(tmp_path, (TRAINING,)) if row["suite"] == "note"]
-    assert "public_prices.csv: no suite uses this table, prices; they are sources of the configuration" in notes
-    assert "riddle.csv: no suite uses this table" in notes
-    pd.DataFrame({"gpu": ["H100-SXM"]}).to_csv(tmp_path / "vidur_layer_ops_test.csv", index=False)
-    with pytest.raises(DataError, match=r"vidur_layer_ops_test\.csv lacks column\(s\) op, tp"):
+    assert "shop.csv: no suite uses this table, prices; they are sources of the configuration" in notes
+    assert "riddle.csv: no suite uses this table, no kind has these columns" in notes
+    (tmp_path / "layers.csv").write_text("gpu,op,tp,num_tokens,hidden,ffn_hidden,num_heads,latency_us\n")
+    with pytest.raises(DataError, match=r"layers\.csv lacks column\(s\) num_kv_heads of operators of one layer"):
         validate(tmp_path, (unfitted.UNFITTED,))

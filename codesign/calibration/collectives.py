@@ -15,14 +15,14 @@ from ..collectives import AbstractCollective, Measured
 from ..errors import DataError
 from ..fabrics import Group as Members
 from ..hardware import Link
-from .gpus import Device, device, read_peaks
-from .tables import matching, read
+from ..measurements import Table, tables
+from .gpus import Device, device
+from .tables import read_peaks
 
 OPERATIONS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
               "alltoall": "all_to_all", "all_to_all": "all_to_all", "sendrecv": "send"}  # fmt: skip
 LINK_LATENCY_S = 1e-6  # of the fabric measured; what a table shows beyond it is the library's own time
 SCALE, SMALL_BYTES, SMALL_WEIGHT, PULL, TIE = 0.03, 2.0**20, 0.5, 0.03, 0.02
-REQUIRED = ("gpu", "collective", "num_gpus", "message_bytes", "latency_us")
 BUCKETS = (64, 256, 1024, 4096)
 
 US = 1e-6
@@ -61,25 +61,22 @@ def rounds(operation: str) -> float:
     return 2.0 if operation == "all_reduce" else 1.0
 
 
-def scale_up_groups(
-    directory: Path, messages: list[str], pattern: str = "nccl_scaleup*.csv"
-) -> Iterator[CollectiveGroup]:
-    """Groups of tables of collectives inside one scale-up domain, the library's or an inference framework's own."""
+def scale_up_groups(directory: Path, messages: list[str], kind: str = "scale_up") -> Iterator[CollectiveGroup]:
+    """Groups of collectives inside one scale-up domain: the library's (`scale_up`), or `custom_all_reduce`."""
     folder = read_peaks(directory)
-    for path in matching(directory, pattern):
-        own = path.name.startswith("custom")
-        required = tuple(c for c in REQUIRED if not (own and c == "collective"))
-        rows = read(path, required)
+    own = kind == "custom_all_reduce"
+    for table in tables(directory, kind):
+        rows = table.rows(messages)
         rows = rows.assign(collective="all_reduce") if own else rows
-        keys = ["gpu", "collective"] + (["kernel_source"] if own and "kernel_source" in rows else [])
+        keys = ["gpu", "collective"] + (["kernel_source"] if own else [])
         for (gpu, collective, *kernel), group in rows.groupby(keys, sort=True):
             if collective not in OPERATIONS:
-                messages.append(f"{path.name}: {len(group)} rows of collective {collective!r} set aside")
+                messages.append(f"{table.shown}: {len(group)} rows of collective {collective!r} set aside")
                 continue
             try:
                 who = device(str(gpu), folder)
             except DataError as error:
-                messages.append(f"{path.name}: {len(group)} rows set aside: {error}")
+                messages.append(f"{table.shown}: {len(group)} rows set aside: {error}")
                 continue
             yield CollectiveGroup(
                 "custom" if own else "scale_up", OPERATIONS[collective], who, str(kernel[0]) if kernel else "nccl",
@@ -173,31 +170,34 @@ def predict_collective(constants: dict[str, float], group: CollectiveGroup) -> n
     return np.asarray(seconds(collective, jnp.asarray(group.members), jnp.asarray(group.nbytes), bandwidth))
 
 
-SCALE_OUT_REQUIRED = (*REQUIRED, "cluster", "num_nodes", "gpus_per_node")
 SCALE_OUT_RATES = {"100G": 13.6e9, "400G": 50e9}  # payload per device: what sends reach, and the class of its name
 
 
-def scale_out_rows(path: Path, messages: list[str]) -> pd.DataFrame:
+def scale_out_rows(table: Table, messages: list[str]) -> pd.DataFrame:
     """A table of collectives across nodes, with `rate` of each cluster's network; unknown clusters are set aside."""
-    rows = read(path, SCALE_OUT_REQUIRED)
+    rows = table.rows(messages)
     rate = rows["cluster"].map(lambda name: next((v for k, v in SCALE_OUT_RATES.items() if k in str(name)), np.nan))
     if rate.isna().any():
         names = ", ".join(sorted({str(name) for name in rows["cluster"][rate.isna()]}))
-        messages.append(f"{path.name}: {int(rate.isna().sum())} rows set aside, no rate known for cluster(s) {names}")
+        messages.append(f"{table.shown}: {int(rate.isna().sum())} rows set aside, no rate known for cluster(s) {names}")
     return rows.assign(rate=rate)[rate.notna()]
 
 
-def scale_out_groups(
-    directory: Path, messages: list[str], pattern: str = "nccl_scaleout*.csv"
-) -> Iterator[CollectiveGroup]:
+def scale_out_groups(directory: Path, messages: list[str]) -> Iterator[CollectiveGroup]:
     """Groups with one device a node: nothing but the scale-out network between them."""
     folder = read_peaks(directory)
-    for path in matching(directory, pattern):
-        rows = scale_out_rows(path, messages)
+    for table in tables(directory, "clusters"):
+        rows = scale_out_rows(table, messages)
         alone = rows[(rows["gpus_per_node"] == 1) & (rows["num_nodes"] > 1)]
         for (gpu, cluster, collective, rate), group in alone.groupby(
             ["gpu", "cluster", "collective", "rate"], sort=True
         ):
-            if collective in OPERATIONS:
+            if collective not in OPERATIONS:
+                messages.append(f"{table.shown}: {len(group)} rows of collective {collective!r} set aside")
+                continue
+            try:
                 who = device(str(gpu), folder)
-                yield CollectiveGroup("scale_out", OPERATIONS[collective], who, str(cluster), rate, *_arrays(group))
+            except DataError as error:
+                messages.append(f"{table.shown}: {len(group)} rows set aside: {error}")
+                continue
+            yield CollectiveGroup("scale_out", OPERATIONS[collective], who, str(cluster), rate, *_arrays(group))

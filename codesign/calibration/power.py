@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from ..measurements import tables
 from .constants import Node, inline, provenance_lines, significant
-from .gpus import device, option_of, read_peaks
-from .tables import matching, read
+from .gpus import device, option_of
+from .tables import peak_rows, read_peaks
 
 PLATEAU = 0.75
 """Share of the dense peak that a large GEMM reaches ([aiconfigurator] bf16 on H100: 0.73 to 0.77)."""
@@ -48,7 +49,7 @@ class Loads(NamedTuple):
 
 
 def kernel_loads(frame: pd.DataFrame) -> Loads:
-    """Loads of single kernels that repeat (columns `KERNEL_COLUMNS`)."""
+    """Loads of single kernels that repeat (kind `kernel_power`)."""
     frame = frame[frame.dtype.isin(FORMATS) & (frame.latency_us > LEAST_LATENCY_US)]
     formats = frame["dtype"].map(lambda name: FORMATS[name][0]).to_numpy()
     return Loads(
@@ -113,51 +114,44 @@ def fit_loads(loads: Loads, peaks: dict[str, float], limit_w: float) -> dict[str
     }
 
 
-KERNEL_COLUMNS = ("gpu", "dtype", "latency_us", "achieved_tflops", "achieved_tbytes_per_s", "power_w")
-SERVING_COLUMNS = (
-    "gpu", "architecture", "weight_precision", "total_params_billions", "output_tokens_per_s", "num_gpus",
-    "median_itl_ms", "avg_power_w_per_gpu",
-)  # fmt: skip
-READERS: tuple[tuple[str, tuple[str, ...], str, Callable[[pd.DataFrame], Loads]], ...] = (
-    ("gpu_kernel_power*.csv", KERNEL_COLUMNS, "aiconfigurator", kernel_loads),
-    ("mlenergy*.csv", SERVING_COLUMNS, "mlenergy2025", serving_loads),
+READERS: tuple[tuple[str, str, Callable[[pd.DataFrame], Loads]], ...] = (  # kind of table, source, how it is read
+    ("kernel_power", "aiconfigurator", kernel_loads),
+    ("serving_power", "mlenergy2025", serving_loads),
 )
 
 
 def board_limits(directory: Path) -> dict[str, float]:
-    """Device -> power limit of its board, from the folder's `hardware_peaks.csv`."""
-    path = directory / "hardware_peaks.csv"
-    if not path.is_file():
-        return {}
-    rows = pd.read_csv(path)
-    return dict(zip(rows["gpu"].astype(str), rows["tdp_w"].astype(float), strict=True)) if "tdp_w" in rows else {}
+    """Device -> power limit of its board, from the folder's table of peaks."""
+    rows = peak_rows(directory)
+    known = rows[rows["tdp_w"].notna()] if "tdp_w" in rows else rows[:0].assign(tdp_w=[])
+    return dict(zip(known["gpu"].astype(str), known["tdp_w"].astype(float), strict=True))
 
 
 def fit_power(directory: Path | str, messages: list[str]) -> dict[str, dict[str, Any]]:
     """Fit every device that the power tables below a folder cover, kernels and serving runs together.
 
     Args:
-        directory: holds `hardware_peaks.csv` (with `tdp_w`, the board's limit) and tables of `READERS` at any depth.
+        directory: holds a table of peaks (with `tdp_w`, the board's limit) and tables of `READERS` at any depth.
         messages: what was set aside and why is added here.
 
     Returns:
         Device name of the tables -> what `fit_loads` returns, and `sources`, keys of references.bib.
 
     Raises:
-        DataError: a table lacks columns.
+        DataError: a damaged table.
     """
     directory = Path(directory)
     limits, folder = board_limits(directory), read_peaks(directory)
     found: dict[str, list[tuple[str, Loads]]] = {}
-    for pattern, columns, source, loads_of in READERS:
-        for path in matching(directory, pattern):
-            for gpu, rows in read(path, columns).groupby("gpu"):
+    for kind, source, loads_of in READERS:
+        for table in tables(directory, kind):
+            for gpu, rows in table.rows(messages).groupby("gpu"):
                 found.setdefault(str(gpu), []).append((source, loads_of(rows)))
     fitted = {}
     for gpu, parts in found.items():
         loads = Loads(*(np.concatenate(columns) for columns in zip(*(part for _, part in parts), strict=True)))
         if gpu not in limits or len(loads.power_w) < LEAST_ROWS:
-            why = "no tdp_w in hardware_peaks.csv" if gpu not in limits else f"fewer than {LEAST_ROWS} usable"
+            why = "no tdp_w in a table of peaks" if gpu not in limits else f"fewer than {LEAST_ROWS} usable"
             messages.append(f"board power: {len(loads.power_w)} rows of {gpu} set aside, {why}")
             continue
         peaks = device(gpu, folder).peaks

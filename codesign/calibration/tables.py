@@ -1,4 +1,4 @@
-"""Measured tables: found by name anywhere below a folder, checked, and split into groups with a device each."""
+"""Measured tables of kernels, chosen by their columns, and split into groups with a device each."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,16 +8,17 @@ import numpy as np
 import pandas as pd
 
 from ..errors import DataError
-from .gpus import FORMATS, Device, Peaks, device, read_peaks
+from ..measurements import SCHEMAS, survey, tables
+from .gpus import FORMATS, Device, Peaks, device
 from .kernels import TABLES, Columns, KernelTable
 
-OPTIONAL = {"framework_version", "bytes_moved", "source", "repeats"}
-OTHERS = (  # fitted by other parts of a calibration, or describing the folder
-    "nccl_scaleup*.csv", "custom_allreduce*.csv", "nccl_scaleout*.csv", "gpu_kernel_power*.csv", "mlenergy*.csv",
-    "hardware_peaks.csv", "MANIFEST.csv", "korthikanti2022_recompute.csv", "megatron_sc21.csv",
-    "vtrain_single_node.csv", "mosaicml_llm_foundry.csv", "nemo_megatron_bridge.csv",
-)  # fmt: skip
-NOT_KERNELS = ("gemm_published.csv", "moe_all_to_all.csv")  # other tables whose name fits a pattern
+KINDS = {  # class of kernel -> kind of table; of attention, decode or not
+    "gemm": ("gemm", None), "attention_prefill": ("attention", False), "attention_decode": ("attention", True),
+    "mla_prefill": ("latent_attention", False), "mla_decode": ("latent_attention", True), "moe_gemm": ("experts", None),
+    "elementwise": ("quantise", None),
+}  # fmt: skip
+PEAKS = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbytes_per_s")
+LINK = "scaleup_link_gbytes_per_s_one_way"
 
 
 class Group(NamedTuple):
@@ -38,36 +39,45 @@ class Group(NamedTuple):
         return f"{self.table.name} {self.number_format} {self.device.name} {self.framework}"
 
 
-def matching(directory: Path, pattern: str) -> list[Path]:
-    """Files of that name anywhere below the folder, sorted."""
-    return [path for path in sorted(directory.rglob(pattern)) if path.name not in NOT_KERNELS]
-
-
 def unknown(directory: Path) -> list[str]:
-    """A line for every table below a folder that nothing is fitted on."""
-    patterns = (*(table.pattern for table in TABLES), *OTHERS)
-    known = {path for pattern in patterns for path in matching(directory, pattern)}
-    rest = (path for path in sorted(directory.rglob("*.csv")) if path not in known)
-    return [f"{path.relative_to(directory)}: nothing is fitted on this table" for path in rest]
-
-
-def read(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
-    """A table with its required columns.
+    """A line for every table below a folder that nothing is fitted on.
 
     Raises:
-        DataError: not readable, columns missing, or a latency that is no positive number.
+        DataError: no such folder, a file that is no table, or one that lacks columns of the kind it resembles.
     """
-    try:
-        rows = pd.read_csv(path)
-    except (OSError, ValueError, pd.errors.ParserError) as error:
-        raise DataError(f"{path.name} cannot be read as CSV: {error}") from error
-    missing = [column for column in required if column not in rows.columns]
-    if missing:
-        raise DataError(f"{path.name} lacks column(s) {', '.join(missing)} (has: {', '.join(rows.columns)})")
-    for column in required:
-        if column.endswith(("_us", "_bytes")) and not (pd.to_numeric(rows[column], errors="coerce") > 0).all():
-            raise DataError(f"{path.name}: every {column} must be a positive number")
+    found = survey(directory)
+    fitted = {schema.name for schema in SCHEMAS if schema.fitted} | {"peaks", "manifest"}
+    rest = [*found.others, *(table.shown for table in found.tables if table.schema.name not in fitted)]
+    return [f"{shown}: nothing is fitted on this table" for shown in sorted(rest)]
+
+
+def peak_rows(directory: Path) -> pd.DataFrame:
+    """Every row of the tables of peaks below a folder; empty where there is none.
+
+    Raises:
+        DataError: a damaged table, or one device twice.
+    """
+    frames = [table.rows([]).assign(table=table.shown) for table in tables(directory, "peaks")]
+    if not frames:
+        return pd.DataFrame(columns=["gpu"])
+    rows = pd.concat(frames, ignore_index=True)
+    again = rows[rows["gpu"].duplicated()]
+    if len(again):
+        raise DataError(f"{again['table'].iloc[0]}: gpu {again['gpu'].iloc[0]} is described twice; allowed: once")
     return rows
+
+
+def read_peaks(directory: Path) -> dict[str, Peaks]:
+    """Device -> peaks, as the folder says them; empty where it does not.
+
+    Raises:
+        DataError: see `peak_rows`.
+    """
+    rows = peak_rows(directory)
+    link = rows[LINK] if LINK in rows else pd.Series(np.nan, index=rows.index)
+    rates = [rows[name].to_numpy(dtype=float) * 1e12 for name in PEAKS] if len(rows) else []
+    columns = zip(*rates, link.to_numpy(dtype=float) * 1e9, strict=True) if len(rows) else ()
+    return {str(gpu): Peaks(*row) for gpu, row in zip(rows["gpu"], columns, strict=True)}
 
 
 def format_key(table: KernelTable, row_format: str, cache_format: str | None) -> str:
@@ -81,23 +91,29 @@ def format_key(table: KernelTable, row_format: str, cache_format: str | None) ->
     return f"{ours}_kv_{cache}"
 
 
-def kernel_groups(directory: Path, messages: list[str], tables: tuple[KernelTable, ...] = TABLES) -> Iterator[Group]:
+def kernel_groups(directory: Path, messages: list[str], classes: tuple[KernelTable, ...] = TABLES) -> Iterator[Group]:
     """Every group of every kernel table below a folder.
 
     Args:
         messages: what was set aside and why is added here.
     """
     folder = read_peaks(directory)
-    for table in tables:
-        frames = []
-        for path in matching(directory, table.pattern):
-            rows = read(path, table.required)
-            extra = set(rows.columns) - set(table.required) - OPTIONAL
-            if extra:
-                messages.append(f"{path.name}: column(s) {', '.join(sorted(extra))} not used")
-            frames.append(rows)
-        if frames:
-            yield from _split(table, pd.concat(frames, ignore_index=True), folder, messages)
+    known: dict[str, pd.DataFrame] = {}  # kind -> rows: prefill and decode stand in the same tables
+    for table in classes:
+        kind, decode = KINDS[table.name]
+        if kind not in known:
+            frames = [found.rows(messages) for found in tables(directory, kind)]
+            known[kind] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        rows = known[kind]
+        if decode is not None and len(rows):
+            rows = rows[is_decode(rows) == decode]
+        if len(rows):
+            yield from _split(table, rows, folder, messages)
+
+
+def is_decode(rows: pd.DataFrame) -> pd.Series:
+    """Which rows of attention are decode steps: one query token before more than one key."""
+    return (rows["q_len_tokens"] == 1) & (rows["kv_len_tokens"] > 1)
 
 
 def _split(table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]) -> Iterator[Group]:

@@ -90,9 +90,7 @@ def calibrate_collectives(
     """Fit all collective tables below a folder: content of `nccl_<accelerator>.yaml` and its variants, residuals."""
     residuals: list[Node] = []
     library, origins = _fit(list(scale_up_groups(directory, messages)), residuals, progress)
-    custom, custom_origins = _fit(
-        list(scale_up_groups(directory, messages, "custom_allreduce*.csv")), residuals, progress
-    )
+    custom, custom_origins = _fit(list(scale_up_groups(directory, messages, "custom_all_reduce")), residuals, progress)
     texts, sets = {}, {}
     for accelerator in calibrated():
         operations = _complete(accelerator, library, origins)

@@ -4,29 +4,26 @@ import sys
 from pathlib import Path
 
 from ..errors import DataError
+from ..measurements import survey, unread
 from .across_nodes import ACROSS
+from .closed_loop import CLOSED_LOOP
 from .end_to_end import INFERENCE, TRAINING
+from .exchange import EXCHANGE
 from .measured import COLLECTIVES, KERNELS
+from .mlperf_training import MLPERF_TRAINING
+from .open_loop import OPEN_LOOP
 from .peer import CALCULON
+from .power import POWER
 from .scores import Row, note
 from .tables import Suite as Suite
+from .throughput import THROUGHPUT
 from .unfitted import UNFITTED
 
-SUITES: tuple[Suite, ...] = (KERNELS, COLLECTIVES, UNFITTED, ACROSS, TRAINING, INFERENCE, CALCULON)
-INPUTS = {"hardware_peaks.csv", "MANIFEST.csv"}  # read by suites, or describing the folder
-
-REASONS = {  # beginning of a file's name -> why no suite scores it
-    "gpu_kernel_power": "board power is fitted by `codesign calibrate`, its residual stands beside the constants",
-    "mlenergy": "board power is fitted by `codesign calibrate`, its residual stands beside the constants",
-    "energy_per_bit": "single figures; they are sources of the configuration",
-    "system_power": "single figures; they are sources of the configuration",
-    "public_prices": "prices; they are sources of the configuration",
-    "korthikanti2022_memory": "read off a figure, without the run it belongs to",
-    "serving_": "served queues: concurrency and scheduling are not modelled",
-    "trtllm_max_throughput": "the engine chose the batch, which is not stated",
-    "mlperf_inference": "whole systems under load: batch and scheduling are not stated",
-    "mlperf_training": "the layout of the run is not stated",
-}
+READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
+SUITES: tuple[Suite, ...] = (
+    KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,
+    OPEN_LOOP, POWER, CALCULON,
+)  # fmt: skip
 
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
@@ -45,23 +42,28 @@ def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[
     the suite `note`, whose quantity says what and why.
 
     Raises:
-        DataError: no such folder, no table any suite understands, or a table that lacks columns.
+        DataError: no such folder, no table any suite understands, or a damaged table.
     """
     directory = Path(directory)
-    if not directory.is_dir():
-        raise DataError(f"{directory} is no folder")
+    found = survey(directory)
+    mine = [table for table in found.tables if any(table.schema.name in suite.kinds for suite in suites)]
+    if not mine:
+        names = ", ".join(suite.name for suite in suites)
+        why = f"{directory} holds no table that a suite understands ({names})"
+        first = next((f"; {shown}: {reason}" for shown, reason in found.others.items()), "")
+        raise DataError(f"{why}{first}; `codesign validate --schema` prints the columns of each kind")
+    for table in found.tables:
+        if table not in mine:  # suites check their own
+            table.rows([])
     result: list[Row] = []
-    messages: list[str] = []
-    known: set[Path] = set()
+    messages = unread(directory)
     for suite in suites:
-        files = suite.files(directory)
-        known.update(files)
-        if files:
+        if any(table.schema.name in suite.kinds for table in mine):
             result += suite.run(directory, messages)
-    if not known:
-        raise DataError(f"{directory} holds no table that a suite understands ({', '.join(s.name for s in suites)})")
-    for path in sorted(directory.rglob("*.csv")):
-        if path not in known and path.name not in INPUTS:
-            why = next((text for start, text in REASONS.items() if path.name.startswith(start)), "")
-            messages.append(f"{path.relative_to(directory)}: no suite uses this table{why and ', ' + why}")
+    messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in found.others.items()]
+    messages += [
+        f"{table.shown}: no suite uses this table, {table.schema.why}"
+        for table in found.tables
+        if table.schema.why and table.schema.name not in READ_BY_SUITES
+    ]
     return result + [note(message) for message in dict.fromkeys(messages)]

@@ -22,25 +22,19 @@ import numpy as np
 import pandas as pd
 
 from ..calibration.collectives import OPERATIONS
-from ..calibration.tables import matching, read
 from ..collectives import NetworkLevel, hierarchical
 from ..collectives.levels import Stage
 from ..errors import ConfigError
 from ..fabrics import Group
+from ..measurements import tables
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .tables import Suite, named
+from .tables import Suite
 
-CLUSTER_COLUMNS = ("gpu", "cluster", "num_nodes", "gpus_per_node", "num_gpus", "collective", "message_bytes",
-                   "latency_us")  # fmt: skip
-LOG_COLUMNS = ("source", "gpu", "fabric", "num_gpus", "gpus_per_node", "collective", "message_bytes")
-EXCHANGE_COLUMNS = ("gpu", "comm_backend", "phase", "comm_dtype", "ep_size", "hidden_size", "topk", "num_tokens",
-                    "latency_us")  # fmt: skip
 PADDED = 64  # rows: few lengths of a table are compiled
 RATED = "400G"  # of the name of a cluster whose network the configuration has
 RACK = {"GB200": 72, "GB300": 72}  # devices of one scale-up domain, where it is not a node
 UNNAMED = "see source"  # a fabric that a table does not name
-OWN_KERNELS = "kernels with a share of the processors of their own, and a payload format that is not stated"
 
 
 @functools.partial(eqx.filter_jit)
@@ -82,12 +76,12 @@ def _errors(stratum: str, label: str, part: pd.DataFrame, inner: Any, outer: Any
 
 def clusters(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Rows of clusters that no curve was fitted on."""
-    for path in matching(directory, "nccl_scaleout*.csv"):
-        table = read(path, CLUSTER_COLUMNS)
+    for found in tables(directory, "clusters"):
+        table = found.rows(messages)
         table = table[(table["gpus_per_node"] > 1)]
         unrated = ~table["cluster"].astype(str).str.contains(RATED) & (table["num_nodes"] > 1)
         if unrated.any():
-            messages.append(f"{path.name}: {int(unrated.sum())} rows across nodes set aside, no such network")
+            messages.append(f"{found.shown}: {int(unrated.sum())} rows across nodes set aside, no such network")
         for (gpu, name, nodes), part in table[~unrated].groupby(["gpu", "collective", "num_nodes"], sort=True):
             stratum = "inside one node" if nodes == 1 else "across nodes"
             label = f"{gpu} {name}" + ("" if nodes == 1 else f" {nodes:g} nodes")
@@ -96,47 +90,38 @@ def clusters(directory: Path, messages: list[str]) -> Iterator[Errors]:
 
 def _latency_us(table: pd.DataFrame) -> pd.Series:
     """The printed latency out of place, else in place."""
-    nothing = pd.Series(np.nan, index=table.index)
-    given, inplace = (
-        pd.to_numeric(table.get(name, nothing), errors="coerce") for name in ("latency_us", "inplace_latency_us")
-    )
-    return given.where(given > 0, inplace.where(inplace > 0))
+    return table["latency_us"].fillna(table["inplace_latency_us"])
 
 
 def published(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Rows of logs."""
-    for path in matching(directory, "nccl_published_logs*.csv"):
-        table = read(path, LOG_COLUMNS)
+    for found in tables(directory, "published_logs"):
+        table = found.rows(messages)
         table = table.assign(latency_us=_latency_us(table))
         untimed = table["latency_us"].isna()
         if untimed.any():
-            messages.append(f"{path.name}: {int(untimed.sum())} rows without a latency set aside")
+            messages.append(f"{found.shown}: {int(untimed.sum())} rows without a latency set aside")
         table = table[~untimed]
         for (source, gpu, fabric, name), part in table.groupby(["source", "gpu", "fabric", "collective"], sort=True):
             label = f"{gpu} {name}, {fabric}"
             if UNNAMED in str(fabric):
-                messages.append(f"{path.name}: {len(part)} rows of {source} set aside, the network is not named")
+                messages.append(f"{found.shown}: {len(part)} rows of {source} set aside, the network is not named")
                 continue
             inner = np.minimum(part["num_gpus"], RACK.get(str(gpu), part["gpus_per_node"]))
             yield from _errors("published logs", label, part, inner, part["num_gpus"] / inner, messages)
-    for path in matching(directory, "nvls_on_off*.csv"):
-        messages.append(f"{path.name}: figures without message sizes, some of them expectations; not scored")
 
 
 def exchange(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Dispatch and combine of experts inside one node: a token goes once to each rank that has an expert for it."""
-    for path in sorted(directory.rglob("moe_all_to_all.csv")):
-        table = read(path, EXCHANGE_COLUMNS)
+    for found in tables(directory, "expert_exchange"):
+        table = found.rows(messages)
         plain = table["comm_dtype"] == "bfloat16"
-        messages.append(f"{path.name}: {int((~plain).sum())} rows set aside, what a payload weighs is not stated")
         for (gpu, phase), part in table[plain].groupby(["gpu", "phase"], sort=True):
             ranks = part["ep_size"] * (1 - (1 - 1 / part["ep_size"]) ** part["topk"])
             nbytes = 2.0 * part["num_tokens"] * part["hidden_size"] * ranks
             part = part.assign(collective="alltoall", message_bytes=nbytes)
             label = f"{gpu} {phase}"
             yield from _errors("expert exchange", label, part, part["ep_size"], np.ones(len(part)), messages)
-    for path in matching(directory, "deepep_*.csv"):
-        messages.append(f"{path.name}: not scored, {OWN_KERNELS}")
 
 
 def run_across(directory: Path, messages: list[str]) -> list[Row]:
@@ -146,7 +131,4 @@ def run_across(directory: Path, messages: list[str]) -> list[Row]:
     return result + rows("across nodes", "latency", exchange(directory, messages))
 
 
-FILES = ("nccl_scaleout*.csv", "nccl_published_logs*.csv", "nvls_on_off*.csv", "deepep_*.csv")
-ACROSS = Suite(
-    "across nodes", lambda folder: [*named(*FILES)(folder), *sorted(folder.rglob("moe_all_to_all.csv"))], run_across
-)
+ACROSS = Suite("across nodes", ("clusters", "published_logs", "expert_exchange"), run_across)

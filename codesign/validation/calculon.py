@@ -40,6 +40,7 @@ from jaxtyping import Array
 from ..config import scenario_from_config
 from ..errors import ConfigError, DataError, suggestion
 from ..fields import replace
+from ..measurements import SCHEMAS, reader
 from ..metrics import evaluate
 from ..scenario import Scenario
 from .calculon_overlap import hidden_shares
@@ -87,24 +88,32 @@ QUANTITIES = {
 """Compared quantities and the columns that add up to each; of communication what stays exposed."""
 
 
-def read(directory: Path) -> pd.DataFrame:
-    """The runs of a folder, one row each.
+def read(place: Path) -> pd.DataFrame:
+    """The runs of a table, or of `runs.csv` in a folder, one row each.
 
     Raises:
         DataError: no such table, an input column that is missing or unknown, a value that is no option.
     """
-    path = Path(directory) / "runs.csv"
+    path = Path(place) / "runs.csv" if Path(place).is_dir() else Path(place)
     if not path.is_file():
         raise DataError(f"{path}: no such table of Calculon runs")
-    frame = pd.read_csv(path)
-    given = {column for column in map(str, frame) if column.startswith(("app_", "exe_")) or column == "system"}
+    header = reader.cells(path, str(path), only_header=True).header
+    given = {column for column in header if column.startswith(("app_", "exe_")) or column == "system"}
     for column in sorted(INPUTS ^ given):
         known = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
         raise DataError(f"{path}: column {column} {known}")
+    frame = _checked(path)
     for column, options in {"system": tuple(SYSTEMS), **{f"exe_{k}": v for k, v in CHOICES.items()}}.items():
         for value in set(frame[column]) - set(options):
             raise DataError(f"{path}: {column} = {value!r} is unknown{suggestion(str(value), options)}")
     return frame
+
+
+def _checked(path: Path) -> pd.DataFrame:
+    """All columns as they stand, once those that are compared are known to be whole."""
+    schema = next(schema for schema in SCHEMAS if schema.name == "calculon")
+    reader.read(path, schema, str(path), [])
+    return pd.read_csv(path)
 
 
 @cache
@@ -269,9 +278,9 @@ def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def run(directory: Path) -> list[dict[str, Any]]:
-    """Error rows of `codesign validate` for a folder of Calculon runs, of all systems together and of each."""
-    frame = read(directory)
+def run(place: Path) -> list[dict[str, Any]]:
+    """Error rows of `codesign validate` for Calculon runs, of all systems together and of each."""
+    frame = read(place)
     table = errors(frame, predict(frame))
     rows = []
     for name in QUANTITIES:

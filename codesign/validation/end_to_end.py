@@ -14,24 +14,25 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..measurements import Table, tables
 from . import inference, training
-from .framework import adjustment, stored
+from .framework import FITTED_ON, adjustment, stored
 from .hardware import left_out_cluster, measured_cluster
 from .scores import Errors, Row, rows
-from .tables import Suite, named
+from .tables import Suite
 
-SHORT = {
-    "korthikanti2022_recompute.csv": "Korthikanti 2022",
-    "megatron_sc21.csv": "Megatron SC21",
-    "vtrain_single_node.csv": "vTrain",
-    "mosaicml_llm_foundry.csv": "MosaicML",
-    "nemo_megatron_bridge.csv": "NeMo",
-    "frontier_runs.csv": "frontier",
+SHORT = {  # sources by the name of their file; any other is called by that
+    "korthikanti2022_recompute": "Korthikanti 2022",
+    "megatron_sc21": "Megatron SC21",
+    "vtrain_single_node": "vTrain",
+    "mosaicml_llm_foundry": "MosaicML",
+    "nemo_megatron_bridge": "NeMo",
+    "frontier_runs": "frontier",
 }
 OTHER_SOURCE = {  # tables of the same framework: one's overhead judged on the other
-    "korthikanti2022_recompute.csv": "megatron_sc21.csv",
-    "megatron_sc21.csv": "korthikanti2022_recompute.csv",
-    "frontier_runs.csv": "nemo_megatron_bridge.csv",
+    "korthikanti2022_recompute": "megatron_sc21",
+    "megatron_sc21": "korthikanti2022_recompute",
+    "frontier_runs": "nemo_megatron_bridge",
 }
 
 
@@ -41,29 +42,34 @@ def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by
         yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
 
 
-def _adjustments(name: str) -> Iterator[tuple[str, training.Adjust]]:
+def _adjustments(table: Table) -> Iterator[tuple[str, training.Adjust]]:
     """(suffix of the stratum, change of constants) of a training table."""
-    constants, other = stored(), OTHER_SOURCE.get(name)
+    constants, stem = stored(), table.path.stem
     yield "", lambda scenario: scenario
-    if name in constants:
-        yield ", framework fitted", adjustment(constants[name])
-    if other in constants:
-        yield f", framework of {SHORT[other]}", adjustment(constants[other])
+    if stem in constants:
+        yield ", framework fitted", adjustment(constants[stem])
+    other = OTHER_SOURCE.get(stem, FITTED_ON.get(table.schema.name, ""))
+    if other in constants and other != stem:
+        yield f", framework of {SHORT.get(other, other)}", adjustment(constants[other])
 
 
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds of every table."""
-    for path in training.known_tables(directory):
-        own = training.prepare(path, measured_cluster)
-        messages += [f"{path.name}: {count} rows set aside, {why}" for why, count in own.refused.items()]
-        for suffix, adjust in _adjustments(path.name):
-            yield from _by_gpu(path.name, suffix, own.predict(adjust).frame)
-        left_out = own.on(left_out_cluster).predict().frame
-        yield from _by_gpu(path.name, ", GPU left out", left_out)
+    for table in tables(directory, *training.TABLES):
+        own = training.prepare(table, measured_cluster, messages)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in own.refused.items()]
+        if not len(own.measured):
+            continue
+        name = SHORT.get(table.path.stem, table.path.stem)
+        for suffix, adjust in _adjustments(table):
+            yield from _by_gpu(name, suffix, own.predict(adjust).frame)
+        left_out = own.on(left_out_cluster)
+        if len(left_out.measured):
+            yield from _by_gpu(name, ", GPU left out", left_out.predict().frame)
 
 
 def _by_gpu(name: str, suffix: str, frame: pd.DataFrame) -> Iterator[Errors]:
-    stratum = f"training {SHORT[name]}"
+    stratum = f"training {name}"
     if "experiment" not in frame:
         yield from _groups(stratum + suffix, frame, "predicted_s", "measured_s", ["gpu"])
         return
@@ -80,11 +86,11 @@ def run_training(directory: Path, messages: list[str]) -> list[Row]:
 def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of static batches, a stratum for each quantity."""
     result: list[Row] = []
-    for path in named(inference.TABLE)(directory):
+    for table in tables(directory, "static_batches"):
         for suffix, clusters in (("", measured_cluster), (", GPU left out", left_out_cluster)):
-            found = inference.predict(path, clusters)
+            found = inference.predict(table, clusters, [] if suffix else messages)
             if not suffix:
-                messages += [f"{path.name}: {count} rows set aside, {why}" for why, count in found.refused.items()]
+                messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in found.refused.items()]
             for quantity, part in found.frame.groupby("quantity"):
                 stratum = f"static-batch inference{suffix}"
                 by = _groups(stratum, part, "predicted", "measured", ["gpu", "software"])
@@ -92,5 +98,5 @@ def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
     return result
 
 
-TRAINING = Suite("training", named(*training.TABLES), run_training)
-INFERENCE = Suite("inference", named(inference.TABLE), inference_rows)
+TRAINING = Suite("training", tuple(training.TABLES), run_training)
+INFERENCE = Suite("inference", ("static_batches",), inference_rows)

@@ -17,34 +17,43 @@ from scipy.optimize import minimize
 from ..calibration.constants import provenance_lines
 from ..calibration.publish import publish
 from ..config.groups import conf_dir
+from ..errors import DataError
 from ..fields import replace
+from ..measurements import Table, tables
 from ..scenario import Cluster, Scenario
-from .training import TABLES, prepare
+from .training import prepare
 
 SCALES = {"kernel_slowdown": 1.0, "launch_s": 1e-5, "step_overhead_s": 1e-2}
-CONSTANTS = {  # which constants a source can tell: large models hide the host's time
-    "korthikanti2022_recompute.csv": ("kernel_slowdown",),
-    "megatron_sc21.csv": ("kernel_slowdown",),
-    "vtrain_single_node.csv": ("kernel_slowdown", "launch_s", "step_overhead_s"),
-    "mosaicml_llm_foundry.csv": ("kernel_slowdown", "launch_s"),
-    "nemo_megatron_bridge.csv": ("kernel_slowdown",),
+CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
+    "recompute_steps": ("kernel_slowdown",),
+    "achieved_rates": ("kernel_slowdown",),
+    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s"),
+    "sharded_rates": ("kernel_slowdown", "launch_s"),
+    "named_model_rates": ("kernel_slowdown",),
 }
-SOURCES = {  # table -> references.bib
-    "korthikanti2022_recompute.csv": "korthikanti2022",
-    "megatron_sc21.csv": "narayanan2021",
-    "vtrain_single_node.csv": "bang2024vtrain",
-    "mosaicml_llm_foundry.csv": "mosaicml_llm_foundry",
-    "nemo_megatron_bridge.csv": "nvidia_megatron_bridge",
+FITTED_ON = {  # kind of table -> the source whose constants ship with the package
+    "recompute_steps": "korthikanti2022_recompute",
+    "achieved_rates": "megatron_sc21",
+    "layout_steps": "vtrain_single_node",
+    "sharded_rates": "mosaicml_llm_foundry",
+    "named_model_rates": "nemo_megatron_bridge",
+}
+SOURCES = {  # source -> references.bib; of any other the file's name is its own reference
+    "korthikanti2022_recompute": "korthikanti2022",
+    "megatron_sc21": "narayanan2021",
+    "vtrain_single_node": "bang2024vtrain",
+    "mosaicml_llm_foundry": "mosaicml_llm_foundry",
+    "nemo_megatron_bridge": "nvidia_megatron_bridge",
 }
 HEADER = "# @package frameworks\n"
 TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
 
 
 def stored() -> dict[str, dict[str, float]]:
-    """Constants per table, as last fitted."""
+    """Constants per source, as last fitted."""
     path = conf_dir() / "calibration" / "frameworks" / "training.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {f"{stem}.csv": constants for stem, constants in data.items() if stem != "provenance"}
+    return {stem: constants for stem, constants in data.items() if stem != "provenance"}
 
 
 def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
@@ -63,32 +72,43 @@ def judged(frame: Any) -> Any:
 
 
 def fit_table(
-    path: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
+    table: Table, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """A table's constants and their origin: least mean absolute log error, by Nelder-Mead in their own scales."""
-    names = CONSTANTS[path.name]
-    sample = Sample(path, clusters)
+    names = CONSTANTS[table.schema.name]
+    sample = Sample(table, clusters, progress)
 
     def loss(scaled: np.ndarray) -> float:
         constants = {name: abs(x) * SCALES[name] for name, x in zip(names, scaled, strict=True)}
         return float(np.mean(np.abs(np.log(sample.ratios(constants)))))
 
-    progress(f"{path.name}: {', '.join(names)} on {sample.count} rows")
+    progress(f"{table.shown}: {', '.join(names)} on {sample.count} rows")
     start = np.array([1.05 if name == "kernel_slowdown" else 1.0 for name in names])
     found = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 40 * len(names), "xatol": 1e-3})
     constants = {n: float(f"{abs(x) * SCALES[n]:.4g}") for n, x in zip(names, found.x, strict=True)}
     error = float(np.median(np.abs(sample.ratios(constants) - 1)))
+    stem = table.path.stem
     note = f"{sample.count} rows, median residual {100 * error:.1f} %"
-    return constants, {"source": SOURCES[path.name], "at": path.stem, "kind": "fitted", "note": note}
+    return constants, {"source": SOURCES.get(stem, table.path.name), "at": stem, "kind": "fitted", "note": note}
 
 
 class Sample:
     """A table's rows, at most 200 of them evenly spread, priced again and again with other constants."""
 
-    def __init__(self, path: Path, clusters: Callable[[str], Cluster]) -> None:
-        """Read once."""
-        self.prepared = prepare(path, clusters, most=200)
+    def __init__(self, table: Table, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> None:
+        """Read once; what is set aside is told.
+
+        Raises:
+            DataError: no row can be priced.
+        """
+        messages: list[str] = []
+        self.prepared = prepare(table, clusters, messages, most=200)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
+        for message in messages:
+            progress(message)
         self.count = len(judged(self.prepared.predict().frame))
+        if not self.count:
+            raise DataError(f"{table.shown}: no row can be priced; allowed: at least one of a known device and format")
 
     def ratios(self, constants: dict[str, float]) -> np.ndarray:
         """Predicted over measured."""
@@ -102,9 +122,11 @@ def calibrate_training(
     """Fit every training table below a folder and write `frameworks/training.yaml` under `out`; the file, if any."""
     found: dict[str, Any] = {}
     origins: dict[str, Any] = {}
-    for path in sorted(directory.rglob("*.csv")):
-        if path.name in TABLES and path.name in CONSTANTS:
-            found[path.stem], origins[path.stem] = fit_table(path, clusters, progress)
+    for table in tables(directory, *CONSTANTS):
+        stem = table.path.stem
+        if stem in found:
+            raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")
+        found[stem], origins[stem] = fit_table(table, clusters, progress)
     if not found:
         return []
     content = HEADER + TITLE + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))

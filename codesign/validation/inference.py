@@ -6,20 +6,18 @@ that. Kernels take the reference framework's constants whatever engine served th
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import ConfigError
+from ..measurements import Table
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
 from .batches import anonymous, batches, grouped, sized, vectorised
 from .training import FORMATS, Predicted, configured_model
 
-TABLE = "static_batch.csv"
 MODELS = {
     "GPT-J 6B": "gpt_j_6b",
     "LLaMA 7B": "llama2_7b",
@@ -56,9 +54,9 @@ def _rate_and_first(scenario: Scenario):
 _priced = vectorised(_rate_and_first)
 
 
-def predict(path: Path, clusters: Callable[[str], Cluster]) -> Predicted:
+def predict(found: Table, clusters: Callable[[str], Cluster], messages: list[str]) -> Predicted:
     """Predict every row: `measured` and `predicted`, in tokens/s a GPU or in seconds as `quantity` says."""
-    table, refused = pd.read_csv(path), {}
+    table, refused = found.rows(messages), {}
     kept, scenarios = [], []
     for row in table.itertuples():
         try:

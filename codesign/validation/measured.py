@@ -21,14 +21,13 @@ from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, stand_ins, wired_alike
-from ..calibration.kernels import TABLES
 from ..calibration.learned_factors import corrected_seconds
 from ..calibration.tables import Group, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip
 from .scores import Errors, Row, rows
-from .tables import Suite, named
+from .tables import Suite
 
 STRATA = {
     "attention_prefill": "attention prefill", "attention_decode": "attention decode", "mla_prefill": "MLA prefill",
@@ -145,11 +144,11 @@ def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured seconds from and below 1 MiB, with own and with relatives' constants."""
     sources: tuple[tuple[str, Callable[..., Iterator[CollectiveGroup]], tuple[str, ...]], ...] = (
         ("collectives", scale_up_groups, ()),
-        ("custom all-reduce", scale_up_groups, ("custom_allreduce*.csv",)),
+        ("custom all-reduce", scale_up_groups, ("custom_all_reduce",)),
         ("scale-out collectives", scale_out_groups, ()),
     )
-    for name, groups, pattern in sources:
-        for group in groups(directory, messages, *pattern):
+    for name, groups, kind in sources:
+        for group in groups(directory, messages, *kind):
             own = group.device.accelerator
             data = collective_set(collective_file(group, own))
             label = f"{group.device.name} {group.operation}" + ("" if name == "collectives" else f" {group.variant}")
@@ -193,7 +192,5 @@ def run_collectives(directory: Path, messages: list[str]) -> list[Row]:
     return rows("collectives", "latency", collective_errors(directory, messages))
 
 
-KERNELS = Suite("kernels", named(*(table.pattern for table in TABLES)), run_kernels)
-COLLECTIVES = Suite(
-    "collectives", named("nccl_scaleup*.csv", "custom_allreduce*.csv", "nccl_scaleout*.csv"), run_collectives
-)
+KERNELS = Suite("kernels", ("gemm", "attention", "latent_attention", "experts", "quantise"), run_kernels)
+COLLECTIVES = Suite("collectives", ("scale_up", "custom_all_reduce", "clusters"), run_collectives)

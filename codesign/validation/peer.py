@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
+from ..measurements import tables
 from .scores import Row
-from .tables import Suite, named
+from .tables import Suite
 
 
 def run_calculon(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of every folder of Calculon runs below a folder."""
+    """Rows of every table of Calculon runs below a folder."""
     from .calculon import run  # compiles a scenario: only where there are runs
 
-    return [row for path in named("runs.csv")(directory) for row in run(path.parent)]
+    return [row for table in tables(directory, "calculon") for row in run(table.path)]
 
 
-CALCULON = Suite("calculon", named("runs.csv"), run_calculon)
+CALCULON = Suite("calculon", ("calculon",), run_calculon)

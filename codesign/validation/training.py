@@ -3,19 +3,18 @@
 Each table is read into `Run`s (a model, a plan, a number of devices, a measured step time), which are priced together
 (see `batches`). What a table does not say is assumed here, by name:
 
-    megatron_sc21      micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
+    achieved_rates     micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
                        not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden
-    korthikanti2022    the same, with its sequence parallelism and selective recomputation
-    vtrain             the same, without recomputation, one node
-    mosaicml           fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
-    nemo               fused attention, distributed optimiser, sequence parallelism where tp > 1, nothing recomputed
-    frontier_runs      the same
+    recompute_steps    the same, with its sequence parallelism and selective recomputation
+    layout_steps       the same, without recomputation, one node
+    sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
+    named_model_rates  fused attention, distributed optimiser, sequence parallelism where tp > 1, nothing recomputed
+    frontier_rates     the same
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ import pandas as pd
 
 from ..config import scenario_from_config
 from ..errors import ConfigError
+from ..measurements import Table
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
@@ -136,6 +136,8 @@ def sc21(row: Any) -> list[Run]:
             zero=3.0 if sharded else 0.0, dp_overlap=0.5 if sharded else 0.0,
         )  # fmt: skip
         runs.append(Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, sc21_seconds(row)))
+    if not runs:
+        raise ConfigError("no micro-batch divides what a replica is given")
     return runs
 
 
@@ -199,6 +201,9 @@ def frontier(row: Any) -> list[Run]:
     """Published runs of frontier models with a printed throughput."""
     if "405B" not in row.model:
         raise ConfigError(f"{row.model!r} prints no step time with its layout")
+    numbers = ("tp", "pp", "cp", "seq_tokens", "global_batch", "tflops_per_gpu")
+    if any(getattr(row, name) != getattr(row, name) for name in numbers):
+        raise ConfigError(f"blank among {', '.join(numbers)}")
     model = configured_model("llama31_405b")
     plan = dict(tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0)
     flops = (
@@ -209,13 +214,14 @@ def frontier(row: Any) -> list[Run]:
 
 
 TABLES: dict[str, Callable[[Any], list[Run]]] = {
-    "korthikanti2022_recompute.csv": korthikanti,
-    "megatron_sc21.csv": sc21,
-    "vtrain_single_node.csv": vtrain,
-    "mosaicml_llm_foundry.csv": mosaic,
-    "nemo_megatron_bridge.csv": nemo,
-    "frontier_runs.csv": frontier,
+    "recompute_steps": korthikanti,
+    "achieved_rates": sc21,
+    "layout_steps": vtrain,
+    "sharded_rates": mosaic,
+    "named_model_rates": nemo,
+    "frontier_rates": frontier,
 }
+"""Kind of table -> how its rows are read."""
 
 
 @dataclass
@@ -260,11 +266,11 @@ class Prepared:
         return Predicted(self.table.join(frame.set_index("row"), how="inner"), self.refused)
 
 
-def prepare(path: Path, clusters: Clusters, most: int | None = None) -> Prepared:
-    """Read a table file, one of `TABLES`, or `most` of its rows evenly spread."""
-    table = pd.read_csv(path)
+def prepare(found: Table, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
+    """Read a table of one of the kinds of `TABLES`, or `most` of its rows evenly spread."""
+    table = found.rows(messages)
     chosen = table if most is None else table.iloc[:: max(1, -(-len(table) // most))]
-    return prepare_rows(chosen, TABLES[path.name], clusters)
+    return prepare_rows(chosen, TABLES[found.schema.name], clusters)
 
 
 def prepare_rows(table: pd.DataFrame, reader: Callable[[Any], list[Run]], clusters: Clusters) -> Prepared:
@@ -309,8 +315,3 @@ def _fastest(seconds: np.ndarray, used: np.ndarray, mine: np.ndarray) -> float:
     if fits.any():
         return float(seconds[fits].min())
     return float(seconds[mine][np.argmin(used[mine])])
-
-
-def known_tables(directory: Path) -> Iterable[Path]:
-    """The training tables of a folder, wherever they lie in it."""
-    return sorted(path for path in directory.rglob("*.csv") if path.name in TABLES)

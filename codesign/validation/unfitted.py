@@ -1,8 +1,9 @@
 """Kernel and memory tables that nothing is fitted on: the reference framework's constants judged on other sources.
 
-    GEMM, published points   vendor libraries and best-shape searches [gemm_published.csv]
-    layer operators          projections and element-wise passes of served models [vidur_layer_ops*.csv]
-    streaming bandwidth      working sets beyond twice the last-level cache, every processor busy [hbm_*.csv]
+    GEMM, published points   vendor libraries and best-shape searches [published_gemm]
+    layer operators          projections and element-wise passes of served models [layer_operators]
+    streaming bandwidth      working sets beyond twice the last-level cache, every processor busy [published_streams,
+                             stream_occupancy, read_sweep]
 
 fp16 takes the constants of bf16. A device that is in no configuration and has no peaks in the folder is set aside.
 """
@@ -14,13 +15,14 @@ import numpy as np
 import pandas as pd
 
 from ..calibration.constants import REFERENCE
-from ..calibration.gpus import FORMATS, Device, Peaks, device, read_peaks
+from ..calibration.gpus import FORMATS, Device, Peaks, device
 from ..calibration.kernels import TABLES, Columns
-from ..calibration.tables import Group, matching, read
+from ..calibration.tables import Group, read_peaks
 from ..errors import DataError
+from ..measurements import Table, tables
 from .measured import kernel_node, kernel_seconds, on_device
 from .scores import Errors, Row, rows
-from .tables import Suite, named
+from .tables import Suite
 
 FORMAT = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
 GEMM, ELEMENTWISE = (next(table for table in TABLES if table.name == name) for name in ("gemm", "elementwise"))
@@ -60,21 +62,21 @@ def product(m: np.ndarray, n: np.ndarray, k: np.ndarray, element: float) -> Colu
 
 
 def published_gemm(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Points of [gemm_published.csv]."""
+    """Points of [published_gemm]."""
     folder = read_peaks(directory)
-    for path in sorted(directory.rglob("gemm_published.csv")):
-        table = read(path, ("gpu", "dtype", "software", "m", "n", "k", "tflops"))
+    for found in tables(directory, "published_gemm"):
+        table = found.rows(messages)
         for (gpu, name, source), part in table.groupby(["gpu", "dtype", "source"], sort=True):
-            who = known_device(str(gpu), folder, len(part), path.name, messages)
+            who = known_device(str(gpu), folder, len(part), found.shown, messages)
             if who is None:
                 continue
             m, n, k = (part[column].to_numpy(dtype=float) for column in ("m", "n", "k"))
             number_format = FORMAT[str(name)]
-            found = seconds("gemm", who, number_format, product(m, n, k, FORMATS[number_format][2]), messages)
-            if found is not None:
+            ours = seconds("gemm", who, number_format, product(m, n, k, FORMATS[number_format][2]), messages)
+            if ours is not None:
                 measured = 2 * m * n * k / (part["tflops"].to_numpy(dtype=float) * 1e12)
                 slow = measured > NOISY_US * 1e-6
-                yield Errors("GEMM, published points", f"{gpu} {name} {source}", found[slow], measured[slow])
+                yield Errors("GEMM, published points", f"{gpu} {name} {source}", ours[slow], measured[slow])
 
 
 def layer_work(op: str, part: pd.DataFrame) -> tuple[str, Columns] | None:
@@ -105,23 +107,22 @@ def layer_work(op: str, part: pd.DataFrame) -> tuple[str, Columns] | None:
 
 
 def layer_operators(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Operators of [vidur_layer_ops*.csv] above 10 us."""
+    """Operators of [layer_operators] above 10 us."""
     folder = read_peaks(directory)
-    columns = ("gpu", "op", "tp", "num_tokens", "hidden", "ffn_hidden", "num_heads", "num_kv_heads", "latency_us")
-    for path in matching(directory, "vidur_layer_ops*.csv"):
-        table = read(path, columns)
+    for found in tables(directory, "layer_operators"):
+        table = found.rows(messages)
         table = table[table["latency_us"] > NOISY_US]
         for (gpu, op), part in table.groupby(["gpu", "op"], sort=True):
-            who = known_device(str(gpu), folder, len(part), path.name, messages)
+            who = known_device(str(gpu), folder, len(part), found.shown, messages)
             work = layer_work(str(op), part)
             if work is None:
-                messages.append(f"{path.name}: {len(part)} rows of operator {op!r} set aside, it is not known")
+                messages.append(f"{found.shown}: {len(part)} rows of operator {op!r} set aside, it is not known")
             if who is None or work is None:
                 continue
-            found = seconds(work[0], who, "float16", work[1], messages)
-            if found is not None:
+            ours = seconds(work[0], who, "float16", work[1], messages)
+            if ours is not None:
                 stratum = "layer operators, GEMM" if work[0] == "gemm" else "layer operators, element-wise"
-                yield Errors(stratum, f"{gpu} {op}", found, part["latency_us"].to_numpy(dtype=float) * 1e-6)
+                yield Errors(stratum, f"{gpu} {op}", ours, part["latency_us"].to_numpy(dtype=float) * 1e-6)
 
 
 def stream_rate(who: Device, messages: list[str]) -> float | None:
@@ -133,27 +134,27 @@ def stream_rate(who: Device, messages: list[str]) -> float | None:
 
 def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, float]]:
     """(gpu, label, measured bytes per second) of every streaming row that memory alone serves."""
-    for path in matching(directory, "hbm_stream_published*.csv"):
-        for row in read(path, ("gpu", "operation", "tbytes_per_s")).itertuples():
+    for found in tables(directory, "published_streams"):
+        for row in found.rows(messages).itertuples():
             yield str(row.gpu), f"{row.gpu} BabelStream", float(row.tbytes_per_s) * 1e12
-    for path in matching(directory, "hbm_stream_occupancy*.csv"):
-        table = read(path, ("gpu", "operation", "occupancy_percent", "gbytes_per_s"))
+    for found in tables(directory, "stream_occupancy"):
+        table = found.rows(messages)
         full = table[table["occupancy_percent"] >= table.groupby("gpu")["occupancy_percent"].transform("max")]
-        messages.append(f"{path.name}: {len(table) - len(full)} rows below full occupancy set aside, no model of it")
+        messages.append(f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it")
         for row in full.itertuples():
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
 
 
-def sweeps(path: Path, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
+def sweeps(found: Table, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
     """The same of a sweep over the working set, beyond the last-level cache."""
-    table = read(path, ("gpu", "working_set_bytes", "read_gbytes_per_s"))
+    table = found.rows(messages)
     for gpu, part in table.groupby("gpu", sort=True):
-        who = known_device(str(gpu), folder, len(part), path.name, messages)
+        who = known_device(str(gpu), folder, len(part), found.shown, messages)
         if who is None:
             continue
         beyond = part[part["working_set_bytes"] > PLATEAU * who.cache_bytes]
         inside = len(part) - len(beyond)
-        messages.append(f"{path.name}: {inside} rows of {gpu} set aside, no model of reads from the last-level cache")
+        messages.append(f"{found.shown}: {inside} rows of {gpu} set aside, no model of reads from the last-level cache")
         for rate in beyond["read_gbytes_per_s"]:
             yield str(gpu), f"{gpu} read sweep", float(rate) * 1e9
 
@@ -162,10 +163,10 @@ def bandwidths(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured bytes per second of long streams."""
     folder = read_peaks(directory)
     found = list(streams(directory, messages))
-    for path in matching(directory, "hbm_l2_read_sweep*.csv"):
-        found += sweeps(path, folder, messages)
-    table = pd.DataFrame(found, columns=["gpu", "label", "measured"])
-    for (gpu, label), part in table.groupby(["gpu", "label"], sort=True):
+    for table in tables(directory, "read_sweep"):
+        found += sweeps(table, folder, messages)
+    rates = pd.DataFrame(found, columns=["gpu", "label", "measured"])
+    for (gpu, label), part in rates.groupby(["gpu", "label"], sort=True):
         who = known_device(str(gpu), folder, len(part), "memory streams", messages)
         rate = stream_rate(who, messages) if who is not None else None
         if rate is not None:
@@ -179,9 +180,5 @@ def run_unfitted(directory: Path, messages: list[str]) -> list[Row]:
     return result + rows("unfitted", "bandwidth", bandwidths(directory, messages))
 
 
-FILES = (
-    "vidur_layer_ops*.csv", "hbm_stream_published*.csv", "hbm_stream_occupancy*.csv", "hbm_l2_read_sweep*.csv",
-)  # fmt: skip
-UNFITTED = Suite(
-    "unfitted", lambda folder: [*named(*FILES)(folder), *sorted(folder.rglob("gemm_published.csv"))], run_unfitted
-)
+KINDS = ("published_gemm", "layer_operators", "published_streams", "stream_occupancy", "read_sweep")
+UNFITTED = Suite("unfitted", KINDS, run_unfitted)

@@ -1,0 +1,12 @@
+"""Tables of measurements: kinds declared by their columns, and one checked reader for all of them."""
+
+from .catalogue import SCHEMAS as SCHEMAS
+from .described import as_data as as_data
+from .described import as_text as as_text
+from .folder import Survey as Survey
+from .folder import Table as Table
+from .folder import survey as survey
+from .folder import tables as tables
+from .folder import unread as unread
+from .schema import RULE as RULE
+from .schema import Schema as Schema

@@ -1,0 +1,94 @@
+"""Tables of inference: static batches, served queues, published throughput."""
+
+from .kinds_kernels import GPU
+from .schema import Check, Schema, number, text, whole
+
+MODEL = text("model", "as the source writes it; rows of models without a configuration are set aside with a note")
+PRECISION = text("precision", "of weights and products: bf16, fp16, fp8, fp4 ...; rows of others are set aside")
+INPUT = whole("input_tokens", "of a prompt")
+OUTPUT = whole("output_tokens", "of an answer")
+TP, PP = whole("tp", "tensor parallel"), whole("pp", "pipeline stages")
+MS = tuple(
+    number(f"{what}_{which}_ms", "ms", meaning)
+    for what, which, meaning in (
+        ("ttft", "mean", "to the first token"), ("ttft", "p90", "the same, 90th percentile"),
+        ("ttft", "p99", "the same, 99th"), ("itl", "mean", "between tokens"), ("e2e", "mean", "of a request"),
+        ("e2e", "p90", "the same, 90th percentile"), ("e2e", "p99", "the same, 99th"),
+    )
+)  # fmt: skip
+CLOSED = (
+    text("backend", "engine"), number("ttft_ms", "ms", "to the first token"), number("tpot_ms", "ms", "between tokens"),
+)  # fmt: skip
+SERVED_CARRIED = ("backend_version", "origin", "measured_date", "work_in_progress")
+
+STATIC = Schema(
+    "static_batches", "static batches",
+    (GPU, text("precision", "of weights and products: bf16, fp16, fp8"), text("software", "engine"), MODEL,
+     whole("batch_size", "sequences"), TP, INPUT, OUTPUT.or_blank("the first token alone"),
+     number("output_tokens_per_s_per_gpu", "tokens/s", "of a device").or_blank("the first token's latency is compared"),
+     number("first_token_latency_ms", "ms", "of the batch").or_blank("the throughput is compared")),
+    suite="inference", carried=("total_latency_s",),
+    checks=(Check("a throughput with its output_tokens, or a first token's latency",
+                  ("output_tokens", "output_tokens_per_s_per_gpu", "first_token_latency_ms"),
+                  lambda rows: rows["output_tokens_per_s_per_gpu"].isna() & rows["first_token_latency_ms"].isna()
+                  | rows["output_tokens_per_s_per_gpu"].notna() & rows["output_tokens"].isna()),),
+)  # fmt: skip
+THROUGHPUT = Schema(
+    "maximum_throughput", "the most an engine serves, its batch its own choice",
+    (GPU, MODEL, PRECISION,
+     text("parallelism", "TPn (tensor) or DEPn (attention by data, experts spread); rows of others set aside"),
+     whole("num_gpus", "of an instance"), INPUT, OUTPUT,
+     number("output_tokens_per_s_per_gpu", "tokens/s", "of a device")),
+    suite="maximum throughput",
+)  # fmt: skip
+MLPERF_INFERENCE = Schema(
+    "mlperf_inference", "MLPerf inference results",
+    (GPU, whole("num_accelerators", "of the system"), text("model", "the benchmark"), text("scenario", "of the load"),
+     text("weight_dtype", "of the weights"), number("result", "tokens/s", "of the system"),
+     text("result_units", "Tokens/s; rows of others are set aside with a note"),
+     INPUT.if_there(), OUTPUT.if_there()),
+    suite="maximum throughput",
+    carried=("submitter", "gpu_as_submitted", "num_nodes", "division", "power_result", "power_units", "software",
+             "mlperf_id"),
+)  # fmt: skip
+AGGREGATED = Schema(
+    "closed_loop", "served models at a concurrency, one engine",
+    (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
+     whole("batch_size", "requests at a time"),
+     whole("concurrency", "requests at a time").or_blank("batch_size"), TP, PP,
+     whole("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),
+     whole("moe_tp", "ranks that share an expert", zero=True),
+     whole("moe_ep", "ranks experts are spread over", zero=True),
+     *CLOSED),
+    suite="closed loop", carried=SERVED_CARRIED,
+)  # fmt: skip
+DISAGGREGATED = Schema(
+    "disaggregated", "served models, prefill and decode apart",
+    (GPU, MODEL, INPUT, OUTPUT, whole("prefill_tp_size", "tensor parallel"),
+     whole("decode_tp_size", "tensor parallel"), *CLOSED),
+    why="prefill and decode on devices of their own are not modelled",
+    carried=("precision", "concurrency", "prefill_batch_size", "prefill_num_workers", "prefill_pp_size",
+             "prefill_attention_dp_size", "prefill_moe_tp_size", "prefill_moe_ep_size", "decode_batch_size",
+             "decode_num_workers", "decode_pp_size", "decode_attention_dp_size", "decode_moe_tp_size",
+             "decode_moe_ep_size", *SERVED_CARRIED),
+)  # fmt: skip
+RUN = text("run", "its name")
+REQUESTS = number("request_rate_per_s", "1/s", "offered")
+OPEN = Schema(
+    "open_loop", "served models under a rate of requests",
+    (RUN, MODEL, GPU, TP, whole("dp", "instances"), text("weights", "FP8, FP16 or BF16; rows of others are set aside"),
+     whole("max_num_seqs", "sequences of a step at most"), INPUT,
+     whole("shared_prefix_tokens", "of the prompt, the same in all", zero=True), OUTPUT, REQUESTS, *MS),
+    suite="open loop", without=("peer",),
+    carried=("max_num_batched_tokens", "gpu_memory_utilization", "kv_offload", "workload", "distinct_prompts",
+             "duration_s"),
+    checks=(Check("the shared prefix is part of the prompt", ("input_tokens", "shared_prefix_tokens"),
+                  lambda rows: rows["shared_prefix_tokens"] > rows["input_tokens"]),),
+)  # fmt: skip
+PEERS = Schema(
+    "open_loop_peers", "what peer models predict for served models under a rate of requests",
+    (RUN, REQUESTS, text("peer", "who predicts"),
+     *(column.or_blank("the peer does not say") for column in MS)),
+    suite="open loop",
+)  # fmt: skip
+SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED, OPEN, PEERS)

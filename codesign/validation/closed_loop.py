@@ -1,0 +1,88 @@
+"""Served models at a concurrency: time to the first token, by concurrency, and time between tokens.
+
+Strata: TTFT apart for a concurrency to 4, to 16 and above; TPOT together. A row says how its ranks share the model:
+`tp`, `attention_dp` (ranks that share attention by sequences) and `moe_ep` (ranks that experts are spread over).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import ConfigError
+from ..measurements import tables
+from .hardware import measured_cluster
+from .scores import Errors, Row, rows
+from .served import METHOD, Job, format_of, model_of, scenario, service
+from .tables import Suite
+
+BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
+
+
+def job(row: Any) -> Job:
+    """The engine of a row.
+
+    Raises:
+        ConfigError: its device, model or number format is not known.
+    """
+    replicas = max(row.attention_dp, 1.0) if row.attention_dp == row.attention_dp else 1.0
+    sequences = row.concurrency if row.concurrency == row.concurrency else row.batch_size
+    found = Job(
+        measured_cluster(row.gpu), model_of(row.model), format_of(row.precision, row.model), row.tp, row.pp, replicas,
+        row.moe_ep > 1, sequences, row.input_tokens, row.output_tokens,
+    )  # fmt: skip
+    scenario(found, 1.0)
+    return found
+
+
+def priced(directory: Path, messages: list[str]) -> pd.DataFrame:
+    """Rows with a prediction: columns of the tables, ttft_s and tpot_s."""
+    frames = []
+    for table in tables(directory, "closed_loop"):
+        found = table.rows(messages)
+        jobs, refused = readable(found, job)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
+        if jobs:
+            predicted = service(list(jobs.values()))
+            frames.append(found.loc[list(jobs)].assign(ttft_s=predicted.first_s, tpot_s=predicted.between_s))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str, int]]:
+    """Row -> what a reader makes of it, and how often it refused for which reason."""
+    known: dict[Any, Any] = {}
+    refused: dict[str, int] = {}
+    for row in table.itertuples():
+        try:
+            known[row.Index] = reader(row)
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    return known, refused
+
+
+def by_engine(stratum: str, part: pd.DataFrame, predicted: str, measured: str) -> Iterator[Errors]:
+    """Errors of milliseconds by model and device."""
+    for (gpu, model), group in part.groupby(["gpu", "model"], sort=True):
+        ours, theirs = (group[name].to_numpy(dtype=float) for name in (predicted, measured))
+        yield Errors(stratum, f"{gpu} {model}", ours, theirs * 1e-3)
+
+
+def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of served models at a concurrency."""
+    table = priced(directory, messages)
+    if not len(table):
+        return []
+    messages.append(f"closed loop: priced as {METHOD}")
+    sequences = table["concurrency"].fillna(table["batch_size"])
+    result: list[Row] = []
+    low = 0.0
+    for high, band in BANDS:
+        part = table[(sequences > low) & (sequences <= high)]
+        result += rows("closed loop", "ttft", by_engine(band, part, "ttft_s", "ttft_ms"))
+        low = high
+    return result + rows("closed loop", "tpot", by_engine("every concurrency", table, "tpot_s", "tpot_ms"))
+
+
+CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)

@@ -1,0 +1,175 @@
+"""What a served row is: model, layout and number format; and the one place where its service is predicted.
+
+`service` is where an engine's model of queues and continuous batching belongs: every suite of served models asks it
+and nothing else. Until then it prices static batches: the time between tokens is that of the whole concurrency decoding
+together, the time to the first token that of one prompt alone, without waiting and without prompts between steps.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ConfigError
+from ..metrics import evaluate
+from ..scenario import Cluster, Scenario
+from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Serving, Transformer
+from .batches import anonymous, batches, grouped, sized, vectorised
+from .training import configured_model
+
+METHOD = "static batches: no waiting, no prompts between decode steps"
+CONFIGURED = {  # pattern of a published name -> model of the configuration
+    r"llama-?3\.?[13]-405b": "llama31_405b", r"llama-?3(\.[13])?-70b": "llama31_70b", r"llama-?3\.1-8b": "llama31_8b",
+    r"llama-?2-70b": "llama2_70b", r"llama-?2-13b": "llama2_13b", r"llama-?2-7b": "llama2_7b",
+    r"qwen3-32b": "qwen3_32b", r"qwen3-235b-a22b": "qwen3_235b_a22b", r"deepseek-(v3|v3\.1|r1)": "deepseek_v3",
+    r"mixtral-8x7b": "mixtral_8x7b", r"mixtral-8x22b": "mixtral_8x22b", r"dbrx": "dbrx", r"falcon-180b": "falcon_180b",
+}  # fmt: skip
+DENSE = {  # hidden, layers, heads, key-value heads, width of a head, of the feed-forward, tokens known: config.json
+    r"mistral-nemo": (5120, 40, 32, 8, 128, 14336, 131072), r"qwen2\.5-7b": (3584, 28, 28, 4, 128, 18944, 152064),
+    r"qwen3-14b": (5120, 40, 40, 8, 128, 17408, 151936), r"qwen3-8b": (4096, 36, 32, 8, 128, 12288, 151936),
+    r"yi-34b": (7168, 60, 56, 8, 128, 20480, 64000),
+}  # fmt: skip
+ENDS = r"(-(instruct|chat|hf|fp8|nvfp4|dynamic|base|thinking|\d{4}|99|99\.9))*"
+FORMATS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
+}  # fmt: skip
+
+
+class Job(NamedTuple):
+    """One engine: its model and layout on a cluster, and what is asked of it. `sequences` is what all decode together.
+
+    `replicas` share the sequences (attention by data); where `spread`, they share the experts too.
+    """
+
+    cluster: Cluster
+    model: Transformer
+    number_format: str
+    tp: float
+    pp: float
+    replicas: float
+    spread: bool
+    sequences: float
+    input_tokens: float
+    output_tokens: float
+
+
+class Service(NamedTuple):
+    """Seconds of jobs to the first token and between tokens."""
+
+    first_s: np.ndarray
+    between_s: np.ndarray
+
+
+def model_of(name: str) -> Transformer:
+    """The model that a published name means.
+
+    Raises:
+        ConfigError: none that has a configuration.
+    """
+    plain = name.rsplit("/", 1)[-1].lower().replace(" ", "-")
+    for pattern, option in CONFIGURED.items():
+        if re.fullmatch(pattern + ENDS, plain):
+            return configured_model(option)
+    for pattern, shape in DENSE.items():
+        if re.fullmatch(pattern + ENDS, plain):
+            hidden, layers, heads, groups, depth, width, vocab = map(float, shape)
+            attention = GroupedQueryAttention(heads, groups, depth)
+            feed_forward = DenseFeedForward(width, gated=1.0)
+            return Transformer(name=plain, hidden=hidden, layers=layers, attention=attention,
+                               feed_forward=feed_forward, vocab=vocab)  # fmt: skip
+    raise ConfigError(f"model {name!r} has no configuration")
+
+
+def format_of(precision: Any, name: str) -> str:
+    """The number format of a row: as stated, else as the name of the weights says, else 16 bits.
+
+    Raises:
+        ConfigError: one that is not known.
+    """
+    if precision != precision:
+        ending = re.search(r"fp8|fp4", name.lower())
+        return ending.group() if ending else "bf16"
+    stated = str(precision).lower()
+    if stated not in FORMATS:
+        raise ConfigError(f"number format {precision!r} is not modelled")
+    return FORMATS[stated]
+
+
+def precision_of(number_format: str) -> Precision:
+    """Weights and products in a format, the cache in 8 bits or more.
+
+    Assumes: an engine that serves 8 or 4 bits keeps its cache in 8.
+    """
+    cache = "fp8" if number_format in ("fp8", "fp4") else number_format
+    return Precision(compute=number_format, weights=number_format, kv_cache=cache)
+
+
+def scenario(job: Job, sequences: float, energies: bool = False) -> Scenario:
+    """The job with so many sequences decoding together.
+
+    Args:
+        energies: joules of arithmetic too, which `anonymous` leaves out.
+
+    Assumes: where experts are spread over ranks that share every sequence, each rank holds a part of every expert.
+
+    Raises:
+        ConfigError: the device has no such number format.
+    """
+    named = precision_of(job.number_format)
+    plain, precision = anonymous(job.cluster, named)
+    cluster = _with_energies(plain, job.cluster, named) if energies else plain
+    mine = max(sequences / job.replicas, 1.0)
+    served = Serving(
+        replace(job.model, name=""), input_tokens=job.input_tokens, output_tokens=job.output_tokens, precision=precision
+    )
+    plan = Plan(tp=job.tp, pp=job.pp, ep=job.replicas if job.spread else 1.0, micro_batch=mine)
+    return Scenario(sized(cluster, job.tp * job.pp * job.replicas), served, plan)
+
+
+def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
+    """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
+    formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
+    known = own.accelerator.energy_j_per_flop
+    joules = {part: known.get(name, jnp.asarray(0.0)) for part, name in formats.items()}
+    return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
+
+
+def _first_and_between(one: Scenario):
+    metrics = evaluate(one)
+    return metrics.extra["ttft_s"], metrics.extra["tpot_s"]
+
+
+def _rate_and_share(one: Scenario):
+    metrics = evaluate(one)
+    return metrics.tokens_per_s / one.cluster.device_count, metrics.usage["hbm"]
+
+
+_priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
+
+
+def service(jobs: Sequence[Job]) -> Service:
+    """Predicted service of jobs under a concurrency of `sequences`.
+
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    together = [scenario(job, job.sequences) for job in jobs]
+    alone = [scenario(job, 1.0) for job in jobs]
+    first, between = grouped(batches([*together, *alone]), _priced)
+    count = len(jobs)
+    return Service(first[count:], between[:count])
+
+
+def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
+    """Tokens per second and device at the best static batch, a power of two up to `most`, that fits; 0 if none does.
+
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    sizes = 2.0 ** np.arange(np.log2(most) + 1)
+    candidates = [scenario(job, size * job.replicas) for job in jobs for size in sizes]
+    rate, share = grouped(batches(candidates), _rated)
+    return np.where(share <= 1.0, rate, 0.0).reshape(len(jobs), len(sizes)).max(axis=1)
