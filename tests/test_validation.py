@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from codesign.calibration.constants import build, load
-from codesign.calibration.gpus import accelerators, stand_ins, wired_alike
+from codesign.calibration.gpus import Device, accelerators, stand_ins, wired_alike
+from codesign.calibration.kernels import TABLES
+from codesign.calibration.tables import Group as MeasuredGroup
 from codesign.config.groups import conf_dir
 from codesign.errors import ConfigError, DataError
 from codesign.fabrics import Group
@@ -17,7 +19,7 @@ from codesign.validation import across_nodes, calibrate_frameworks, end_to_end, 
 from codesign.validation.batches import PARTS, anonymous
 from codesign.validation.end_to_end import INFERENCE, TRAINING
 from codesign.validation.hardware import accelerator_option, left_out_cluster, measured_cluster
-from codesign.validation.measured import left_out
+from codesign.validation.measured import kernel_node, left_out
 from codesign.workloads import Precision
 
 SLOWDOWN = 1.25
@@ -195,3 +197,15 @@ def test_tables_without_a_suite_are_named_with_the_reason(tmp_path, steps):
     (tmp_path / "layers.csv").write_text("gpu,op,tp,num_tokens,hidden,ffn_hidden,num_heads,latency_us\n")
     with pytest.raises(DataError, match=r"layers\.csv lacks column\(s\) num_kv_heads of operators of one layer"):
         validate(tmp_path, (unfitted.UNFITTED,))
+
+
+def test_a_framework_of_an_unmeasured_gpu_is_that_of_its_relatives():
+    """Not the reference framework's constants of its own, which are no nearer."""
+    table = next(table for table in TABLES if table.name == "attention_decode")
+    device = Device("H200", "h200", True, accelerators()["h200"].peaks, 132.0, 50e6)
+    group = MeasuredGroup(table, device, "vllm", "bf16", 989e12, 2.0, [], np.ones(0))
+    messages: list[str] = []
+    node = kernel_node(group, "h200", messages)
+    assert node is not None
+    assert node["chip"]["label"] == "attention_decode h200 vllm bf16"
+    assert "relatives under vllm bf16" in messages[0]
