@@ -10,7 +10,8 @@ import pytest
 
 from codesign import __version__
 from codesign.cli import main
-from codesign.config import composition
+from codesign.config import composition, study_from_config
+from codesign.run.optimize import run_name
 
 QUICK = ["search=grid", "calibration=h100_sxm_roofline", "space.plan.tp=[4,8]", "space.plan.pp=[4,8]"]
 QUICK += ["space.plan.virtual_stages=[1,3]", "space.plan.micro_batch=[1]", "space.plan.recompute=[selective]"]
@@ -190,3 +191,17 @@ def test_a_configuration_is_shown_and_nothing_runs(capsys, monkeypatch, elsewher
     assert main(["optimize", "--cfg", "job", "--package", "accelerator", "accelerator=b200"]) == 0
     assert "name: b200" in capsys.readouterr().out
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "train_gpt3_175b"),
+        (["objective.limits.capex_usd=5e7"], "train_gpt3_175b"),
+        (["accelerator=b200", "objective.limits.capex_usd=9e7"], "b200"),
+        (["accelerator=b200", "experiment=photonic_rack"], "photonic_rack"),
+        (["name=mine", "accelerator=b200"], "mine"),
+    ],
+)
+def test_a_run_folder_says_what_was_asked_for(overrides, name):
+    assert run_name(study_from_config(*overrides)) == name

@@ -40,6 +40,8 @@ PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", 
 
 
 SHOWN = 8  # designs in the table
+NAMING = ("accelerator", "die", "memory", "fabric", "collective", "scale_out", "model", "workload")
+MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
 
@@ -56,7 +58,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     study = study_from_config(*overrides)
     check_study(study)
     warn(study.unusual)
-    folder = new_folder(Path(root), study.name)
+    folder = new_folder(Path(root), run_name(study))
     try:
         done = run_study(study, folder, console())
     except KeyboardInterrupt:
@@ -109,6 +111,15 @@ def _check_some_plan(study: Study) -> None:
         except ConfigError as example:
             raise ConfigError(f"{error}; one of them: {example}") from error
         raise
+
+
+def run_name(study: Study) -> str:
+    """The experiment's name where it was asked for; else what of the design was chosen in place of the default's."""
+    asked = [text.partition("=") for text in study.overrides]
+    if any(key in ("experiment", "name") for key, _, _ in asked):
+        return study.name
+    chosen = [value for key, _, value in asked if key in NAMING and value]
+    return "_".join(chosen)[:MOST_NAMED] or study.name
 
 
 def new_folder(root: Path, name: str) -> Path:
