@@ -22,8 +22,9 @@ from codesign.run.setup import prepare_jax
 from codesign.search import Inverse, Problem, Trace, Whole
 from codesign.search.branch_and_bound.certified import Certified, Wanted
 from codesign.search.branch_and_bound.inverse import wanted_rows
+from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle, oracle_for
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
 from codesign.verification.study import Exact, Model
 

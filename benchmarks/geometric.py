@@ -31,8 +31,10 @@ from codesign.metrics import evaluate
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
 from codesign.search.amortised.answer import with_plans
-from codesign.search.branch_and_bound.ledger import Ledger, Programme
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.bounding import Bounding
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import polish, resources
 
 ATTEMPTS = (
@@ -144,21 +146,21 @@ def solved(rows: Rows, moves: dict[str, float] | None = None) -> float:
     raise ArithmeticError(f"CVXPY says {programme.status}")
 
 
-def inner(oracle: Oracle, plan: int, constraints: tuple[str, ...] | None = None) -> Ledger:
+def inner(oracle: Oracle, plan: int, constraints: tuple[str, ...] | None = None) -> Bounding:
     """One plan alone, solved as the certified search does, under all constraints or these."""
     table = np.array([[column[plan] for column in oracle.plans.values()]])
     alone = with_plans(oracle, oracle.problem, table)
-    ledger = Ledger(Programme(alone, constraints=constraints), ACCURACY)
+    bounding = Bounding(Programme(alone, constraints=constraints), ACCURACY)
     first = np.zeros(1, dtype=int)
-    ledger.keep(first, *ledger.evaluate(first, np.full((1, ledger.width), 0.5), 50.0))
-    polish(ledger, 0, ACCURACY)
-    return ledger
+    bounding.learn(first, np.full((1, bounding.width), 0.5), 50.0)
+    polish(bounding, 0, ACCURACY)
+    return bounding
 
 
-def slopes(rows: Rows, ledger: Ledger, middle: float) -> list[dict[str, Any]]:
+def slopes(rows: Rows, bounding: Bounding, middle: float) -> list[dict[str, Any]]:
     """For each limit that binds: how far its reported elasticities are from CVXPY's at limits moved to both sides."""
     found = []
-    for limit in resources(ledger, ACCURACY):
+    for limit in resources(bounding, ACCURACY):
         if limit.used < BINDS:
             continue
         moved = {s: (solved(rows, {limit.name: math.exp(s)}) - middle) / s for s in (-0.001, 0.001, -0.01, 0.01)}
@@ -180,12 +182,12 @@ def compare(name: str, count: int, seed: int) -> dict[str, Any]:
         rows = model.rows(plan)
         theirs = solved(rows)
         seconds.append(time.process_time() - began)
-        ledger = inner(oracle, number)
-        both += math.isinf(theirs) and math.isinf(ledger.lower[0])
-        one += math.isinf(theirs) != math.isinf(ledger.upper)
-        if math.isfinite(theirs) and math.isfinite(ledger.upper):
-            apart.append(abs(theirs - ledger.upper))
-            limits += slopes(rows, ledger, theirs)
+        bounding = inner(oracle, number)
+        both += math.isinf(theirs) and math.isinf(bounding.lower[0])
+        one += math.isinf(theirs) != math.isinf(bounding.upper)
+        if math.isfinite(theirs) and math.isfinite(bounding.upper):
+            apart.append(abs(theirs - bounding.upper))
+            limits += slopes(rows, bounding, theirs)
     return {
         "instance": name, "seed": seed, "plans": count, "solved_by_both": len(apart), "infeasible_by_both": both,
         "infeasible_by_one": one, "apart": max(apart, default=math.nan), "cpu_s_per_plan": float(np.mean(seconds)),

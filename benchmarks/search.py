@@ -24,12 +24,15 @@ from codesign.config import scenario_from_config
 from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
-from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.bounding import Bounding
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.convexity import check
 from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.ledger import Ledger, Programme
+from codesign.search.branch_and_bound.incumbent import AbstractIncumbent
+from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.space import Continuous, DesignSpace
 
 ACCELERATOR = "cluster.accelerator"
@@ -107,41 +110,47 @@ def time_within(history: list[tuple[float, float, float]], best: float, share: f
     return next((seconds for seconds, upper, _ in history if upper <= best + np.log1p(share)), float("nan"))
 
 
-def measure(name: str, oracle: Oracle, seed: int, gap: float, seconds: float) -> tuple[dict[str, Any], Closing]:
+def measure(name: str, oracle: Oracle, seed: int, gap: float, seconds: float) -> tuple[dict[str, Any], BranchAndBound]:
     """One search."""
     cpu = time.process_time()
-    closing = Closing(Programme(oracle), Effort(gap=np.log1p(gap), seconds=seconds), seed)
-    outcome = closing.run()
-    history = outcome.ledger.history
+    search = BranchAndBound(Programme(oracle), Effort(gap=np.log1p(gap), seconds=seconds), seed)
+    outcome = search.run()
+    history = outcome.bounding.history
     row = {
         "instance": name, "seed": seed, "plans": oracle.plan_count, "variables": len(oracle.variables),
         "best": float(np.exp(outcome.upper)), "gap": float(np.expm1(outcome.gap)),
         "wall_s": outcome.seconds, "cpu_s": time.process_time() - cpu,
         "within_1_percent_s": time_within(history, outcome.upper, 0.01),
         "points": outcome.counts["points"], "solved": outcome.counts["solved"], "open": outcome.counts["open"],
-        "design": oracle.point(outcome.ledger.plan, outcome.ledger.u) if outcome.ledger.plan >= 0 else {},
+        "design": oracle.point(outcome.bounding.plan, outcome.bounding.u) if outcome.bounding.plan >= 0 else {},
     }  # fmt: skip
-    return row, closing
+    return row, search
 
 
-class Alone(Ledger):
-    """A ledger in which no plan is cut by another's design: each is solved for itself."""
+class Alone(AbstractIncumbent):
+    """Designs of which none closes another's plan: each is solved for itself."""
 
-    def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        found = super().evaluate(plan, u, sharpness)
-        self.upper = np.inf
-        return found
+    def __init__(self) -> None:
+        self.upper, self.feasible = np.inf, {}
+
+    def notice(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray, single: np.ndarray) -> None:
+        """Keep the best of every plan."""
+        self.near(plan, u, exact, single)
+
+    def open(self, lower: np.ndarray, gap: float) -> np.ndarray:
+        """All that are not ruled out."""
+        return lower < np.inf
 
 
-def soundness(closing: Closing, count: int, seed: int) -> dict[str, Any]:
+def soundness(search: BranchAndBound, count: int, seed: int) -> dict[str, Any]:
     """Random plans solved one by one without any cut: no bound above its solved value, none below the optimum."""
-    found, oracle = closing.ledger, closing.ledger.programme.oracle
+    found, oracle = search.bounding, search.bounding.programme.oracle
     plans = oracle.sample(np.random.default_rng(seed), count)
     found.grow()
-    held = oracle.tree.covering(plans, found.frontier)
-    alone = Alone(Programme(oracle), 1e-6)
+    held = oracle.tree.covering(plans, found.table.leaf)
+    alone = Bounding(Programme(oracle), 1e-6, incumbent=Alone())
     middle = np.full((len(plans), alone.width), 0.5)
-    alone.keep(plans, *alone.evaluate(plans, middle, 50.0))
+    alone.learn(plans, middle, 50.0)
     best, left = np.full(oracle.count, np.inf), plans
     for _ in range(12):
         for first in range(0, len(left), 1024):
@@ -183,14 +192,14 @@ def main() -> None:
         compiled = time.process_time() - started
         verdict = check(oracle, 0)
         for seed in range(arguments.seeds):
-            row, closing = measure(name, oracle, seed, arguments.gap, arguments.seconds)
+            row, search = measure(name, oracle, seed, arguments.gap, arguments.seconds)
             row |= {
                 "compile_cpu_s": compiled,
                 "convex": verdict.convex,
                 "worst_convexity": max(verdict.worst.values(), default=0.0),
             }
             if arguments.sound:
-                row |= soundness(closing, arguments.sound, seed)
+                row |= soundness(search, arguments.sound, seed)
             show(row, as_json=arguments.json)
 
 

@@ -31,7 +31,8 @@ from codesign.compiling import quick_jit
 from codesign.metrics import evaluate
 from codesign.run.setup import prepare_jax
 from codesign.search import Problem
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep, screen
 from codesign.space import Continuous
 from codesign.staging import Points

@@ -5,6 +5,8 @@ there are points along it, or 1 where all points along it are alike.
 """
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +27,7 @@ SETTLED: dict[str, Callable[..., Any]] = {
     "log1p": lambda x, **_: np.log1p(x),
     "expm1": lambda x, **_: np.expm1(x),
     "exp2": lambda x, **_: np.exp2(x),
+    "tanh": lambda x, **_: np.tanh(x),
     "logistic": lambda x, **_: 1 / (1 + np.exp(-x)),
 }
 """The same of those whose settings are about accuracy alone."""
@@ -148,7 +151,22 @@ def _dynamic_slice(lead: int, x: Any, *starts: Any, slice_sizes: Any) -> Any:
     return x[(*points, *found)][()]
 
 
+def _dot(lead: int, x: Any, y: Any, dimension_numbers: Any, **_: Any) -> Any:
+    """Sums of products; one product of matrices where one side is the same at all points."""
+    (of_x, of_y), (batch_x, batch_y) = dimension_numbers
+    if not batch_x and math.prod(y.shape[:lead]) == 1:
+        return np.tensordot(x, y.reshape(y.shape[lead:]), (_axes(lead, of_x), tuple(of_y)))[()]
+    points, letters = list(range(lead)), itertools.count(lead)
+    own_x, own_y = ([next(letters) for _ in range(part.ndim - lead)] for part in (x, y))
+    for a, b in (*zip(of_x, of_y, strict=True), *zip(batch_x, batch_y, strict=True)):
+        own_y[b] = own_x[a]
+    batch = [own_x[axis] for axis in batch_x]
+    free = [axis for axis in (*own_x, *own_y) if axis not in batch and axis not in [own_x[a] for a in of_x]]
+    return np.einsum(x, [*points, *own_x], y, [*points, *own_y], [*points, *batch, *free])[()]
+
+
 SHAPED: dict[str, Callable[..., Any]] = {
+    "dot_general": _dot,
     "convert_element_type": lambda lead, x, new_dtype, **_: np.asarray(x).astype(new_dtype)[()],
     "squeeze": lambda lead, x, dimensions: np.squeeze(x, _axes(lead, dimensions))[()] if dimensions else x,
     "expand_dims": lambda lead, x, dimensions: np.expand_dims(x, _axes(lead, dimensions)),

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -270,12 +271,31 @@ def _reproduce(options: argparse.Namespace) -> int:
 
     prepare_jax()
     names = options.names or ["all"]
-    rows = _later("reproduce", "reproduce")(names, lambda name: print(f"{name} ...", file=sys.stderr))
+    columns = ("experiment", "claim", "paper", "model", "error", "bar", "kind", "standing", "ok")
+    started = time.perf_counter()
+
+    def told(name: str, found: list[dict[str, Any]]) -> None:
+        """Of an experiment before it runs, and its rows as soon as they are there."""
+        if not found:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            return
+        verdicts = [row["ok"] for row in found if row["ok"] is not None]
+        bars = f", {sum(verdicts)} of {len(verdicts)} bars met" if verdicts else ""
+        spent = time.perf_counter() - started
+        print(f"{name}: {len(found)} claims{bars} ({spent:.0f} s so far)", file=sys.stderr, flush=True)
+        if not options.json:
+            _print_rows(found, columns, {"error", "bar"}, as_json=False)
+
+    rows = _later("reproduce", "reproduce")(names, told)
     if options.reports:
         for page in _later("reproduce", "write_reports")(rows, options.reports):
             print(page, file=sys.stderr)
-    columns = ("experiment", "claim", "paper", "model", "error", "bar", "standing", "ok")
-    _print_rows(rows, columns, {"error", "bar"}, as_json=options.json)
+    counts = _later("reproduce", "summary")(rows)
+    if options.json:
+        print(dumps({"claims": rows, "summary": counts}, indent=2))
+    else:
+        shown = _later("reproduce", "summary_rows")(counts)
+        _print_rows(shown, tuple(shown[0]), {"median error"}, as_json=False)
     return 1 if any(row["ok"] is False for row in rows) else 0
 
 

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .collectives import NetworkLevel, hierarchical, stages
+from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchical, log_perplexity_penalty, stages
+from .collectives.levels import Stage
 from .cost import Cost, zero
 from .errors import ConfigError, suggestion
-from .fabrics import Beside
+from .fabrics import Beside, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
@@ -72,7 +73,8 @@ class Cluster(eqx.Module):
     """`device_count` equal accelerators, their hosts, and network levels from the inside out.
 
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
-    name); an axis that is not pinned spreads over the levels as ranks are numbered.
+    name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
+    its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy.
     """
 
     accelerator: Accelerator
@@ -80,6 +82,7 @@ class Cluster(eqx.Module):
     network: dict[str, NetworkLevel]
     device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
+    paths: PathEnergy | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
@@ -111,10 +114,25 @@ class Cluster(eqx.Module):
         }
 
     def communicate(
-        self, operation: str, axis: str, nbytes: Array, layout: Layout, beside: Sequence[Beside] = ()
+        self,
+        operation: str,
+        axis: str,
+        nbytes: Array,
+        layout: Layout,
+        beside: Sequence[Beside] = (),
+        element_bytes: float = 0.0,
     ) -> Cost:
-        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time."""
-        group = layout.group(axis)
+        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time.
+
+        `element_bytes` is the size of a number where it may be rounded, 0 where it may not.
+        """
+        return hierarchical(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
+
+    def _stages(
+        self, axis: str, layout: Layout, beside: Sequence[Beside] = (), element_bytes: float = 0.0
+    ) -> list[Stage]:
+        """The members of a mesh axis by the levels on which they talk."""
+        group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
         pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp"}.get(axis, axis))
         names = (pinned,) if pinned else self.levels
         parts = stages([self.network[name] for name in names], group)
@@ -123,7 +141,21 @@ class Cluster(eqx.Module):
                 part._replace(group=dataclasses.replace(part.group, beside=seen))
                 for part, seen in zip(parts, beside, strict=True)
             ]
-        return hierarchical(operation, nbytes, parts)
+        return parts
+
+    def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
+        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds."""
+        algorithms = [getattr(self.network[name].collectives, op) for name in self.levels for op in OPERATIONS]
+        if not any(algorithm.may_round() for algorithm in algorithms):
+            return {}
+        sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
+        penalty = jnp.asarray(0.0)
+        for (operation, axis), op in sums.items():
+            one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
+            penalty = penalty + jnp.where(op.count > 0, one, 0.0)
+        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
+        name = "log_perplexity_penalty"
+        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
 
     def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
         """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
@@ -175,12 +207,16 @@ class Cluster(eqx.Module):
             return self.accelerator.compute(op.kernel, op.number_format, work, count)
         if isinstance(op, CommOp):
             nbytes, count, local, seen = numbers
-            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen) * count
+            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
+            wire = wire if self.paths is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
             if local is None:
                 return wire
             return wire + self.accelerator.compute("elementwise", "vector", local, count)
         nbytes, count = numbers
-        return self.host.transfer(nbytes) * count
+        moved = self.host.transfer(nbytes) * count
+        if self.paths is None:
+            return moved
+        return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
 def _kind(op: Op) -> tuple[Any, ...]:
@@ -188,7 +224,7 @@ def _kind(op: Op) -> tuple[Any, ...]:
     if isinstance(op, ComputeOp):
         return ("compute", op.kernel, op.number_format)
     if isinstance(op, CommOp):
-        return ("communication", op.operation, op.axis, op.local is None)
+        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
     return ("transfer",)
 
 

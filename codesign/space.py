@@ -22,7 +22,7 @@ from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion
 from .rules import PART, Rules
 from .scenario import Scenario
 from .workloads import Plan
-from .workloads.plan import RECOMPUTE, recompute_level
+from .workloads.plan import NAMED, plan_value
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
@@ -97,10 +97,12 @@ class DesignSpace:
     Args:
         plan: field of the plan -> values to try; the others keep the scenario's value.
         hardware: name -> `Continuous` or `Ratio`.
+        given: variables whose coordinates are their values, exactly.
     """
 
     plan: dict[str, Sequence[Any]] = field(default_factory=dict)
     hardware: dict[str, Variable] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Known plan fields, non-empty lists, proper bounds."""
@@ -155,7 +157,7 @@ class DesignSpace:
     def values(self, coordinates: dict[str, Any]) -> dict[str, Any]:
         """Unit-cube coordinates -> values of the hardware variables."""
         return {
-            name: self.hardware[name].low * (self.hardware[name].high / self.hardware[name].low) ** u
+            name: u if name in self.given else (v := self.hardware[name]).low * (v.high / v.low) ** u
             for name, u in coordinates.items()
         }
 
@@ -183,10 +185,7 @@ class DesignSpace:
     @property
     def lists(self) -> dict[str, np.ndarray]:
         """Plan field -> its listed values as numbers."""
-        return {
-            name: np.array([float(recompute_level(v)) if name == "recompute" else float(v) for v in values])
-            for name, values in self.plan.items()
-        }
+        return {name: np.array([float(plan_value(name, v)) for v in values]) for name, values in self.plan.items()}
 
     @property
     def combinations(self) -> int:
@@ -290,6 +289,6 @@ def _numbers(scenario: Scenario) -> Any:
 
 def shown(name: str, value: float) -> str:
     """A plan value as a reader wants it."""
-    if name == "recompute":
-        return RECOMPUTE[round(value)]
+    if name in NAMED:
+        return NAMED[name][round(value)]
     return f"{value:g}"

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .collectives import NetworkLevel, hierarchical, stages
-from .fabrics import AbstractFabric, Beside, Contended, Group
+from .fabrics import AbstractFabric, Beside, Group, QueuedNode
 from .fields import quantity
 from .hardware import Link
-from .smooth import maximum, ratio
+from .smooth import at_least, maximum, ratio
 from .workloads import CommOp, Layout, Op
 
 BESIDE = {"gradients": "backward", "parameters": "forward"}
@@ -54,7 +54,7 @@ class Metered(AbstractFabric):
 
 def shares_links(levels: Sequence[NetworkLevel]) -> bool:
     """Whether any level lets the plan's flows see one another."""
-    return any(isinstance(level.fabric, Contended) for level in levels)
+    return any(level.fabric.sees_others for level in levels)
 
 
 def bytes_by_level(op: CommOp, levels: Sequence[NetworkLevel], layout: Layout) -> list[Array]:
@@ -101,7 +101,7 @@ def beside(
 
     Assumes: an exchange of once per step runs beside one pass, whose traffic is spread evenly over it.
     """
-    found = flows(ops, levels, layout)
+    found, like = flows(ops, levels, layout), kind(ops, levels, layout, repeats)
     seconds = {axis: _seconds_per_byte(axis, levels, layout) for axis in {axis for _, axis in found}}
     result = {}
     for phase, axis in found:
@@ -117,8 +117,38 @@ def beside(
             busy = [a + weight * b * s for a, b, s in zip(busy, passing, seconds[other], strict=True)]
             met, all_met = met + weight * passing[0] * share, all_met + weight * passing[0]
         own = found[phase, axis]
-        result[phase, axis] = _seen(own, nbytes, busy, seconds[axis], ratio(met, all_met))
+        views = _seen(own, nbytes, busy, seconds[axis], ratio(met, all_met))
+        result[phase, axis] = [
+            dataclasses.replace(view, **like, **_next_to(here, seconds[axis])) for here, view in enumerate(views)
+        ]
     return result
+
+
+def kind(
+    ops: Sequence[Op], levels: Sequence[NetworkLevel], layout: Layout, repeats: Mapping[str, Array]
+) -> dict[str, Array]:
+    """What a plan's traffic is like: `burst_bytes`, the message that a mean byte is part of, and `beyond_ratio`.
+
+    An operation among n sends its bytes in n - 1 messages (an all-reduce in twice as many), on each level.
+    """
+    total = leaving = weighed = jnp.asarray(0.0)
+    for op in ops:
+        if not isinstance(op, CommOp):
+            continue
+        parts = stages(levels, layout.group(op.axis))
+        for here, sent in enumerate(bytes_by_level(op, levels, layout)):
+            each = sent * op.count * repeats[op.phase]
+            messages = at_least(parts[here].group.size - 1, 1.0) * (2 if op.operation == "all_reduce" else 1)
+            total, weighed = total + each, weighed + each * sent / messages
+            leaving = leaving + (each if here else 0.0)
+    return {"burst_bytes": ratio(weighed, total), "beyond_ratio": ratio(leaving, total)}
+
+
+def _next_to(here: int, seconds: Sequence[Array]) -> dict[str, Array]:
+    """Seconds per byte of the levels inside and beyond one's own; nothing where there is none."""
+    none = jnp.asarray(0.0)
+    inside, beyond = (seconds[at] if 0 <= at < len(seconds) else none for at in (here - 1, here + 1))
+    return {"inside_s_per_byte": inside, "beyond_s_per_byte": beyond}
 
 
 def _seen(
@@ -142,9 +172,11 @@ def _passing(sent: Sequence[Array]) -> list[Array]:
 
 
 def _seconds_per_byte(axis: str, levels: Sequence[NetworkLevel], layout: Layout) -> list[Array]:
-    """Of an axis' group on each level, alone."""
+    """Of an axis' group on each level, alone: without what others take of it."""
     parts = stages(levels, layout.group(axis))
-    return [part.level.fabric.link(part.group).beta_s_per_byte for part in parts]
+    fabrics = [part.level.fabric.inner if isinstance(part.level.fabric, QueuedNode) else part.level.fabric
+               for part in parts]  # fmt: skip
+    return [fabric.link(part.group).beta_s_per_byte for fabric, part in zip(fabrics, parts, strict=True)]
 
 
 def _passes_met(phase: str, other: str, repeats: Mapping[str, Array]) -> Array | None:

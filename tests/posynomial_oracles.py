@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents, affine
+from codesign.search.branch_and_bound.model_oracle import affine
+from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 
 
 class Posynomials(AbstractOracle):

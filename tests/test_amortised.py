@@ -20,8 +20,9 @@ from codesign.search.amortised.families import FAMILIES, Family
 from codesign.search.amortised.guesser import FOLDER, Guesser, Shape, shipped
 from codesign.search.amortised.network import Network
 from codesign.search.amortised.training import losses
-from codesign.search.branch_and_bound.closing import Closing, Effort
-from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.verification import Asked, certificate_of, verify
 from codesign.verification.certificate import claim_of
 from codesign.verification.study import Model
@@ -64,7 +65,7 @@ def test_settling_mends_even_an_untrained_guess():
     plans = given.space.plans(given.scenario)
     table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
     listed = of_leaves(with_plans(instant.oracle, given, table), answer.leaves)
-    proven = Closing(Programme(listed), Effort(gap=1e-3), 0).run()
+    proven = BranchAndBound(Programme(listed), Effort(gap=1e-3), 0).run()
     assert proven.gap < 1.1e-3
     assert proven.upper - 1e-3 <= answer.upper <= proven.upper + 0.01
     assert (table == answer.row).all(axis=1).any()

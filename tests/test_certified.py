@@ -16,14 +16,15 @@ from codesign.objective import Objective
 from codesign.results import designs
 from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import Wanted, _explained
-from codesign.search.branch_and_bound.closing import Closing
 from codesign.search.branch_and_bound.convexity import PROVEN, check
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.inverse import wanted_rows
 from codesign.search.branch_and_bound.lagrangian_bound import dual_ascent, dual_value
-from codesign.search.branch_and_bound.ledger import Programme
-from codesign.search.branch_and_bound.oracle import GOAL, Oracle, rows_of
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Tangents, rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import Resource, polish, resources
 from codesign.space import Continuous, DesignSpace
 
@@ -45,12 +46,12 @@ def test_what_more_brings_is_told_of_the_goal(oracle: Oracle, sign):
 def test_optimum_on_a_kink_and_its_elasticity():
     """x = a B / (a + b): time = (a + b) / B, so one per cent more budget is one per cent less time, on both sides."""
     oracle = scaled([(3.0, 1.0), (2.0, 1.5), (5.0, 5.0)])
-    ledger = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run().ledger
-    polish(ledger, ledger.plan, 1e-9)
-    assert ledger.plan == 1
-    assert np.exp(ledger.upper) == pytest.approx(3.5 / 2.0, rel=1e-6)
-    assert ledger.bound <= ledger.upper
-    money = resources(ledger, 1e-9)[0]
+    bounding = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run().bounding
+    polish(bounding, bounding.plan, 1e-9)
+    assert bounding.plan == 1
+    assert np.exp(bounding.upper) == pytest.approx(3.5 / 2.0, rel=1e-6)
+    assert bounding.bound <= bounding.upper
+    money = resources(bounding, 1e-9)[0]
     assert money.more == pytest.approx(-1.0, abs=1e-4)
     assert money.fewer == pytest.approx(-1.0, abs=1e-4)
     assert np.exp(money.gained) == pytest.approx(1 / 1.1, rel=1e-3)
@@ -60,9 +61,9 @@ def test_one_sided_where_another_limit_begins():
     """With time >= 1.75 from elsewhere, more budget brings nothing and less budget costs its full share."""
     oracle = scaled([(2.0, 1.5)])
     oracle.rows[GOAL][0].append([(1.75, np.zeros(2))])
-    ledger = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run().ledger
-    polish(ledger, 0, 1e-9)
-    money = resources(ledger, 1e-9)[0]
+    bounding = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run().bounding
+    polish(bounding, 0, 1e-9)
+    money = resources(bounding, 1e-9)[0]
     assert money.more == pytest.approx(0.0, abs=1e-4)
     assert money.fewer == pytest.approx(-1.0, abs=1e-3)
 
@@ -72,10 +73,10 @@ def test_infeasible_is_proven_and_says_how_much_is_missing():
     oracle = scaled([(3.0, 1.0), (2.0, 1.5)])
     for plan in oracle.rows["money"]:
         plan[0] = [(c * 40, power) for c, power in plan[0]]
-    outcome = Closing(Programme(oracle), Effort(gap=1e-4), seed=0).run()
-    assert outcome.ledger.plan == -1
+    outcome = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run()
+    assert outcome.bounding.plan == -1
     assert outcome.lower == np.inf
-    least = Closing(Programme(oracle, "money", ()), Effort(gap=1e-4), seed=0).run()
+    least = BranchAndBound(Programme(oracle, "money", ()), Effort(gap=1e-4), seed=0).run()
     assert np.exp(least.upper) == pytest.approx(2.0, rel=1e-3)
     assert np.exp(least.lower) <= 2.0 + 1e-12
 
@@ -86,7 +87,7 @@ def test_interrupted_search_returns_its_incumbent_with_valid_bounds():
     def impatient(progress):
         raise KeyboardInterrupt
 
-    outcome = Closing(Programme(scaled(pairs)), Effort(gap=1e-9, references=4), 0, impatient).run()
+    outcome = BranchAndBound(Programme(scaled(pairs)), Effort(gap=1e-9, references=4), 0, impatient).run()
     assert outcome.stopped == "interrupted"
     assert outcome.lower <= np.log(1.0) <= outcome.upper + 1e-9
     assert outcome.counts["open"] > 0
@@ -159,7 +160,9 @@ def oracle(problem: Problem) -> Oracle:
 
 @pytest.fixture(scope="module")
 def outcome(oracle: Oracle):
-    return Closing(Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm")), Effort(gap=1e-3), 0).run()
+    return BranchAndBound(
+        Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm")), Effort(gap=1e-3), 0
+    ).run()
 
 
 def test_certified_optimum_against_a_fine_grid(oracle: Oracle, outcome):
@@ -173,7 +176,7 @@ def test_certified_optimum_against_a_fine_grid(oracle: Oracle, outcome):
         holds = (exact[:, index] <= 0).all(axis=1)
         if holds.any():
             least = exact[holds, oracle.names.index(GOAL)].min()
-            assert least >= outcome.ledger.lower[plan] - 1e-9
+            assert least >= outcome.bounding.lower[plan] - 1e-9
             best = min(best, least)
     assert outcome.stopped == ""
     assert outcome.gap <= 1e-3 + 1e-9
@@ -188,18 +191,18 @@ def test_plans_and_elasticities_against_cvxpy(problem: Problem, oracle: Oracle, 
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import geometric
 
-    ledger, limits = outcome.ledger, ("capex_usd", "usage.ddr", "usage.hbm")
+    bounding, limits = outcome.bounding, ("capex_usd", "usage.ddr", "usage.hbm")
     easy = dataclasses.replace(problem, objective=dataclasses.replace(problem.objective, limits={"capex_usd": 50e6}))
     model = geometric.Model(easy)
     asked = {plan: model.rows({name: float(column[plan]) for name, column in oracle.plans.items()}) for plan in (
-        ledger.plan, max(ledger.feasible, key=lambda plan: ledger.feasible[plan][0]), int(ledger.lower.argmax())
+        bounding.plan, max(bounding.feasible, key=lambda plan: bounding.feasible[plan][0]), int(bounding.lower.argmax())
     )}  # fmt: skip
     assert len(asked) == 3
     for plan, rows in asked.items():
         alone, theirs = geometric.inner(oracle, plan, limits), geometric.solved(rows)
         assert theirs == pytest.approx(alone.upper, abs=1e-5)
-        assert np.isfinite(theirs) == (ledger.lower[plan] < np.inf)
-        if plan == ledger.plan:
+        assert np.isfinite(theirs) == (bounding.lower[plan] < np.inf)
+        if plan == bounding.plan:
             worth = geometric.slopes(rows, alone, theirs)
             assert worth
             assert max(limit["near"] for limit in worth) < 2e-4
@@ -220,7 +223,7 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     verdict = PROVEN
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
     wanted = Wanted("usd_per_million_tokens")
-    trace = search.traced(oracle, wanted, verdict, Closing(programme, search.effort, 0).run(), 0)
+    trace = search.traced(oracle, wanted, verdict, BranchAndBound(programme, search.effort, 0).run(), 0)
     assert trace.certificate["certified"]
     assert trace.certificate["bound"] <= trace.certificate["best"] <= trace.certificate["bound"] * 1.001
     frame = designs(easy, trace, 0)
@@ -235,31 +238,31 @@ def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):
     """At the bandwidth found the target is met; with a tenth less of it no plan and no other hardware meets it."""
     target, limits = outcome.upper + 0.002, ("capex_usd", "usage.ddr", "usage.hbm")
     asked = Programme(oracle, "least_up", (GOAL, *limits), {GOAL: target})
-    least = Closing(asked, Effort(gap=1e-3), 0).run()
+    least = BranchAndBound(asked, Effort(gap=1e-3), 0).run()
     assert least.gap <= 1e-3 + 1e-9
-    exact = oracle.tangents(np.array([least.ledger.plan]), least.ledger.u[None], 1e3).exact[0]
+    exact = oracle.tangents(np.array([least.bounding.plan]), least.bounding.u[None], 1e3).exact[0]
     assert exact[oracle.names.index(GOAL)] <= target + 1e-6
     low, high = 100e9, 900e9
     assert 1.05 * low < np.exp(least.upper) < high
     share = (least.upper - np.log(1.1) - np.log(low)) / np.log(high / low)
-    starved = Closing(Programme(oracle, constraints=limits), Effort(gap=1e-3), 0)
-    starved.ledger.programme = _Capped(oracle, limits, share)
-    assert starved.run().lower > target
+    starved = Programme(_Capped(oracle, share), constraints=limits)
+    assert BranchAndBound(starved, Effort(gap=1e-3), 0).run().lower > target
 
 
-class _Capped(Programme):
-    """The same programme where coordinates of `up` beyond a share are folded back onto it."""
+class _Capped(AbstractRelay):
+    """The same rows where coordinates of `up` beyond a share are folded back onto it."""
 
-    def __init__(self, oracle: Oracle, constraints: tuple[str, ...], share: float):
-        super().__init__(oracle, constraints=constraints)
+    def __init__(self, oracle: Oracle, share: float):
+        super().__init__(oracle)
         self._share, self._at = share, oracle.variables.index("up")
 
     def tangents(self, plan, u, sharpness):
         squeezed = np.array(u)
         squeezed[:, self._at] *= self._share
-        exact, found = super().tangents(plan, squeezed, sharpness)
-        found[..., 1 + self._at] *= self._share
-        return exact, found
+        found = self.inner.tangents(plan, squeezed, sharpness)
+        affine = found.affine.copy()
+        affine[..., 1 + self._at] *= self._share
+        return Tangents(found.exact, affine, found.broken)
 
 
 def test_settings_are_refused_in_one_line(problem: Problem):

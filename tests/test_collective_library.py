@@ -193,10 +193,25 @@ class TestQuantised:
     def test_published_ratio(self):
         assert 1 / float(Quantised(RingAllReduce()).wire_ratio()) == pytest.approx(64 / 33)
 
-    def test_numbers_of_few_bits_are_left_alone(self):
-        plain = Quantised(RingAllReduce(), bits=16.0, codec_s=1e-3)
-        assert float(cost(plain, 1000, 8).time_s) == float(cost(RingAllReduce(), 1000, 8).time_s)
-        assert float(plain.log_perplexity_penalty(Group(8.0))) == 0.0
+    @pytest.mark.parametrize("element", [1.0, 0.5, 0.0])
+    def test_numbers_of_few_bits_or_that_may_not_be_rounded_are_left_alone(self, element):
+        """8-bit numbers on 8 bits, half bytes, and what a model that is trained sums (0)."""
+        rounding, group = Quantised(RingAllReduce(), codec_s=1e-3), Group(8.0, element_bytes=element)
+        found = rounding.cost(jnp.asarray(1000.0), group, LINK)
+        assert float(found.time_s) == float(RingAllReduce().cost(jnp.asarray(1000.0), group, LINK).time_s)
+        assert float(rounding.log_perplexity_penalty(group)) == 0.0
+
+    def test_what_is_not_rounded_goes_by_the_plain_algorithm(self):
+        both = Quantised(RingAllReduce(), plain=OneShotAllReduce())
+        for element, used in ((1.0, OneShotAllReduce()), (4.0, Quantised(RingAllReduce()))):
+            group = Group(8.0, element_bytes=element)
+            found, wanted = (a.cost(jnp.asarray(1e6), group, LINK) for a in (both, used))
+            assert float(found.time_s) == float(wanted.time_s)
+
+    def test_larger_elements_shrink_by_more(self):
+        """fp32 to 8 bits and 1/4 byte of scale a number: 33/128."""
+        ratio = Quantised(RingAllReduce()).wire_ratio(Group(8.0, element_bytes=4.0))
+        assert float(ratio) == pytest.approx(33 / 128)
 
     def test_bits_that_a_block_really_takes(self):
         wrapper = Quantised(PairwiseAllToAll(), bits=4.0, block_elements=32.0)

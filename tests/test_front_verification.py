@@ -15,9 +15,9 @@ from codesign.cli import main
 from codesign.objective import Objective
 from codesign.run.certificate import FOLDER, HEADER, read_certificate, write_certificate
 from codesign.search import Pareto, Problem, Trace
-from codesign.search.front.cut_pool import Remembering
 from codesign.search.front.dual_pool import Statement
 from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume

@@ -7,18 +7,19 @@ from builders import training
 from codesign.objective import Objective
 from codesign.search import Certified, Problem
 from codesign.search.branch_and_bound import node_relaxation as groups
-from codesign.search.branch_and_bound import oracle
+from codesign.search.branch_and_bound.bounds_table import passed_down
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import Wanted
-from codesign.search.branch_and_bound.closing import Closing
 from codesign.search.branch_and_bound.dominance import find_orders, views
 from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.ledger import Programme, passed_down
+from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.node_tree import PlanTree
 from codesign.search.branch_and_bound.oracle import GOAL, rows_of
-from codesign.search.front.cut_pool import Remembering
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.front.epsilon_constraint import Walk
 from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 
 LISTS = {"a": np.array([1.0, 2.0, 4.0]), "x": np.linspace(0, 1, 7), "b": np.array([0.0, 1.0]), "y": np.arange(5.0)}
@@ -157,10 +158,10 @@ def test_rows_alone_are_those_of_tangents(grouped: GroupOracle):
 def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
     """The proof over groups against the proof over every plan by itself, of the same model."""
     effort = Effort(gap=1e-3)
-    together = Closing(Programme(grouped), effort, 0).run()
+    together = BranchAndBound(Programme(grouped), effort, 0).run()
     plans = grouped.tree.table(grouped.sample(np.random.default_rng(0), 10**6))
-    alone = oracle.Oracle(problem, rows_of(problem), 256, plans=dict(zip(grouped.tree.fields, plans.T, strict=True)))
-    each = Closing(Programme(alone), effort, 0).run()
+    alone = Oracle(problem, rows_of(problem), 256, plans=dict(zip(grouped.tree.fields, plans.T, strict=True)))
+    each = BranchAndBound(Programme(alone), effort, 0).run()
     assert together.counts["plans"] == each.counts["plans"] == len(plans)
     assert together.counts["open"] == each.counts["open"] == 0
     assert max(together.lower, each.lower) <= min(together.upper, each.upper) + 1e-9
@@ -191,5 +192,5 @@ def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped:
     assert trace.claim.startswith("best found, no proof: 540 combinations of plan values are too many to bound")
     assert not trace.certificate["certified"]
     assert trace.certificate["bound"] is None
-    best = np.exp(Closing(Programme(grouped), Effort(gap=1e-3), 0).run().upper)
+    best = np.exp(BranchAndBound(Programme(grouped), Effort(gap=1e-3), 0).run().upper)
     assert best * 0.999 <= trace.certificate["best"] <= best * 1.5

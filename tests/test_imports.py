@@ -25,6 +25,7 @@ FOUNDATION = {
     "interpreting",
     "strict_json",
     "plain_yaml",
+    "shipped",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,

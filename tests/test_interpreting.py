@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 
 from codesign import interpreting
+from codesign.by_numpy import behind, doer
 from codesign.interpreting import interpreted
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
@@ -93,3 +94,36 @@ def test_traced_once_and_compiled_when_it_runs_often(monkeypatch):
     assert len(compilations) == 2
     assert run(jnp.ones(interpreting.MANY + 1)).sum() == 2 * interpreting.MANY + 2
     assert len(compilations) == 3
+
+
+PRODUCTS = [  # shapes of both sides, which axes are summed over, which go side by side
+    ((3, 7), (7, 4), (((1,), (0,)), ((), ()))),
+    ((7,), (7, 4), (((0,), (0,)), ((), ()))),
+    ((2, 3, 7), (2, 7, 4), (((2,), (1,)), ((0,), (0,)))),
+    ((7,), (7,), (((0,), (0,)), ((), ()))),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "numbers"), PRODUCTS)
+@pytest.mark.parametrize("points", [(5,), (5, 4), (1, 4)])
+def test_sums_of_products_at_many_points(left, right, numbers, points):
+    """Also where one side is the same at all points, and with axes of points in front and behind."""
+    rng = np.random.default_rng(0)
+
+    def product(x, y):
+        return jax.lax.dot_general(x, y, numbers)
+
+    equation = jax.make_jaxpr(product)(np.zeros(left), np.zeros(right)).jaxpr.eqns[0]
+    at_once = product
+    for _ in points:
+        at_once = jax.vmap(at_once)
+    lead = len(points)
+    for shared in ((1,) * lead, points):
+        x, y = rng.normal(size=points + left), rng.normal(size=shared + right)
+        wanted = np.asarray(at_once(x, np.broadcast_to(y, points + right)))
+        found = doer(equation.primitive, equation.params, [np.float64] * 2, lead)(x, y)
+        np.testing.assert_allclose(np.broadcast_to(found, wanted.shape), wanted, rtol=1e-13, atol=1e-13)
+        turned = (np.moveaxis(part, range(lead), range(-lead, 0)) for part in (x, y))
+        found = behind(equation.primitive, equation.params, [np.float64] * 2, lead)(*turned)
+        found = np.broadcast_to(np.moveaxis(found, range(-lead, 0), range(lead)), wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)

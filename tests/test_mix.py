@@ -15,9 +15,10 @@ from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
-from codesign.search.branch_and_bound.closing import Closing, Effort
-from codesign.search.branch_and_bound.ledger import Programme
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
+from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.oracle import GOAL
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.mix.alternating import Alternating
 from codesign.search.mix.joint import JointOracle, Member
 from codesign.search.mix.pricing import Proof
@@ -70,12 +71,12 @@ def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
     blend = Blend(how, np.array([1.0, 2.0, 1.0]), 0.5)
     tuples = np.array(list(itertools.product(range(5), repeat=3)))
     apart = [Member(m.name, m.programme) for m in members]
-    every = Closing(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
 
     search = Alternating(members, blend, 1e-4, 0)
     search.run()
     own = sum(
-        w * Closing(Programme(m.programme.oracle), Effort(gap=1e-4), 0).run().lower
+        w * BranchAndBound(Programme(m.programme.oracle), Effort(gap=1e-4), 0).run().lower
         for w, m in zip(blend.weights, members, strict=True)
     )
     stages: list[tuple[float, float]] = []
@@ -97,8 +98,8 @@ def test_no_more_is_claimed_than_what_dropped_plans_reach():
     blend = Blend("log_sum", np.ones(2))
     tuples = np.array(list(itertools.product(range(4), repeat=2)))
     apart = [Member(m.name, m.programme) for m in members]
-    every = Closing(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
-    best = int(tuples[every.ledger.plan][0])
+    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+    best = int(tuples[every.bounding.plan][0])
 
     search = Alternating(members, blend, 1e-4, 0)
     search.run()

@@ -20,14 +20,15 @@ from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.results import designs
 from codesign.search import Pareto, Problem
-from codesign.search.branch_and_bound.closing import Effort
-from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents, affine
+from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.model_oracle import affine
+from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 from codesign.search.front.convex_combinations import BLENDS, blends, neighbours
-from codesign.search.front.cut_pool import Memory, Remembering
 from codesign.search.front.epsilon_constraint import Cell, Walk
 from codesign.search.front.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.front.parametric_sequence import Sweep
 from codesign.search.front.refinement import Between
+from codesign.search.front.remembered_cuts import Memory, Remembering
 from codesign.space import Continuous, DesignSpace
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12)

@@ -13,9 +13,18 @@ from codesign.cli import main
 from codesign.errors import ConfigError
 from codesign.report import write_experiment_report
 from codesign.report.committed import write_run_report
-from codesign.reproduce import Claim, agreement, available, experiments_folder, reproduce, write_reports
+from codesign.reproduce import (
+    Claim,
+    agreement,
+    available,
+    experiments_folder,
+    reproduce,
+    summary,
+    summary_rows,
+    write_reports,
+)
 
-ROWS = {"experiment", "claim", "paper", "model", "error", "bar", "ok", "standing"}
+ROWS = {"experiment", "claim", "paper", "model", "error", "bar", "ok", "standing", "kind"}
 CLAIMS = """
 from codesign.reproduce import Claim
 
@@ -58,6 +67,42 @@ def test_verdict_of_a_claim(paper, model, bar, error, expected_error, ok):
     assert row["ok"] is ok
 
 
+@pytest.mark.parametrize(
+    ("standing", "paper", "bar", "kind"),
+    [
+        ("published: an input", 1.0, 0.0, "input"), ("fitted 2 on 3", 1.0, 0.1, "fitted"),
+        ("not determined: no figure", 1.0, None, "note"), ("derived", None, None, "note"),
+        ("derived", None, 0.1, "predicted"), ("derived", 1.0, None, "predicted"), ("published", 1.0, 0.1, "predicted"),
+    ],
+)  # fmt: skip
+def test_a_standing_tells_the_kind_and_only_what_can_fail_is_judged(standing, paper, bar, kind):
+    row = Claim("toy", "a claim", paper, 1.0, bar, standing, error=0.0).row()
+    assert row["kind"] == kind
+    assert (row["ok"] is None) == (bar is None or kind not in ("fitted", "predicted"))
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ConfigError, match="kind = 'guess' is not one of input, transcription"):
+        Claim("toy", "a claim", 1.0, 1.0, None, "derived", kind="guess")
+
+
+def test_a_module_says_the_kind_of_claims_by_their_words(toy):
+    folder = toy(0.1) / "experiments" / "toy"
+    text = (folder / "claims.py").read_text()
+    (folder / "claims.py").write_text(text + 'KINDS = {"transcription": "^second", "input": "within its bar$"}\n')
+    module.load.cache_clear()
+    rows = reproduce(["toy"])
+    assert [row["kind"] for row in rows] == ["input", "transcription", "note"]
+    assert [row["ok"] for row in rows] == [None] * 3
+    assert summary(rows)["all"]["median_error"] is None
+
+
+def test_the_median_is_of_predictions_with_two_numbers(toy):
+    toy(0.1)
+    assert summary(reproduce(["toy"]))["all"]["median_error"] == pytest.approx((0.05 + 0.25) / 2)
+    assert [row["predicted"] for row in summary_rows(summary(reproduce(["toy"])))] == ["2 (1 of 1 met)"]
+
+
 def test_every_experiment_has_its_page():
     found = available()
     assert {"calculon_training", "megatron_training"} <= set(found)
@@ -69,9 +114,9 @@ def test_every_experiment_has_its_page():
 
 def test_experiments_run_by_name(toy):
     toy(0.1)
-    told: list[str] = []
-    rows = reproduce(["all"], told.append)
-    assert told == ["toy"]
+    told: list[tuple[str, int]] = []
+    rows = reproduce(["all"], lambda name, found: told.append((name, len(found))))
+    assert told == [("toy", 0), ("toy", 3)]
     assert [row["ok"] for row in rows] == [True, None, None]
     assert reproduce(["toy"]) == rows
     with pytest.raises(ConfigError, match="experiment 'tyo' does not exist") as caught:
@@ -83,7 +128,12 @@ def test_experiments_run_by_name(toy):
 def test_a_missed_bar_is_the_exit_code(toy, capsys, bar, code):
     toy(bar)
     assert main(["reproduce", "toy", "--json"]) == code
-    rows = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    rows = found["claims"]
+    assert "toy: 3 claims, " in printed.err
+    assert found["summary"]["all"]["predicted"] == {"claims": 2, "with_bar": 1, "met": int(code == 0)}
+    assert found["summary"]["all"]["note"] == {"claims": 1}
     assert all(set(row) == ROWS for row in rows)
     assert rows[0]["error"] == pytest.approx(0.05)
 

@@ -32,4 +32,4 @@ def test_committed_outcomes_meet_their_bars(committed):
 def test_quantisation_is_reproduced():
     rows = reproduce(["scin_quantisation"])
     assert [row["claim"] for row in rows if row["ok"] is False] == []
-    assert sum(row["ok"] is True for row in rows) > 40
+    assert sum(row["ok"] is True for row in rows) > 20  # what compares the document with itself has no verdict

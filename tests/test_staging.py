@@ -12,7 +12,8 @@ from random_programs import PLANS, random_model
 from codesign import by_numpy, study_from_config
 from codesign.config import available
 from codesign.metrics import evaluate
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
 from codesign.staging import PlanTable, Table, at_points, base_of, flatten, running, slopes_of, staged, written_out
 

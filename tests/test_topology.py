@@ -146,6 +146,28 @@ def test_bus_bandwidth_of_packets_on_links(name):
     assert 15 * shard / seconds < rate * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("boxes", [2, 3])
+@pytest.mark.parametrize(
+    "wiring", [dict(uplinks=2), dict(uplinks=4), dict(uplinks=2, domains=2), dict(uplinks=4, domains=2, split=True)]
+)
+def test_rings_of_boxes_without_a_mesh_take_a_whole_cable(wiring, boxes):
+    """One port an accelerator is the maximum flow into it, and packets on links reach that rate."""
+    wiring = wiring | ({"domains": boxes} if wiring.get("domains") and not wiring.get("split") else {})
+    topology = PcieBoxes(boxes=boxes, mesh=False, **wiring).build()
+    routes, everyone = route(topology), np.arange(topology.size)
+    orders = ring_orders(topology, everyone)
+    rate = equal_rate(load(routes, all_flows(topology, topology.size, 1)), topology.bandwidth_bytes_per_s)
+    into_one = crossings(topology, everyone[1:], everyone[:1]).rate
+    assert rate == pytest.approx(into_one) == pytest.approx(1.0)
+    seconds = all_gather_s(routes, orders, 64.0, 64)
+    assert (topology.size - 1) * 64.0 / seconds == pytest.approx(rate, rel=0.05)
+
+
+def test_a_box_with_a_switch_inside_keeps_its_rings_on_all_rails():
+    topology = RailCluster(nodes=4, pod_nodes=4).build()
+    assert len(ring_orders(topology, np.arange(topology.size))) == 8
+
+
 def test_the_dual_price_is_the_slope_of_the_best_rate():
     topology = FABREX["2s-2rp-std-flat"][0].build(CABLES)
     rings = load_by_ring(route(topology), ring_orders(topology, np.arange(16)))

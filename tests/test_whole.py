@@ -14,11 +14,11 @@ from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.search import Certified, Problem, Whole
-from codesign.search.branch_and_bound.closing import Closing
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.held import Held
-from codesign.search.branch_and_bound.ledger import Programme
 from codesign.search.branch_and_bound.oracle import AbstractOracle, Tangents
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -59,7 +59,7 @@ def test_held_coordinates_stay_and_tangents_touch():
 
 @pytest.mark.parametrize("at", [0.0, 0.25, 0.5, 1.0])
 def test_solution_with_a_held_coordinate_is_that_of_a_fine_grid(at):
-    outcome = Closing(Programme(Held(Bowls(), {1: at})), Effort(gap=1e-6), 0).run()
+    outcome = BranchAndBound(Programme(Held(Bowls(), {1: at})), Effort(gap=1e-6), 0).run()
     axis = np.linspace(0, 1, 401)
     points = np.array([(a, at, c) for a, c in itertools.product(axis, axis) if a + at + c >= 1.2])
     best = min(Bowls().tangents(np.full(len(points), p), points, 1.0).exact[:, 0].min() for p in (0, 1))

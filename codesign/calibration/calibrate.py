@@ -13,6 +13,7 @@ from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inheri
 from .fit import NOISY_S, fit, predict, rows_of
 from .gpus import calibrated, stand_ins
 from .kernels import ROOFLINES, TABLES, KernelTable
+from .learned_factors import Learned, learn
 from .power import calibrate_power
 from .publish import publish
 from .scores import Score, score
@@ -168,13 +169,17 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
         raise DataError(f"{directory} is no folder")
     messages: list[str] = unknown(directory)
     groups = [group for group in kernel_groups(directory, messages) if group.device.exact]
-    texts: dict[Path, str] = {}
+    texts: dict[Path, str | bytes] = {}
     residuals: list[dict[str, object]] = []
+    learned = Learned({}, [])
     for tables, variant in ((TABLES, ""), (ROOFLINES, "_roofline")):
         mine = groups if variant == "" else [group for group in groups if group.framework == REFERENCE]
         fitted, provenance, found = fit_kernels(mine, tables, progress)
         texts |= _texts(out, fitted, provenance, variant)
         residuals += found
+        if variant == "":
+            learned = learn(groups, fitted, progress)
+            texts |= {out / "residual" / name: content for name, content in learned.files.items()}
     for others in (
         calibrate_collectives(directory, out.parent / "collective", messages, progress),
         calibrate_power(directory, out / "power", messages, progress),
@@ -185,5 +190,8 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
         raise DataError(f"{directory} holds no table of kernels, collectives or board power that can be fitted")
     for message in dict.fromkeys(messages):
         progress(message)
+    if learned.card:
+        card = pd.DataFrame(learned.card).round(4)
+        texts[out / "residual" / "card.csv"] = card.to_csv(index=False, lineterminator="\n")
     texts[out / "residuals.csv"] = pd.DataFrame(residuals).round(4).to_csv(index=False, lineterminator="\n")
     return publish(texts)

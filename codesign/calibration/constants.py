@@ -37,6 +37,7 @@ def node(table: KernelTable, constants: dict[str, float], group: Group) -> Node:
             "_target_": "codesign.hardware.Chip", "processors": float(who.processors),
             "cache_bytes": float(who.cache_bytes), "peak_flops_per_s": significant(group.peak_flops_per_s),
             "bandwidth_bytes_per_s": significant(who.peaks.memory),
+            "label": f"{group.table.name} {who.accelerator} {group.framework} {group.number_format}",
         }  # fmt: skip
     if table.operand:
         result["operand_bytes"] = group.operand_bytes
@@ -139,6 +140,9 @@ def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: s
         "processors": there.processors, "cache_bytes": there.cache_bytes, "peak_flops_per_s": significant(peak),
         "bandwidth_bytes_per_s": significant(there.peaks.memory),
     }  # fmt: skip
+    if "label" in old:
+        kind, _, framework, measured = old["label"].split()
+        chip |= {"label": f"{kind} {accelerator} {framework} {measured}"}  # one that no network was told of
     share = old["processors"] / chip["processors"]
     arithmetic = chip["peak_flops_per_s"] / old["peak_flops_per_s"] * share
     traffic = chip["bandwidth_bytes_per_s"] / old["bandwidth_bytes_per_s"] * share

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
-from ..hardware import Chip, Work
+from ..hardware import AbstractKernel, Chip, Work
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .tables import Group
 
@@ -31,7 +32,8 @@ class Rows(NamedTuple):
     weight: np.ndarray
 
 
-def _work_array(group: Group) -> np.ndarray:
+def work_array(group: Group) -> np.ndarray:
+    """Work of every launch of every row: [rows, launches, 7], columns as in `WORK`."""
     parts = []
     for columns in group.works:
         ones = np.ones_like(columns["flops"])
@@ -49,7 +51,7 @@ def _device_array(group: Group) -> np.ndarray:
 
 def rows_of(groups: Sequence[Group], seed: int = 0) -> Rows:
     """Rows of these groups, thinned to the largest bucket and padded (weight 0) to the next."""
-    work = np.concatenate([_work_array(group) for group in groups])
+    work = np.concatenate([work_array(group) for group in groups])
     device = np.concatenate([_device_array(group) for group in groups])
     measured = np.concatenate([group.measured_s for group in groups])
     if len(measured) > BUCKETS[-1]:
@@ -131,7 +133,7 @@ def _predictor(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], jax.
 
 def predict(table: KernelTable, theta: np.ndarray, group: Group) -> np.ndarray:
     """Predicted seconds of every row of a group, in pieces of the largest bucket."""
-    work, device, size, parts = _work_array(group), _device_array(group), BUCKETS[-1], []
+    work, device, size, parts = work_array(group), _device_array(group), BUCKETS[-1], []
     for start in range(0, len(work), size):
         piece = slice(start, start + size)
         count = len(work[piece])
@@ -139,3 +141,23 @@ def predict(table: KernelTable, theta: np.ndarray, group: Group) -> np.ndarray:
         index = np.concatenate([np.arange(count), np.zeros(bucket - count, dtype=int)])
         parts.append(np.asarray(_predictor(table.name)(theta, work[piece][index], device[piece][index]))[:count])
     return np.concatenate(parts)
+
+
+@eqx.filter_jit
+def _launched(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidth: jax.Array) -> jax.Array:
+    def row(parts: jax.Array) -> jax.Array:
+        return sum((kernel.time_s(Work(*part), peak, bandwidth) for part in parts), start=jnp.asarray(0.0))
+
+    return jax.vmap(row)(work)
+
+
+def kernel_seconds(kernel: AbstractKernel, group: Group) -> np.ndarray:
+    """Predicted seconds of every row by a kernel model, in padded pieces so that few shapes are compiled."""
+    work, result = work_array(group), []
+    peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
+    for start in range(0, len(work), BUCKETS[-1]):
+        piece = work[start : start + BUCKETS[-1]]
+        size = next(bucket for bucket in BUCKETS if bucket >= len(piece))
+        index = np.concatenate([np.arange(len(piece)), np.zeros(size - len(piece), dtype=int)])
+        result.append(np.asarray(_launched(kernel, jnp.asarray(piece[index]), peak, bandwidth))[: len(piece)])
+    return np.concatenate(result)

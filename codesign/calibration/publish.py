@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def publish(texts: Mapping[Path, str]) -> list[Path]:
+def publish(texts: Mapping[Path, str | bytes]) -> list[Path]:
     """Write files so that an interruption leaves each of them as it was or as it should be.
 
     Args:
@@ -16,8 +16,8 @@ def publish(texts: Mapping[Path, str]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text if isinstance(text, bytes) else text.encode())
             Path(name).chmod(0o644)
             Path(name).replace(path)
         except BaseException:

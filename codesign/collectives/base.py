@@ -34,6 +34,23 @@ class AbstractCollective(eqx.Module):
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Time of the operation and the energy of what one member sends."""
 
+    def may_round(self) -> bool:
+        """Whether what is sent may be rounded on the way."""
+        return False
+
+    def capex_usd(self, endpoints: Array) -> Array:
+        """Price of the hardware that it needs beside accelerators and fabric, an endpoint: none."""
+        return jnp.zeros_like(endpoints)
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """Used share of whatever bounds that hardware, feasible up to 1: nothing here."""
+        del endpoints
+        return {}
+
+    def log_perplexity_penalty(self, group: Group) -> Array:
+        """Increase of ln(perplexity) of a language model whose partial results are summed like this: none."""
+        return jnp.zeros_like(group.size)
+
 
 def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array, new_partners: Array | float = 0.0) -> Cost:
     """`steps` messages one after the other that carry `sent_bytes` in all; nothing for a group of one or no bytes.
@@ -65,6 +82,22 @@ class Tuned(AbstractCollective):
         )
         launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
         return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
+
+    def capex_usd(self, endpoints: Array) -> Array:
+        """As the inner algorithm."""
+        return self.inner.capex_usd(endpoints)
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """As the inner algorithm."""
+        return self.inner.limits(endpoints)
+
+    def may_round(self) -> bool:
+        """As the algorithm."""
+        return self.inner.may_round()
+
+    def log_perplexity_penalty(self, group: Group) -> Array:
+        """As the algorithm."""
+        return self.inner.log_perplexity_penalty(group)
 
 
 class ScaledVolume(AbstractCollective):

@@ -1,5 +1,6 @@
 """The best of several algorithms, message by message."""
 
+import functools
 from typing import ClassVar
 
 import jax
@@ -10,6 +11,7 @@ from ..cost import Cost
 from ..errors import ConfigError
 from ..fabrics import Group
 from ..hardware import Link
+from ..smooth import at_least
 from .base import AbstractCollective
 
 
@@ -43,6 +45,15 @@ class Fastest(AbstractCollective):
     def winner(self, nbytes: Array, group: Group, link: Link) -> Array:
         """Index into `names` of the fastest, the first of equals."""
         return jnp.argmin(self.each(nbytes, group, link).time_s, axis=0)
+
+    def may_round(self) -> bool:
+        """Whether any option does."""
+        return any(option.may_round() for option in self.options.values())
+
+    def log_perplexity_penalty(self, group: Group) -> Array:
+        """The largest of any option: the tuner does not ask."""
+        penalties = [self.options[name].log_perplexity_penalty(group) for name in self.names()]
+        return functools.reduce(at_least, penalties)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Cost of the fastest."""

@@ -1,5 +1,6 @@
 """All-reduce inside the switches: by an accelerator in each switch, or by the members' own multicast instructions."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -7,8 +8,19 @@ from ..cost import Cost
 from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
-from ..smooth import at_most, maximum
+from ..smooth import at_most, maximum, used_share
 from .base import AbstractCollective
+
+
+class SwitchMemory(eqx.Module):
+    """What buffers take of a switch chip: area, of which there is so much, at so much.
+
+    Assumes: buffers only; adders, tables and control of the accelerator are not counted.
+    """
+
+    mm2_per_byte: Float[Array, "*b"] = quantity(doc="static memory with its periphery", usual=(1e-7, 1e-6))
+    room_mm2: Float[Array, "*b"] = quantity(doc="what a switch chip has for it", usual=(1.0, 100.0))
+    usd_per_mm2: Float[Array, "*b"] = quantity(default=0.0, usual=(1.0, 1.0))
 
 
 class InNetworkAllReduce(AbstractCollective):
@@ -24,7 +36,10 @@ class InNetworkAllReduce(AbstractCollective):
     alpha is one trip through a switch, up and down: y for the synchronisation before and after (the members tell the
     switch, the switch tells the members), one for requests and data, one for writes and their acknowledgements. The
     link's rate is the raw one, headers included. Every member sends nbytes and receives nbytes, however large the
-    group. Log-convex in the link, the times, the buffer and the packet's overheads.
+    group. Log-convex in the link, the times and the packet's overheads, not in the buffer, which a short message does
+    not fill (list its sizes).
+
+    Each switch holds a buffer for every endpoint and one for the sums, whose area is bounded and paid by `memory`.
 
     Assumes: buffers spread evenly over the switches; arithmetic at line rate; members in step. Within 4 % of a packet
     by packet simulation (`codesign.validation.in_switch`), but for acknowledgements several times larger than requests
@@ -44,6 +59,7 @@ class InNetworkAllReduce(AbstractCollective):
     bubble_cycles: Float[Array, "*b"] = quantity(default=0.0, doc="idle after each data packet")
     clock_hz: Float[Array, "*b"] = quantity(low=1.0, default=1e9, usual=(2.5e8, 2e9))
     synchronised: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0 leaves the synchronisation out")
+    memory: SwitchMemory | None = None
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Closed form above; nothing for a group of one."""
@@ -57,6 +73,23 @@ class InNetworkAllReduce(AbstractCollective):
         sums = self.arithmetic_cycles / self.clock_hz
         seconds = (1 + self.synchronised) * link.alpha_s + sums + maximum(flowing, stalled)
         return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, nbytes * link.energy_j_per_byte, 0.0))
+
+    def capex_usd(self, endpoints: Array) -> Array:
+        """Silicon of the buffers of all switches, over the endpoints."""
+        if self.memory is None:
+            return jnp.zeros_like(endpoints)
+        return self.switches * self._memory_mm2(self.memory, endpoints) * self.memory.usd_per_mm2 / endpoints
+
+    def limits(self, endpoints: Array) -> dict[str, Array]:
+        """Used share of the room that a switch has for buffers, and of a buffer that holds whole waves."""
+        if self.memory is None:
+            return {}
+        area = self._memory_mm2(self.memory, endpoints)
+        return {"switch_memory": used_share(area, self.memory.room_mm2), "wave": self.wave_bytes / self.buffer_bytes}
+
+    def _memory_mm2(self, memory: SwitchMemory, endpoints: Array) -> Array:
+        """Of one switch."""
+        return (endpoints + 1) * self.buffer_bytes * memory.mm2_per_byte
 
     def seconds_per_byte(self, link: Link) -> Array:
         """Inverse payload rate: a packet's data, header and the small packet that goes the same way."""

@@ -38,6 +38,14 @@ class NetworkLevel(eqx.Module):
     collectives: Collectives
     processor_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
 
+    def capex_usd(self) -> Array:
+        """Purchase price per endpoint: the fabric, and what its sums need beside it."""
+        return self.fabric.capex_usd() + self.collectives.all_reduce.capex_usd(self.fabric.reach())
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of whatever bounds both as things that can be built."""
+        return self.fabric.limits() | self.collectives.all_reduce.limits(self.fabric.reach())
+
 
 class Stage(NamedTuple):
     """The part of a group that talks on one level."""
@@ -89,6 +97,22 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     beyond = _members(rest) > 1
     around = inner.run("reduce_scatter", nbytes) + inner.run("all_gather", nbytes)
     return outside + _where(beyond, around, inner.run("all_reduce", nbytes))
+
+
+def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
+    """Increase of ln(perplexity) of a language model that sums over these levels: of what each level rounds, together."""
+    inner, rest = parts[0], parts[1:]
+
+    def own(name: str) -> Array:
+        return getattr(inner.level.collectives, name).log_perplexity_penalty(inner.group)
+
+    if not rest:
+        return own(operation)
+    outside = log_perplexity_penalty(operation, rest)
+    if operation != "all_reduce":
+        return outside + own(operation)
+    around = own("reduce_scatter") + own("all_gather")
+    return outside + jnp.where(_members(rest) > 1, around, own("all_reduce"))
 
 
 def _members(parts: Sequence[Stage]) -> Array:

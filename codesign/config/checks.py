@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..collectives import OPERATIONS, Chosen
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..interpreting import interpreted
@@ -21,9 +22,10 @@ from ..metrics.footprint import memory_limits, per_tier
 from ..objective import Objective, feasible, share_text
 from ..scenario import Cluster, Scenario
 from ..smooth import used_share
+from ..space import DesignSpace
 from ..units import BYTES, GB
 from ..workloads import AbstractWorkload, Plan, Serving
-from ..workloads.plan import RECOMPUTE, recompute_level
+from ..workloads.plan import NAMED, plan_value
 
 ARITHMETIC = ("compute", "attention")
 LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
@@ -40,6 +42,9 @@ LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
 }
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}
 """Metrics that only serving has."""
+
+ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
+"""Metrics that only networks have that round what they sum."""
 
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
 TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
@@ -75,25 +80,30 @@ def check_formats(scenario: Scenario) -> None:
         )
 
 
-def check_asked(objective: Objective, workload: AbstractWorkload) -> None:
-    """Times of tokens are asked for where tokens are served.
+def check_asked(objective: Objective, scenario: Scenario) -> None:
+    """Times of tokens are asked for where tokens are served, what rounding does where sums are rounded.
 
     Raises:
-        ConfigError: naming the key and the workloads that have it.
+        ConfigError: naming the key and the workloads or algorithms that have it.
     """
-    if isinstance(workload, Serving):
-        return
+    cluster, workload = scenario.cluster, scenario.workload
+    if not isinstance(workload, Serving):
+        way_out = f"for serving workloads, not for {type(workload).__name__}: choose workload=serving or"
+        _refuse_asked(objective, SERVED, f"{way_out} workload=serving_fp8")
+    if not cluster.quality((), scenario.layout):
+        _refuse_asked(objective, ROUNDED, "where sums are rounded: choose an algorithm that does, collective=scin_inq")
+
+
+def _refuse_asked(objective: Objective, names: set[str], where_they_exist: str) -> None:
+    """Refuse goals and bounds on metrics that this scenario does not have."""
     bounds = [
         (f"objective.{group}.{name}", name) for group in ("limits", "floors") for name in getattr(objective, group)
     ]
     goal = "minimise" if objective.minimise else "maximise"
     for where, quantity in [(f"objective.{goal} = {objective.goal}", objective.goal), *bounds]:
-        for name in SERVED - set(objective.custom):
+        for name in sorted(names - set(objective.custom)):
             if re.search(rf"(?<![\w.]){name}(?![\w.])", quantity):
-                raise ConfigError(
-                    f"{where}: {name} exists for serving workloads, not for {type(workload).__name__}:"
-                    " choose workload=serving or workload=serving_fp8"
-                )
+                raise ConfigError(f"{where}: {name} exists {where_they_exist}")
 
 
 def check_listed(name: str, value: Any) -> None:
@@ -102,14 +112,31 @@ def check_listed(name: str, value: Any) -> None:
     Raises:
         ConfigError: it is no number, or outside the field's range.
     """
-    if name == "recompute" and isinstance(value, str):
-        recompute_level(value)
+    if name in NAMED and isinstance(value, str):
+        plan_value(name, value)
         return
     if not isinstance(value, int | float):
         raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
     field = next(field.metadata for field in dataclasses.fields(Plan) if field.name == name)
     if not field["low"] <= value <= field["high"] or not math.isfinite(value):
         raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
+
+
+def check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
+    """Algorithms that a space lists must be offered by some operation of some network level.
+
+    Raises:
+        ConfigError: none is left to the plan, or one that nobody offers.
+    """
+    levels = scenario.cluster.network.values()
+    algorithms = [getattr(level.collectives, operation) for level in levels for operation in OPERATIONS]
+    offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
+    for field in ("tp_algorithm", "data_algorithm"):
+        for value in space.plan.get(field, ()):
+            name = NAMED[field][round(float(plan_value(field, value)))]
+            if name not in offered:
+                have = f"it has {', '.join(sorted(offered))}" if offered else "collective=lumorph_chosen leaves some"
+                raise ConfigError(f"space.plan.{field}: no network leaves the choice of {name} to the plan ({have})")
 
 
 def check_reach(scenario: Scenario, devices: float | None = None) -> None:
@@ -233,7 +260,7 @@ def _limits(scenario: Scenario) -> dict[str, dict[str, Array]]:
     places = {TIERS["hbm"]: memory_limits(scenario.cluster, memory_by_class(scenario))}
     places["cluster.accelerator.die"] = scenario.cluster.accelerator.limits()
     for name in scenario.cluster.levels:
-        places[f"cluster.network.{name}.fabric"] = scenario.cluster.network[name].fabric.limits()
+        places[f"cluster.network.{name}"] = scenario.cluster.network[name].limits()
     return places
 
 
@@ -284,7 +311,8 @@ def _leaf(scenario: Scenario, path: str) -> Any:
 
 
 def _override(path: str, value: float) -> str:
-    return f"{path}={RECOMPUTE[round(value)] if path == 'plan.recompute' else f'{value:g}'}"
+    names = NAMED.get(path.removeprefix("plan."))
+    return f"{path}={names[round(value)] if names else f'{value:g}'}"
 
 
 def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:

@@ -8,22 +8,10 @@ import yaml
 
 from ..errors import ConfigError, suggestion
 from ..plain_yaml import read_yaml as read_text
+from ..shipped import conf_dir as conf_dir
 from .plugins import plugin_folders
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design
-
-
-def conf_dir() -> Path:
-    """The configurations: inside an installed package, else at the root of the project.
-
-    Raises:
-        ConfigError: neither is there.
-    """
-    package = Path(__file__).resolve().parent.parent
-    for candidate in (package / "conf", package.parent / "conf"):
-        if (candidate / "config.yaml").is_file():
-            return candidate
-    raise ConfigError(f"no configurations: neither {package / 'conf'} nor {package.parent / 'conf'} holds config.yaml")
 
 
 def search_path() -> list[str]:
@@ -159,8 +147,10 @@ PACKAGES = {
     "calibration": "cluster.accelerator.kernels",
     "memory": "cluster.accelerator.hbm",
     "die": "cluster.accelerator.die",
+    "residual": "cluster.accelerator.residual",
     "host": "cluster.host",
     "facility": "cluster.facility",
+    "paths": "cluster.paths",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",

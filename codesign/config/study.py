@@ -32,7 +32,7 @@ from ..search import (
     silent,
 )
 from ..space import DesignSpace
-from .checks import check_asked, check_formats, check_listed, check_reach
+from .checks import check_algorithms, check_asked, check_formats, check_listed, check_reach
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
@@ -212,7 +212,7 @@ def _problem(built: Built) -> Problem:
     """What is searched, its variables checked."""
     scenario = _scenario(built)
     _check_variables(built.objects["space"], scenario)
-    check_asked(built.objects["objective"], scenario.workload)
+    check_asked(built.objects["objective"], scenario)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
 
 
@@ -250,6 +250,7 @@ def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
     for name, values in space.plan.items():
         for value in values:
             check_listed(name, value)
+    check_algorithms(space, scenario)
     if "device_count" in space.plan:
         check_reach(scenario, max(map(float, space.plan["device_count"])))
     wrong = {}

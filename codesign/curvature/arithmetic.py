@@ -193,6 +193,11 @@ def logarithm(a: Value) -> Value:
     return made(_logarithm(a.low), _logarithm(a.high), plain=a.whole, up=a.up, down=a.down)
 
 
+def squashed(a: Value) -> Value:
+    """Hyperbolic tangent: it rises, and nothing is said of its curvature."""
+    return made(math.tanh(a.low), math.tanh(a.high), up=a.up, down=a.down)
+
+
 def absolute(a: Value) -> Value:
     """Of values of one sign themselves; convex of affine ones."""
     if a.low >= 0:

@@ -7,11 +7,13 @@ arguments of that kind must keep it, and slopes must be those of the function.
 import math
 from collections.abc import Callable
 
+from ..fabrics.contended import CALM_RATIO
 from ..smooth import TINY
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
 
+ROUNDING = 1e-12  # of a power of 19: what an interpreter and a compiler may differ by
 SURELY = 1e-20  # beside zero the weight of what is larger is exactly 1, at any sharpness of 2 or more
 
 
@@ -78,6 +80,22 @@ def used_share(used: Value, usable: Value) -> Value:
     return made(0.0, math.inf, log=log, up=used.up & usable.down, down=used.down & usable.up)
 
 
+def slowdown(a: Value) -> Value:
+    """`contended.slowdown`: rising, and its logarithm convex in the logarithm of its argument."""
+    if not a.low >= 0:
+        return unknown(-math.inf, math.inf, "a share of a rate that may be negative")
+    log = CONVEX if a.whole & CONVEX else UNKNOWN
+    low, high = _slowed(a.low) * (1 - ROUNDING), _slowed(a.high) * (1 + ROUNDING)
+    return made(low, high, log=log, up=a.up, down=a.down)
+
+
+def _slowed(share: float) -> float:
+    """1 / (1 - u) below 0.95, beyond it the power that touches it there."""
+    if share < CALM_RATIO:
+        return 1 / (1 - share)
+    return (share / CALM_RATIO) ** (CALM_RATIO / (1 - CALM_RATIO)) / (1 - CALM_RATIO) if share < 1e15 else math.inf
+
+
 def rounded(a: Value) -> Value:
     """`smooth.ceil` and `smooth.floor`: of a varied number a step whose slope is another's, wherever it lies."""
     return unknown(a.low - 1, a.high + 1, a.why or "rounding of a number that changes with the hardware", a.up, a.down)
@@ -90,6 +108,7 @@ RULES: dict[str, Callable[..., Value]] = {
     "at_most": at_most,
     "p_norm": p_norm,
     "used_share": used_share,
+    "slowdown": slowdown,
     "ceil": rounded,
     "floor": rounded,
 }

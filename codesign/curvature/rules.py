@@ -38,6 +38,7 @@ ELEMENTWISE: dict[str, Callable[..., Value]] = {
     "rsqrt": lambda x: power(x, decided_number(-0.5)),
     "cbrt": lambda x: power(x, decided_number(1 / 3)),
     "square": lambda x: power(x, TWO),
+    "tanh": arithmetic.squashed,
     "sign": choices.sign,
     "floor": lambda x: choices.rounded(x, "floor"),
     "ceil": lambda x: choices.rounded(x, "ceil"),

@@ -1,5 +1,6 @@
 """How devices are wired."""
 
+from .base import ALGORITHMS as ALGORITHMS
 from .base import AbstractFabric as AbstractFabric
 from .base import Beside as Beside
 from .base import Group as Group
@@ -10,7 +11,9 @@ from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
+from .queued import QueuedNode as QueuedNode
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
 from .switch import SwitchDomain as SwitchDomain
+from .switch_chips import SwitchChips as SwitchChips

@@ -1,6 +1,8 @@
 """What a fabric must answer: which link does each member of this process group see?"""
 
 import abc
+import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +13,9 @@ from ..hardware import Link
 from ..showing import as_text
 from ..smooth import at_least, at_most, floor
 
+ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")
+"""Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
+
 
 class Beside(eqx.Module):
     """The job's other traffic that is under way together with a group's own, per byte of the group's own.
@@ -18,24 +23,37 @@ class Beside(eqx.Module):
     here_ratio: bytes of the others over the links that the group uses. elsewhere_s_per_byte: time that whatever is
     under way needs on the busiest of the other network levels. met_ratio: share of the group's own bytes that meets
     the others; the two numbers before count per such byte.
+
+    What its traffic is like altogether: burst_bytes of a message (of the message that a byte is part of), beyond_ratio
+    leave the node; and seconds per byte, alone, of the levels next to one's own, inside and beyond.
     """
 
     here_ratio: Float[Array, "*b"] = quantity(default=0.0)
     elsewhere_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
     met_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    burst_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    beyond_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+    inside_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+    beyond_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
+
+
+ALONE = Beside()
 
 
 class Group(eqx.Module):
     """A process group: `size` members, `stride` devices apart, while others load the same links.
 
     All real-valued, so that searches may relax them. `beside` is what the plan itself sends at the same time; only
-    `Contended` looks at it.
+    fabrics that are shared look at it. `element_bytes` is the size of a number of what is sent, 0 where it may not be
+    rounded: only algorithms that round look at it. `algorithm` is the plan's place in `ALGORITHMS`.
     """
 
     size: Float[Array, "*b"] = quantity(low=1.0)
     stride: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     background_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    beside: Beside = Beside()
+    beside: Beside = ALONE
+    element_bytes: Float[Array, "*b"] = quantity(high=8.0, default=2.0, doc="0: may not be rounded")
+    algorithm: Float[Array, "*b"] = quantity(high=float(len(ALGORITHMS) - 1), default=0.0, doc="place in ALGORITHMS")
 
     def split(self, reach: Array) -> tuple["Group", "Group"]:
         """Cut at a domain of `reach` neighbouring devices: (members inside one domain, one member of each domain).
@@ -43,13 +61,18 @@ class Group(eqx.Module):
         A domain holds floor(reach / stride) members, at least one and at most all of them.
         """
         inside = at_most(at_least(floor(reach / self.stride), 1.0), self.size)
-        inner = Group(inside, self.stride, self.background_bytes_per_s)
-        outer = Group(self.size / inside, self.stride * inside, self.background_bytes_per_s)
+        inner = dataclasses.replace(self, size=inside, beside=ALONE)
+        outer = dataclasses.replace(inner, size=self.size / inside, stride=self.stride * inside)
         return inner, outer
 
 
 class AbstractFabric(eqx.Module):
-    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count."""
+    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count.
+
+    `sees_others` says whether a link depends on what else is under way (`Group.beside`).
+    """
+
+    sees_others: ClassVar[bool] = False
 
     __repr__ = as_text
 

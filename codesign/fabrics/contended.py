@@ -1,19 +1,21 @@
 """Any fabric, shared with traffic that is not ours."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
-from ..smooth import maximum
+from ..smooth import maximum, operation
 from .base import AbstractFabric, Group
 
 CALM_RATIO = 0.95
 """Share of the rate up to which the law is exact. Beyond it a fluid model says nothing but 'congested'."""
 
 
+@operation
 def slowdown(background_ratio: Array) -> Array:
     """1 / (1 - u) where others take the share u < 0.95 of the rate; beyond, the power law that touches it there.
 
@@ -46,6 +48,8 @@ class Contended(AbstractFabric):
     Source: [pcie_interference] section 4.2.3 for the blocking; the maximum is the carried load of `interference`: past
     the card's limit C of one accelerator, C (1 - p) / p inside.
     """
+
+    sees_others: ClassVar[bool] = True
 
     inner: AbstractFabric
     background_bytes_per_s: Float[Array, "*b"] = quantity(

@@ -171,25 +171,44 @@ def port_wait_s(node: CoupledNode, load: Array, beyond: Array) -> Array:
     return burst * (wait_s(used, service) + 0.5 * burst * used * service)
 
 
+def card_wait_s(node: CoupledNode, load: Array, beyond: Array) -> Array:
+    """Wait in front of the card for messages that the accelerators' links have spaced out already.
+
+        max(q(u_n, Sn) - q(p rho, S), (1 - 1/A) q(u_n, Sn))
+
+    A link and a card in a row wait together like the slower of them alone, so what the link has made its own messages
+    wait for one another does not come again; a message of a link slower than the card only meets those of the others.
+    """
+    service = node.on_wire_s()
+    alone = wait_s(node.messages_per_s(load, beyond) * service, service)
+    spaced = wait_s(beyond * load * (1 + node.packet_overhead_ratio), node.on_link_s())
+    return maximum(alone - spaced, (1 - 1 / node.accelerators) * alone)
+
+
 def network_s(node: CoupledNode, tree: RealLifeFatTree, load: Array, beyond: Array) -> Array:
     """From one card to the other: queue of the card, Sn, hops, an uplink shared by a leaf, the tree to the destination.
 
-    The links that lead to one destination are equal, and a chain of equal servers waits like its last: q(u_n, Sn), or
-    the receiving port's where that is slower.
+    The links that lead to one destination are equal, and a chain of equal servers waits like its last: q(u_n, Sn), of
+    which a message's own card has no part, 1 / (N - 1) (what one card sent stays apart); or the receiving port's wait
+    where that is longer.
     """
     service, port = node.on_wire_s(), node.on_port_s()
     rate, crossing = node.messages_per_s(load, beyond), tree.crossing_ratio()
-    card = wait_s(rate * service, service)
     uplink = crossing * (1 - 1 / tree.leaf_nodes) * wait_s(crossing * rate * service, service)
-    towards = maximum(card, wait_s(rate * port, port))
-    return card + service + tree.hop_latency_s * (2 + 2 * crossing) + uplink + towards
+    others = 1 - 1 / (tree.nodes - 1)
+    towards = maximum(others * wait_s(rate * service, service), wait_s(rate * port, port))
+    hops = tree.hop_latency_s * (2 + 2 * crossing)
+    return card_wait_s(node, load, beyond) + service + hops + uplink + towards
 
 
 def destination_s(node: CoupledNode, load: Array, beyond: Array) -> Array:
     """From the receiving card to the last packet: the message comes over Sp into a link that others feed over S.
 
-    What it finds is the M/D/1 workload less what is still on its way: q + u (Sp - ((1-p) S + p Sp) / 2).
+    What it finds is the M/D/1 workload less what is still on its way, q + u (Sp - ((1-p) S + p Sp) / 2), of which the
+    share p comes from the card as well: apart by max(Sn, Sp), so that what is left of S is in the way, no more.
     """
     used, service, port = load * (1 + node.packet_overhead_ratio), node.on_link_s(), node.on_port_s()
     still_coming = 0.5 * ((1 - beyond) * service + beyond * port)
-    return maximum(service, port) + wait_s(used, service) + used * (port - still_coming)
+    apart = maximum(node.on_wire_s(), port) / service
+    in_the_way = 1 - beyond + beyond * maximum(1 - apart, 0.0)
+    return maximum(service, port) + (wait_s(used, service) + used * (port - still_coming)) * in_the_way

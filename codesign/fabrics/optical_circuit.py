@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Usual, quantity
-from ..hardware import Link
+from ..hardware import Link, OpticalSwitch
 from ..smooth import at_least, maximum
 from .base import AbstractFabric, Group
 
@@ -27,6 +27,13 @@ def over_fibers(group: Group, seconds_per_byte: Array, servers: Array, fibers: A
     return jnp.where(leaves, shared, seconds_per_byte)
 
 
+def switch_limits(switch: OpticalSwitch | None, setup_s: Array, endpoints: Array, servers: Array) -> dict[str, Array]:
+    """Used share of a switch that joins the endpoints of one server, or all of them where there are no servers."""
+    if switch is None:
+        return {}
+    return switch.limits(setup_s, jnp.where(servers > 0, servers, endpoints))
+
+
 class OpticalCircuit(AbstractFabric):
     """`endpoints` devices joined by wavelength circuits that a mesh of interferometers points anywhere.
 
@@ -36,6 +43,9 @@ class OpticalCircuit(AbstractFabric):
     Servers of `server_endpoints` may be joined by `server_fibers` fibers each. As one network level, a group that
     leaves its server sees its share of the fibers in every round; as two levels (server, rack) only the rounds that
     leave it do (`over_fibers`).
+
+    `switch` is the technology that points circuits, a port an endpoint: it bounds set-up time and endpoints of a server
+    (`limits`), and each port has a price. Without it nothing does.
 
     Assumes: enough waveguides between tiles that no request is refused; circuits of rings, trees and neighbours are
     set once for the whole job. Log-convex in everything but the number of wavelengths, which are counted whole.
@@ -60,6 +70,7 @@ class OpticalCircuit(AbstractFabric):
     server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
     server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
     fiber_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=1e12, doc="payload of one fiber, per direction")
+    switch: OpticalSwitch | None = None
 
     def link(self, group: Group) -> Link:
         """The same circuit for every group, and fewer bytes per second for one that leaves its server."""
@@ -79,8 +90,14 @@ class OpticalCircuit(AbstractFabric):
 
     def capex_usd(self) -> Array:
         """Transmitters, receivers, lasers and switch mesh of one endpoint."""
-        return self.fixed_usd + self.bandwidth_bytes_per_s * self.usd_per_bytes_per_s
+        ports = 0.0 if self.switch is None else self.switch.usd_per_port
+        return self.fixed_usd + self.bandwidth_bytes_per_s * self.usd_per_bytes_per_s + ports
 
     def static_power_w(self) -> Array:
-        """Lasers and tuning of one endpoint."""
-        return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
+        """Lasers, tuning and the switch's port of one endpoint."""
+        ports = 0.0 if self.switch is None else self.switch.w_per_port
+        return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s + ports
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of what the switch can."""
+        return switch_limits(self.switch, self.reconfiguration_s, self.endpoints, self.server_endpoints)

@@ -3,10 +3,10 @@
 from jaxtyping import Array, Float
 
 from ..fields import quantity
-from ..hardware import Link, PhotonicLink
+from ..hardware import Link, OpticalSwitch, PhotonicLink
 from ..smooth import ratio
 from .base import AbstractFabric, Group
-from .optical_circuit import over_fibers
+from .optical_circuit import over_fibers, switch_limits
 
 
 class PhotonicRack(AbstractFabric):
@@ -16,7 +16,8 @@ class PhotonicRack(AbstractFabric):
     the port divides into waveguides x wavelengths lanes. What limits the optics (free spectral range, die edge, light
     a waveguide bears) is a constraint of the design (`limits`).
 
-    Servers of `server_endpoints` are joined by `server_fibers` fibers each, which carry what a waveguide carries.
+    Servers of `server_endpoints` are joined by `server_fibers` fibers each, which carry what a waveguide carries. The
+    `switch` that points circuits has a port for each waveguide, as in `OpticalCircuit`.
 
     Assumes: as `OpticalCircuit`; prices in proportion to wavelengths and waveguides.
     Source: [lumorph] for the rack; the port's own sources for the optics.
@@ -38,6 +39,7 @@ class PhotonicRack(AbstractFabric):
     )
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
     usd_per_fiber: Float[Array, "*b"] = quantity(default=0.0, doc="of those that leave a server", usual=(50.0, 50.0))
+    switch: OpticalSwitch | None = None
 
     def link(self, group: Group) -> Link:
         """What the port gives, and a share of the fibers for a group that leaves its server."""
@@ -54,12 +56,15 @@ class PhotonicRack(AbstractFabric):
         """Optics of one endpoint, and its share of its server's fibers."""
         lanes, waveguides = self.port.lanes(), self.port.waveguides
         fibers = ratio(self.server_fibers, self.server_endpoints) * self.usd_per_fiber
-        return self.fixed_usd + lanes * self.usd_per_wavelength + waveguides * self.usd_per_waveguide + fibers
+        ports = 0.0 if self.switch is None else waveguides * self.switch.usd_per_port
+        return self.fixed_usd + lanes * self.usd_per_wavelength + waveguides * self.usd_per_waveguide + fibers + ports
 
     def static_power_w(self) -> Array:
         """Lasers, heaters and switch stages of one endpoint."""
-        return self.port.static_power_w()
+        ports = 0.0 if self.switch is None else self.port.waveguides * self.switch.w_per_port
+        return self.port.static_power_w() + ports
 
     def limits(self) -> dict[str, Array]:
-        """Used share of what bounds the optics."""
-        return self.port.limits()
+        """Used share of what bounds the optics, and of what the switch can."""
+        own = switch_limits(self.switch, self.reconfiguration_s, self.endpoints, self.server_endpoints)
+        return self.port.limits() | own

@@ -23,6 +23,7 @@ from .memory_pool import CachedPool as CachedPool
 from .memory_pool import SharedPool as SharedPool
 from .memory_tiers import Placement as Placement
 from .memory_tiers import TieredMemory as TieredMemory
+from .optical_switch import OpticalSwitch as OpticalSwitch
 from .photonic_link import PhotonicLink as PhotonicLink
 from .photonic_modulator import AbstractModulator as AbstractModulator
 from .photonic_modulator import ElectroAbsorptionModulator as ElectroAbsorptionModulator
@@ -45,4 +46,5 @@ from .protocols import Pcie as Pcie
 from .protocols import infiniband as infiniband
 from .protocols import load_store as load_store
 from .protocols import pcie as pcie
+from .residual import Residual as Residual
 from .shoreline import Shoreline as Shoreline

@@ -14,6 +14,7 @@ from ..showing import as_text
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
+from .residual import Residual
 from .shoreline import Shoreline
 
 RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
@@ -33,7 +34,8 @@ class Accelerator(eqx.Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
-    (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here.
+    (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here. A `residual`
+    multiplies kernel times by what was learned from measurements beyond their formulas.
     """
 
     name: str = static()
@@ -50,6 +52,7 @@ class Accelerator(eqx.Module):
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
     shoreline: Shoreline | None = None
     die: Die | None = None
+    residual: Residual | None = None
 
     __repr__ = as_text
 
@@ -97,7 +100,10 @@ class Accelerator(eqx.Module):
         data = DATA_OF.get(kind, "activations")
         charged = dataclasses.replace(work, nbytes=work.nbytes + self.hbm.added_bytes(work.nbytes, data))
         launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), charged)
-        seconds = self.kernel(kind, number_format).time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
+        kernel = self.kernel(kind, number_format)
+        seconds = kernel.time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
+        if self.residual is not None:
+            seconds = seconds * self.residual.factor(kernel, launched)
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
         per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import quantity, static
 from ..smooth import operation
 from .compute import AbstractKernel, Work
 
@@ -30,6 +30,7 @@ class Chip(eqx.Module):
     cache_bytes: Float[Array, "*b"] = quantity(low=1.0, default=50e6, doc="last-level cache")
     peak_flops_per_s: Float[Array, "*b"] = quantity(low=1.0, default=989e12, doc="of the kernel's number format")
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=3.35e12)
+    label: str = static(default="")  # class, accelerator, framework and number format that constants were fitted on
 
 
 @operation

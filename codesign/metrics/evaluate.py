@@ -16,6 +16,7 @@ from ..scenario import Scenario
 from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
 from .footprint import memory_by_class, memory_limits, per_tier
+from .ledger import moved
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
@@ -26,7 +27,8 @@ class Metrics(eqx.Module):
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
     (`scale_up.edge`), feasible up to 1, infinite where there is nothing to use; `violations` the broken rules of the
-    plan (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`).
+    plan (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`,
+    `log_perplexity_penalty` where sums are rounded).
     Powers include the facility's overhead.
     """
 
@@ -140,13 +142,24 @@ def _evaluate(scenario: Scenario) -> Metrics:
     return _metrics(scenario, priced_ops(scenario))
 
 
+def _told(movement: dict[str, Array]) -> dict[str, Array]:
+    """Joules of data movement by scheme and in all, before the facility's overhead."""
+    if not movement:
+        return {}
+    parts = {f"movement_j.{scheme}": joules for scheme, joules in movement.items()}
+    return parts | {"movement_j": summed(movement)}
+
+
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     layout = scenario.layout
     cluster = scenario.cluster.joining(layout.devices)
-    timeline = scenario.workload.timeline(priced, layout)
+    timeline, ops = scenario.workload.timeline(priced, layout), [op for op, _ in priced]
     devices, facility = layout.devices, cluster.facility
     idle = device_idle_w(cluster)
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
+    movement = moved(scenario, [op for op, _ in priced])
+    if movement:  # links carry no energy of their own then: see `Cluster.paths`
+        energy = energy + facility.pue * summed(movement)
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
@@ -155,7 +168,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     used = per_tier(memory)
     usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
     for name in cluster.levels:
-        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].fabric.limits().items()}
+        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     peak = cluster.accelerator.peak(scenario.workload.number_format())
@@ -169,7 +182,11 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         provisioned_power_w=provisioned,
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
-        extra=timeline.extra | facility.service() | cluster.counts(devices),
+        extra=timeline.extra
+        | facility.service()
+        | cluster.counts(devices)
+        | cluster.quality(ops, layout)
+        | _told(movement),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,

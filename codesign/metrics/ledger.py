@@ -1,18 +1,21 @@
 """The traffic ledger: how many bytes each parallelism scheme moves over which class of path, and what they cost.
 
-Physical counting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed.
+Physical counting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed. The
+counting of [ding2025pfa]'s tables is offered beside it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..errors import ConfigError
 from ..fabrics import Group
 from ..fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
-from ..workloads import CommOp, TransferOp
+from ..workloads import CommOp, DenseFeedForward, Op, Training, TransferOp
+from ..workloads.celestisim import Family, counted_bytes, model_parallel_group
 
 SCHEMES = {"data": "dp", "expert_data": "dp"}
 """Mesh axes that are booked under another scheme's name."""
@@ -62,17 +65,26 @@ def offloaded(nbytes: Array) -> Entry:
     return Entry(none, none, none, nbytes)
 
 
-def ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
+def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = None) -> dict[str, Entry]:
     """Scheme (tp, cp, ep, dp, pp, offload) -> bytes by class of path, of one step or batch on all devices.
 
     Rings and pipelines talk to the next member, all-to-alls to every peer; groups lie as the layout numbers its ranks.
+
+    Args:
+        scenario: what moves them.
+        paths: where trays and racks end, and whose counting it is.
+        ops: what the workload lowers to, where that is known already.
+
+    Raises:
+        ConfigError: the document's counting of a job that it does not cover.
     """
+    if paths.counting == "celestisim":
+        return tables_ledger(scenario, paths)
     layout = scenario.layout
     repeats = scenario.workload.repeats(layout)
-    devices = layout.devices
     booked: dict[str, Entry] = {}
-    for op in scenario.workload.lower(layout):
-        times = devices * repeats[op.phase]
+    for op in scenario.workload.lower(layout) if ops is None else ops:
+        times = layout.devices * repeats.get(op.phase, 1.0)
         if isinstance(op, CommOp):
             group = layout.group(op.axis)
             nbytes = times * op.count * op.nbytes * SENT[op.operation](group.size)
@@ -85,6 +97,35 @@ def ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
             continue
         booked[name] = booked[name] + entry if name in booked else entry
     return booked
+
+
+def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
+    """Bytes of a pre-training step as the tables of [ding2025pfa] count them: tp, pp and offload.
+
+    Assumes: a model of the tables' family, all state outside the accelerator; the replicas' exchange is not counted.
+
+    Raises:
+        ConfigError: another job, or a model with experts.
+    """
+    job = scenario.workload
+    if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
+        raise ConfigError(
+            "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
+        )
+    model, plan = job.model, scenario.plan
+    family = Family(model.layers, model.hidden, model.attention.head_dim, job.sequence, job.global_batch)
+    nbytes = counted_bytes(family, plan.tp, plan.pp, plan.micro_batch, scenario.layout.selective)
+    shares = paths.to_any_peer(model_parallel_group(plan.tp, plan.pp))
+    entries = {scheme: spread(nbytes[scheme], shares) for scheme in ("tp", "pp")}
+    return entries | {"offload": offloaded(nbytes["offload"])}
+
+
+def moved(scenario: Scenario, ops: Sequence[Op]) -> dict[str, Array]:
+    """Scheme -> joules that its bytes cost on their way, on all devices; nothing where the cluster names no paths."""
+    paths = scenario.cluster.paths
+    if paths is None:
+        return {}
+    return {scheme: entry.energy_j(paths) for scheme, entry in ledger(scenario, paths, ops).items()}
 
 
 def _place(op: CommOp, group: Group, paths: PathEnergy) -> PathShares:

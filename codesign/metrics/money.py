@@ -14,7 +14,7 @@ def device_capex_usd(cluster: Cluster) -> dict[str, Array]:
         "ddr": cluster.host.memory.price_usd(),
     }
     for name in cluster.levels:
-        parts[name] = cluster.network[name].fabric.capex_usd()
+        parts[name] = cluster.network[name].capex_usd()
     return parts
 
 

@@ -12,6 +12,7 @@ from . import figures as drawing
 from .labels import is_number, number
 
 CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
+KINDS = ("input", "transcription", "note", "fitted", "predicted")  # `codesign.reproduce.KINDS` says what they are
 LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
 
 
@@ -52,6 +53,7 @@ def write_experiment_report(
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
             told = f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met."
             lines += [told if verdicts else "None of the claims has a bar: the question is our own.", ""]
+            lines += _by_kind(frame)
         if is_claims:
             heading, shown = _most_telling(shown)
             lines += heading
@@ -85,9 +87,22 @@ def _verdicts(frame: pd.DataFrame) -> list[str]:
     return verdicts
 
 
+def _by_kind(frame: pd.DataFrame) -> list[str]:
+    """How many claims of each kind, the median error of what is predicted; nothing where no kind is given."""
+    if "kind" not in frame:
+        return []
+    counts = frame["kind"].value_counts()
+    parts = [f"{counts[kind]} {kind}" for kind in KINDS if kind in counts]
+    predicted = frame[(frame["kind"] == "predicted") & frame["paper"].notna() & frame["model"].notna()]
+    predicted = predicted[predicted["paper"] != 0]
+    apart = (predicted["model"].astype(float) / predicted["paper"].astype(float) - 1).abs()
+    middle = f"; median error of what is predicted {number(float(apart.median()), '%')}" if len(apart) else ""
+    return [f"Of {len(frame)} claims: {', '.join(parts)}{middle}.", ""]
+
+
 def _claims(frame: pd.DataFrame) -> pd.DataFrame:
     """Errors and bars in per cent, and whether the bar was met."""
-    shown = frame[[name for name in ("experiment", *CLAIMS) if name in frame]].copy()
+    shown = frame[[name for name in ("experiment", *CLAIMS[:-1], "kind", CLAIMS[-1]) if name in frame]].copy()
     for name in ("error", "bar"):
         shown[name] = [number(value, "%") for value in frame[name]]
     shown["met"] = _verdicts(frame)

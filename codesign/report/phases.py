@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..workloads.plan import RECOMPUTE
+from ..workloads.plan import NAMED
 from .labels import metric, number, unit_of
 
 LINE_IN = 0.34  # height of a line of the lower part
@@ -87,7 +87,7 @@ def _first_limit(binds: str) -> str:
 
 
 def _cell(name: str, value: float, unit: str) -> str:
-    return RECOMPUTE[int(value)] if name == "recompute" else number(float(value), unit, 3)
+    return NAMED[name][int(value)] if name in NAMED else number(float(value), unit, 3)
 
 
 def varied(overrides: Sequence[str]) -> tuple[str, list[float]] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..space import shown
 from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
@@ -10,7 +11,7 @@ RECOMPUTE = ("no", "selective", "full")
 DEGREES = ("tp", "cp", "ep", "pp", "dp")
 PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
 PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
-PLAN_NAMES |= {"row_shards", "column_shards"}
+PLAN_NAMES |= {"row_shards", "column_shards", "tp_algorithm", "data_algorithm"}
 PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
 
 
@@ -48,6 +49,9 @@ def choices(design: Mapping[str, Any]) -> str:
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
+    for axis, group in (("tp", "TP"), ("data", "data")):
+        if value(f"{axis}_algorithm") >= 0:
+            parts.append(f"{group} by {shown(f'{axis}_algorithm', value(f'{axis}_algorithm'))}")
     return " · ".join(parts)
 
 

@@ -54,6 +54,9 @@ def plan_text(row: Any) -> str:
             words.append(f"dp{row['var.dp']:g}")
     if "var.recompute" in row:
         words.append("recompute " + shown("recompute", row["var.recompute"]))
+    for name in ("tp_algorithm", "data_algorithm"):
+        if f"var.{name}" in row:
+            words.append(f"{name.removesuffix('_algorithm')} by {shown(name, row[f'var.{name}'])}")
     for name in ("offload_weights", "offload_activations", "offload_optimizer"):
         if row.get(f"var.{name}", 0.0) > 0:
             share = row[f"var.{name}"]

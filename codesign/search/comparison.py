@@ -11,9 +11,11 @@ from .blackbox.blackbox import Blackbox
 from .blackbox.box import Box, Evaluator
 from .blackbox.peers import AbstractPeer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .blackbox.trial import Trial
-from .branch_and_bound.closing import Closing, Effort, Outcome
-from .branch_and_bound.ledger import Programme
-from .branch_and_bound.oracle import Oracle, rows_of
+from .branch_and_bound.branch_and_bound import BranchAndBound
+from .branch_and_bound.effort import Effort, Outcome
+from .branch_and_bound.model_oracle import Oracle
+from .branch_and_bound.oracle import rows_of
+from .branch_and_bound.programme import Programme
 
 NEAR = 0.01  # relative distance from the optimum that counts as a hit
 PEERS = (DifferentialEvolution(), CmaEs(), Nsga2(), Tpe(), Random())
@@ -29,7 +31,7 @@ class Proven:
     @property
     def row(self) -> dict[str, Any]:
         """Its own line of the table."""
-        history = [(seconds, upper) for seconds, upper, _ in self.outcome.ledger.history]
+        history = [(seconds, upper) for seconds, upper, _ in self.outcome.bounding.history]
         row = line(CERTIFIED, self.outcome.upper, history, self.outcome.upper, self.outcome.counts["points"])
         return row | {"seconds": self.outcome.seconds, "proven_gap": float(np.expm1(self.outcome.gap))}
 
@@ -38,7 +40,7 @@ def proven(problem: Problem, seed: int, gap: float = 1e-3, seconds: float = 120.
     """Solve with a proof; compiled before the clock starts."""
     oracle = Oracle(problem, rows_of(problem))
     oracle.tangents(np.zeros(1, dtype=int), np.full((1, len(oracle.variables)), 0.5), 50.0)
-    return Proven(Closing(Programme(oracle), Effort(gap=float(np.log1p(gap)), seconds=seconds), seed).run())
+    return Proven(BranchAndBound(Programme(oracle), Effort(gap=float(np.log1p(gap)), seconds=seconds), seed).run())
 
 
 def line(

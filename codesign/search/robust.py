@@ -22,7 +22,8 @@ from ..scenario import Scenario
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
 from .branch_and_bound.certified import Certified, Wanted
-from .branch_and_bound.oracle import Oracle, Tangents, rows_of
+from .branch_and_bound.model_oracle import AbstractModelOracle, Oracle
+from .branch_and_bound.oracle import Tangents, rows_of
 
 
 @dataclass(frozen=True)
@@ -106,21 +107,31 @@ class Cases:
         return found
 
 
-class RobustOracle(Oracle):
-    """The plans of an oracle judged in several cases: the blended goal, and each constraint where it is worst.
-
-    All but the rows is the inner oracle's: plans, variables, numbers of plans.
-    """
+class RobustOracle(AbstractModelOracle):
+    """The plans of an oracle judged in several cases: the blended goal, and each constraint where it is worst."""
 
     def __init__(self, inner: Oracle, scenarios: list[Scenario], blend: Blend):
-        vars(self).update(vars(inner))  # what is compiled is shared
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
+        self.problem, self.names, self.plans = inner.problem, inner.names, inner.plans
+
+    @property
+    def count(self) -> int:
+        """Plans."""
+        return self.inner.count
+
+    def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
+        """Fields of these plans."""
+        return self.inner.columns(plan)
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Plans that differ little."""
+        return self.inner.near(plan, changes)
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
     ) -> Judgement:
         """The rows in all cases: a blend of convex goals is convex, and so is the worst of convex rows."""
-        return super().judged(held, scenarios or self.scenarios)
+        return self.inner.judged(held, scenarios or self.scenarios)
 
     def goals(self, plan: int, u: np.ndarray) -> Float[np.ndarray, " cases"]:
         """Log of the goal of one design in every case."""

@@ -148,7 +148,7 @@ class FixedServers(AbstractAllocator):
         return Handle(sum(empty[:needed])) if len(empty) >= needed else None
 
 
-class _Shapes(AbstractAllocator):
+class _AbstractShapes(AbstractAllocator):
     """A rack whose slices are sets of accelerators listed in advance, by volume; the first free one is taken."""
 
     def __init__(self, capacity: int, shapes: dict[int, list[int]]) -> None:
@@ -175,7 +175,7 @@ class _Shapes(AbstractAllocator):
         return next((volume for volume in reversed(self.shapes) if self.find(volume) is not None), 0)
 
 
-class TorusCuboids(_Shapes):
+class TorusCuboids(_AbstractShapes):
     """A torus whose slices are cuboids, anywhere and in any orientation, wrapped round the edges too.
 
     Source: [zu2024] for slices of a reconfigurable torus; 4 x 4 x 4 [lumorph_notes].
@@ -195,7 +195,7 @@ class TorusCuboids(_Shapes):
         super().__init__(int(np.prod(extents)), shapes)
 
 
-class SubCubes(_Shapes):
+class SubCubes(_AbstractShapes):
     """A BCube or SiPAC(r, l): slices are the sub-cubes of r^k members that some l - k digits have in common.
 
     Source: [sipac2024]; SiPAC(2, 6) and (4, 3) [lumorph_notes].

@@ -3,16 +3,19 @@
 A box whose c devices are joined all to all holds c (c - 1) directed links. Zigzag paths (k, k+1, k-1, k+2, ...) modulo
 c use every one of them equally often when k runs through all c rotations (with the reverses, where c is odd), and so do
 the cycles that a hub closes over the zigzags of the other c - 1 devices. Over several boxes the paths are joined end
-to end, every second box backwards, so that a ring enters and leaves each box on one rail.
+to end, every second box backwards, so that a ring enters and leaves each box on one rail. Where the boxes' own links
+do not carry that (no mesh, no switch inside: what turns inside a box goes out by its cables too), one ring that always
+goes on to the nearest device takes each link of a tree at most once.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .graph import Topology
-from .routing import Routes
+from .routing import Routes, hops_between, route
 
 PATTERNS = ("ring", "tree", "all_to_all")
 
@@ -71,7 +74,30 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
         kept = (rail[paths[:, 0]] < rails) & (rail[paths[:, -1]] < rails)
         paths = paths[kept] if kept.any() else paths
     legs = [box[paths if number % 2 == 0 else paths[:, ::-1]] for number, box in enumerate(inside)]
-    return np.hstack(legs)
+    zigzags = np.hstack(legs)
+    if all(_meshed(topology, box) for box in inside):
+        return zigzags
+    plain = _nearest_first(topology, members)[None, :]
+    return plain if _fullest(topology, plain) < _fullest(topology, zigzags) * (1 - 1e-9) else zigzags
+
+
+_routes = functools.lru_cache(maxsize=4)(route)  # of a topology by its identity
+_hops = functools.lru_cache(maxsize=4)(hops_between)
+
+
+def _nearest_first(topology: Topology, members: np.ndarray) -> np.ndarray:
+    """The members, each followed by the nearest that is left: round a tree, branch after branch."""
+    hops, left = _hops(topology)[np.ix_(members, members)], np.ones(len(members), bool)
+    order = [0]
+    for _ in range(len(members) - 1):
+        left[order[-1]] = False
+        order.append(int(np.where(left, hops[order[-1]], np.inf).argmin()))
+    return members[order]
+
+
+def _fullest(topology: Topology, orders: np.ndarray) -> float:
+    """What the fullest link carries of such rings, per byte that a member sends and parallel cable."""
+    return float((load(_routes(topology), ring_flows(orders)) / topology.width).max())
 
 
 def _by_rail(topology: Topology, members: np.ndarray) -> np.ndarray:

@@ -88,6 +88,11 @@ def route(topology: Topology) -> Routes:
     return Routes(topology, table)
 
 
+def hops_between(topology: Topology) -> np.ndarray:
+    """[N, N] fewest hops from device to device."""
+    return _distances(topology, topology.source, topology.target)[topology.endpoints]
+
+
 def _distances(topology: Topology, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """[V, N] hops from each node to each device, breadth first for all devices at once."""
     count, size = len(topology.nodes), topology.size

@@ -7,6 +7,7 @@ are those of an H100 cluster for all of them.
 Source: [ding2025pfa] sections 3.4 and 5.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from jaxtyping import Array
 from ..config import scenario_from_config
 from ..fabrics import PathEnergy
 from ..fields import replace
-from ..metrics import Entry, evaluate, ledger
+from ..metrics import evaluate
 from ..scenario import Scenario
 from ..units import GB
 from .many import at_many
@@ -152,16 +153,20 @@ def fastest_plans(timed: pd.DataFrame) -> pd.DataFrame:
     return timed.loc[timed.groupby(["model", "system"], sort=False)["time_s"].idxmin()].reset_index(drop=True)
 
 
+SCHEMES = ("tp", "pp", "offload")
+
+
 @functools.cache
-def _booked() -> Callable[..., Any]:
-    def one(base: Scenario, row: dict[str, Array], paths: PathEnergy) -> dict[str, Entry]:
-        return ledger(_placed(base, row), paths)
+def _moved() -> Callable[..., Any]:
+    def one(base: Scenario, row: dict[str, Array]) -> dict[str, Array]:
+        told = evaluate(_placed(base, row)).extra
+        return {scheme: told[f"movement_j.{scheme}"] for scheme in SCHEMES}
 
-    return at_many(one, in_axes=(None, 0, None))
+    return at_many(one, in_axes=(None, 0))
 
 
-def physical_ledger(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, Entry]:
-    """What each row of plans moves in one step: scheme -> bytes by class of path, arrays over the rows.
+def moved_kj(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, np.ndarray]:
+    """Scheme -> kJ of data movement in one step, a number a row of plans: what `evaluate` says with these paths.
 
     Traffic of a global batch does not depend on the replicas but for their own exchange; rows without `devices` are
     one replica, those without `virtual_stages` are not interleaved, those without `zero` shard nothing.
@@ -169,4 +174,6 @@ def physical_ledger(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, Entry]:
     alone = {"devices": plans["tp"] * plans["pp"], "virtual_stages": 1.0, "zero": 0.0}
     frame = plans.assign(**{name: value for name, value in alone.items() if name not in plans})
     columns = {key: frame[key].to_numpy(dtype=float) for key in (*MODEL, *PLAN, "zero", "devices")}
-    return _booked()(template(), columns, paths)
+    bare = template()
+    priced = dataclasses.replace(bare, cluster=dataclasses.replace(bare.cluster, paths=paths))
+    return {scheme: np.asarray(joules) / 1e3 for scheme, joules in _moved()(priced, columns).items()}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,12 +19,13 @@ from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
-from ..calibration.fit import BUCKETS, NOISY_S, WORK
+from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, stand_ins, wired_alike
+from ..calibration.learned_factors import corrected_seconds
 from ..calibration.tables import Group, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
-from ..hardware import AbstractKernel, Chip, Work
+from ..hardware import AbstractKernel, Chip
 from .scores import Errors, Row, rows
 from .tables import Suite
 
@@ -50,12 +50,16 @@ def kernel_node(group: Group, accelerator: str, messages: list[str]) -> dict[str
     """Constants of an accelerator for a group's framework, class and number format, or what stands in for them."""
     kind = group.table.name
     for framework in (group.framework, REFERENCE):
-        formats = constants(accelerator, framework).get(kind, {})
         for number_format in (group.number_format, *RELATED.get(group.number_format, ())):
+            formats, asked = constants(accelerator, framework).get(kind, {}), (framework, number_format)
             if number_format in formats:
-                if (framework, number_format) != (group.framework, group.number_format):
+                if asked != (group.framework, group.number_format):
                     messages.append(f"{group.label}: no constants, those of {framework} {number_format} taken")
                 return formats[number_format]
+            lent = left_out(accelerator, framework, kind, number_format)
+            if lent:  # a relative's of the same framework say more than one's own of another
+                messages.append(f"{group.label}: no constants, those of relatives under {framework} {number_format}")
+                return lent
     return None
 
 
@@ -64,32 +68,8 @@ def on_device(node: dict[str, Any], device: Device, peak_flops_per_s: float) -> 
     kernel = build(node)
     if not hasattr(kernel, "chip"):
         return kernel
-    chip = Chip(device.processors, device.cache_bytes, peak_flops_per_s, device.peaks.memory)
+    chip = Chip(device.processors, device.cache_bytes, peak_flops_per_s, device.peaks.memory, kernel.chip.label)
     return eqx.tree_at(lambda k: k.chip, kernel, chip)
-
-
-@eqx.filter_jit
-def _seconds(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidth: jax.Array) -> jax.Array:
-    def row(parts: jax.Array) -> jax.Array:
-        return sum((kernel.time_s(Work(*part), peak, bandwidth) for part in parts), start=jnp.asarray(0.0))
-
-    return jax.vmap(row)(work)
-
-
-def kernel_seconds(kernel: AbstractKernel, group: Group) -> np.ndarray:
-    """Predicted seconds of every row, in padded pieces so that few shapes are compiled."""
-    parts = []
-    for columns in group.works:
-        ones = np.ones_like(columns["flops"])
-        parts.append(np.stack([columns.get(name, ones) for name in WORK], axis=-1))
-    work, result = np.stack(parts, axis=1), []
-    peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
-    for start in range(0, len(work), BUCKETS[-1]):
-        piece = work[start : start + BUCKETS[-1]]
-        size = next(bucket for bucket in BUCKETS if bucket >= len(piece))
-        index = np.concatenate([np.arange(len(piece)), np.zeros(size - len(piece), dtype=int)])
-        result.append(np.asarray(_seconds(kernel, jnp.asarray(piece[index]), peak, bandwidth))[: len(piece)])
-    return np.concatenate(result)
 
 
 def left_out(accelerator: str, framework: str, kind: str, number_format: str) -> dict[str, Any]:
@@ -119,7 +99,9 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         if not group.device.exact:
             messages.append(f"{group.label}: inherited from {group.device.accelerator}")
         kernel = on_device(node, group.device, group.peak_flops_per_s)
-        yield Errors(stratum, label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
+        learned, physics = corrected_seconds(kernel, group), kernel_seconds(kernel, group)
+        yield Errors(stratum, label, learned[slow], group.measured_s[slow])
+        yield Errors(f"{stratum}, physics alone", label, physics[slow], group.measured_s[slow])
         node = left_out(group.device.accelerator, group.framework, group.table.name, group.number_format)
         if node:
             kernel = on_device(node, group.device, group.peak_flops_per_s)

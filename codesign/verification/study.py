@@ -116,18 +116,6 @@ class Exact(NamedTuple):
     feasible: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Listing(DesignSpace):
-    """A space in which some variables are given by their values, exactly, and not by their coordinates."""
-
-    given: tuple[str, ...] = ()
-
-    def values(self, coordinates: dict[str, Array]) -> dict[str, Array]:
-        """Coordinates, or values where these are given -> values."""
-        free = {name: u for name, u in coordinates.items() if name not in self.given}
-        return super().values(free) | {name: coordinates[name] for name in self.given}
-
-
 class Model:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
@@ -149,7 +137,7 @@ class Model:
         self.names = (GOAL, *self.constraints, *self.levelled, *asked.targets)
         self.bounded = len(self.names) - len(asked.targets)
         self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
-        space = _Listing(asked.space.plan, asked.space.hardware, tuple(sorted(asked.values)))
+        space = dataclasses.replace(asked.space, given=tuple(sorted(asked.values)))
         self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
         self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tangents = self._derived()

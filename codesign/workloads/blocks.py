@@ -87,7 +87,10 @@ class BlockOp(eqx.Module):
 
 
 class BlockComm(eqx.Module):
-    """One communication of a layer: how many times in forward, backward and recomputation, and its local work."""
+    """One communication of a layer: how many times in forward, backward and recomputation, and its local work.
+
+    `element_bytes`: as of a `CommOp`, outside training.
+    """
 
     name: str = static()
     operation: str = static()
@@ -98,6 +101,7 @@ class BlockComm(eqx.Module):
     recompute: Float[Array, "*b"] = quantity(default=0.0)
     per_layer: Float[Array, "*b"] = quantity(default=1.0)
     local: Work | None = None
+    element_bytes: float = static(default=0.0)
 
 
 def linear(
@@ -235,7 +239,8 @@ def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Arra
     direction, and the gather once more (`again`) where its result was not kept for the backward pass.
     """
     layout = shard.layout
-    volume = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    element = shard.precision.bytes_of("activations")
+    volume = shard.tokens * hidden * element
     sharded, full = layout.scattered, layout.full
     counts = {
         "all_reduce": (1 - sharded, 1 - sharded, full * (1 - sharded)),
@@ -243,7 +248,15 @@ def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Arra
         "reduce_scatter": (sharded, sharded, full * sharded),
     }
     return [
-        BlockComm(f"{name}_tp", operation, "tp", volume, *times, local=staging(operation, shard, hidden))
+        BlockComm(
+            f"{name}_tp",
+            operation,
+            "tp",
+            volume,
+            *times,
+            local=staging(operation, shard, hidden),
+            element_bytes=element,
+        )
         for operation, times in counts.items()
     ]
 

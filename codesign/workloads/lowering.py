@@ -39,12 +39,13 @@ def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op
     ]  # fmt: skip
 
 
-def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...]) -> list[CommOp]:
-    """Communication of the given phases."""
+def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...], *, trained: bool = True) -> list[CommOp]:
+    """Communication of the given phases; what a model that is trained sums may not be rounded."""
     return [
         CommOp(
             comm.name, comm.operation, comm.axis, phase, comm.nbytes,
             times * comm.per_layer * getattr(comm, phase), None if phase == "recompute" else comm.local,
+            0.0 if trained else comm.element_bytes,
         )
         for comm in comms
         for phase in phases

@@ -28,7 +28,11 @@ class ComputeOp(eqx.Module):
 
 
 class CommOp(eqx.Module):
-    """`count` collective operations among the members of a mesh axis, each with its own `local` work."""
+    """`count` collective operations among the members of a mesh axis, each with its own `local` work.
+
+    `element_bytes` is the size of a number of what is summed where it may be rounded, 0 where it may not: what rounding
+    does is known of the activations of a model that is not trained.
+    """
 
     name: str = static()
     operation: str = static()
@@ -37,6 +41,7 @@ class CommOp(eqx.Module):
     nbytes: Float[Array, "*b"] = quantity()
     count: Float[Array, "*b"] = quantity()
     local: Work | None = None
+    element_bytes: float = static(default=0.0)
 
 
 class TransferOp(eqx.Module):

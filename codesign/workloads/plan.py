@@ -3,6 +3,8 @@
 Every choice is a traced number, so a search prices plans as data with one compilation.
 """
 
+import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
-from ..fabrics import Group
+from ..fabrics import ALGORITHMS, Group
 from ..fields import as_leaf, quantity, switch
 from ..showing import as_text
 from ..smooth import at_least, at_most
@@ -20,15 +22,29 @@ AXES = ("tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 
 
-def recompute_level(value: Any) -> Any:
-    """0, 1, 2 for none, selective, full; numbers pass."""
-    if isinstance(value, str):
-        if value not in RECOMPUTE:
-            raise ConfigError(
-                f"recompute = {value!r} is not one of {', '.join(RECOMPUTE)}{suggestion(value, RECOMPUTE)}"
-            )
-        return as_leaf(float(RECOMPUTE.index(value)))
+NAMED = {"recompute": RECOMPUTE, "tp_algorithm": ALGORITHMS, "data_algorithm": ALGORITHMS}
+"""Field of a plan whose values have names -> the names, in the order of the numbers that stand for them."""
+
+
+def plan_value(field: str, value: Any) -> Any:
+    """The number that stands for a named value of a field of the plan (0, 1, 2 for none, selective, full); numbers pass.
+
+    Raises:
+        ConfigError: a word that is no name there.
+    """
+    if isinstance(value, str) and field in NAMED:
+        if value not in NAMED[field]:
+            names = ", ".join(NAMED[field])
+            raise ConfigError(f"{field} = {value!r} is not one of {names}{suggestion(value, NAMED[field])}")
+        return as_leaf(float(NAMED[field].index(value)))
     return as_leaf(value)
+
+
+def _named(field: str, default: float, doc: str) -> Any:
+    """A number of the plan whose values have names."""
+    high = float(len(NAMED[field]) - 1)
+    metadata = {"low": 0.0, "high": high, "doc": doc}
+    return eqx.field(converter=functools.partial(plan_value, field), default=default, metadata=metadata)
 
 
 class Plan(eqx.Module):
@@ -40,7 +56,7 @@ class Plan(eqx.Module):
     together by one replica in serving. The `*_overlap` numbers are the share of the covering work that can hide the
     communication.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
-    whole tables.
+    whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
 
     tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
@@ -57,9 +73,7 @@ class Plan(eqx.Module):
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
     )
     micro_batch: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="sequences")
-    recompute: Float[Array, "*b"] = eqx.field(
-        converter=recompute_level, default=0.0, metadata={"low": 0.0, "high": 2.0, "doc": "none, selective or full"}
-    )
+    recompute: Float[Array, "*b"] = _named("recompute", 0.0, "none, selective or full")
     sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
     zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimiser, + gradients, + parameters")
     reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
@@ -76,6 +90,8 @@ class Plan(eqx.Module):
     dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
     pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+    tp_algorithm: Float[Array, "*b"] = _named("tp_algorithm", 0.0, "of collectives inside tensor-parallel groups")
+    data_algorithm: Float[Array, "*b"] = _named("data_algorithm", 0.0, "of all other collectives")
     device_count: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="in place of the cluster's"
     )
@@ -126,7 +142,12 @@ class Layout(eqx.Module):
         return 1 + on * (self.dp * self.plan.cp / self.plan.ep - 1)
 
     def group(self, axis: str) -> Group:
-        """The process group of a mesh axis, ranks ordered tp, cp, dp, pp from the inside out."""
+        """The process group of a mesh axis, ranks ordered tp, cp, dp, pp from the inside out, with its algorithm."""
+        algorithm = self.plan.tp_algorithm if axis == "tp" else self.plan.data_algorithm
+        return dataclasses.replace(self._members(axis), algorithm=algorithm)
+
+    def _members(self, axis: str) -> Group:
+        """Size and stride of the group of a mesh axis."""
         plan = self.plan
         if axis == "tp":
             return Group(plan.tp, jnp.ones_like(plan.tp))

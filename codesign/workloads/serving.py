@@ -1,5 +1,7 @@
 """Serving a transformer: prefill and decode of a static batch."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -70,8 +72,8 @@ class Serving(AbstractWorkload):
             head = self.model.head_ops(shard, shard.sequences)
             ops += forward_ops(self.model.layer_ops(shard), layers, phase=phase)
             ops += forward_ops(head, jnp.asarray(1.0), phase=phase, edge=True)
-            for op in comm_ops(self.model.layer_comms(shard), layers, ("forward",)):
-                ops.append(CommOp(op.name, op.operation, op.axis, phase, op.nbytes, op.count))
+            for op in comm_ops(self.model.layer_comms(shard), layers, ("forward",), trained=False):
+                ops.append(replace(op, phase=phase, local=None))
             nbytes = shard.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
             ops.append(CommOp("stage_send", "send", "pp", phase, nbytes, jnp.asarray(1.0)))
         return tuple(ops)

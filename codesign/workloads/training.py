@@ -90,7 +90,7 @@ class Training(AbstractWorkload):
         forward = (
             *forward_ops(block, layers),
             *forward_ops(head, once, edge=True),
-            *comm_ops(comms, layers, phases),
+            *comm_ops(comms, layers, phases, trained=not self.forward_only),
             *self._sends(shard, phases),
         )
         if self.forward_only:

@@ -11,11 +11,14 @@ from codesign.config import study_from_config
 from codesign.report.phases import phase_diagram
 from codesign.reproduce import Claim
 from codesign.search import Certified, Problem
+from codesign.search.branch_and_bound.bounding import Bounding
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import Wanted
-from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
 from codesign.search.branch_and_bound.convexity import check
-from codesign.search.branch_and_bound.ledger import Ledger, Programme
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.effort import Effort, Outcome
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import polish
 from codesign.space import shown
 
@@ -45,20 +48,20 @@ def oracle() -> Oracle:
 
 @functools.cache
 def solved() -> tuple[dict, Outcome]:
-    """Certificate and ledger of the study."""
+    """Certificate of the study, and what is known of its plans."""
     search = Certified()
     verdict = check(oracle(), 0)
-    outcome = Closing(Programme(oracle()), search.effort, 0).run()
+    outcome = BranchAndBound(Programme(oracle()), search.effort, 0).run()
     wanted = Wanted(problem().objective.goal)
     return search.traced(oracle(), wanted, verdict, outcome, 0).certificate, outcome
 
 
 def alone(plan: int, allowed: dict[str, float]) -> float:
     """Log of one plan's optimum under moved constraints, from nothing but the model."""
-    ledger = Ledger(Programme(oracle(), allowed=allowed), 1e-8)
-    ledger.keep(np.array([plan]), *ledger.evaluate(np.array([plan]), np.full((1, ledger.width), 0.5), 50.0))
-    polish(ledger, plan, 1e-8, rounds=60)
-    return 0.5 * (ledger.upper + float(ledger.lower[plan]))
+    bounding = Bounding(Programme(oracle(), allowed=allowed), 1e-8)
+    bounding.learn(np.array([plan]), np.full((1, bounding.width), 0.5), 50.0)
+    polish(bounding, plan, 1e-8, rounds=60)
+    return 0.5 * (bounding.upper + float(bounding.lower[plan]))
 
 
 def claims() -> list[Claim]:
@@ -69,7 +72,7 @@ def claims() -> list[Claim]:
         Claim(NAME, f"fastest step over {oracle().count:,} plans and six numbers of hardware, s", None,
               certificate["best"], 1e-3, standing, error=certificate["gap"]),
     ]  # fmt: skip
-    plan = outcome.ledger.plan
+    plan = outcome.bounding.plan
     middle = alone(plan, {})
     for row in certificate["constraints"]:
         if row["used"] < 0.999:
@@ -89,11 +92,11 @@ def sweep() -> tuple[tuple[float, Outcome], ...]:
     found = []
     for share in BUDGETS:
         allowed = {"capex_usd": math.log(share), "provisioned_power_w": math.log(share)}
-        found.append((share, Closing(Programme(oracle(), allowed=allowed), EFFORT, 0).run()))
+        found.append((share, BranchAndBound(Programme(oracle(), allowed=allowed), EFFORT, 0).run()))
     return tuple(found)
 
 
-def design(ledger: Ledger, plan: int, u: np.ndarray) -> dict[str, object]:
+def design(bounding: Bounding, plan: int, u: np.ndarray) -> dict[str, object]:
     """Plan and hardware of a design, in the units of `LABELS`."""
     point = oracle().point(plan, u)
     words = {name: shown(name, point[name]) for name in RECORD if name in point}
@@ -103,19 +106,18 @@ def design(ledger: Ledger, plan: int, u: np.ndarray) -> dict[str, object]:
 def tables() -> dict[str, pd.DataFrame]:
     """What binds, the next-best designs, the sweep."""
     certificate, outcome = solved()
-    ledger = outcome.ledger
+    bounding = outcome.bounding
     binding = pd.DataFrame(certificate["constraints"])[
         ["constraint", "used", "elasticity_fewer", "elasticity_more", "tenth_more", "changes_plan"]
     ]
-    best = sorted(ledger.feasible, key=lambda plan: ledger.feasible[plan][0])[:8]
+    best = bounding.incumbent.ranked(8)
     rivals = [
-        {"time_s": math.exp(ledger.feasible[p][0]), "bound_s": math.exp(min(ledger.lower[p], ledger.feasible[p][0]))}
-        | design(ledger, p, ledger.feasible[p][1])
-        for p in best
+        {"time_s": math.exp(log), "bound_s": math.exp(min(bounding.lower[p], log))} | design(bounding, p, u)
+        for p, (log, u) in ((p, bounding.feasible[p]) for p in best)
     ]
     swept = [
         {"budget": share, "time_s": math.exp(o.upper), "bound_s": math.exp(o.lower)}
-        | design(o.ledger, o.ledger.plan, o.ledger.u)
+        | design(o.bounding, o.bounding.plan, o.bounding.u)
         for share, o in sweep()
     ]
     return {

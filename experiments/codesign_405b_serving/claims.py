@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 
 from codesign.config import study_from_config
 from codesign.reproduce import Claim
-from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.convexity import Verdict, check
-from codesign.search.branch_and_bound.ledger import Programme
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.effort import Effort, Outcome
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.exhaustive.grid import screen
 
 NAME = "codesign_405b_serving"
@@ -40,7 +42,7 @@ def solve(tpot_s: float, ttft_s: float) -> Outcome:
     """Cheapest tokens under these latencies."""
     limits = study().objective.limits
     moved = {"tpot_s": math.log(tpot_s / limits["tpot_s"]), "ttft_s": math.log(ttft_s / limits["ttft_s"])}
-    return Closing(Programme(oracle()[0], allowed=moved), Effort(gap=GAP, seconds=120.0), SEED).run()
+    return BranchAndBound(Programme(oracle()[0], allowed=moved), Effort(gap=GAP, seconds=120.0), SEED).run()
 
 
 def base() -> Outcome:
@@ -63,11 +65,11 @@ def _row(outcome: Outcome) -> dict:
     if not math.isfinite(outcome.upper):
         proven = oracle()[1].convex and not outcome.stopped
         return {"usd_per_million_tokens": None, "binds": "no design, certified" if proven else "none found"}
-    exact = made.tangents(np.array([outcome.ledger.plan]), outcome.ledger.u[None], 1e6).exact[0]
-    shift = outcome.ledger.programme.allowed
+    exact = made.tangents(np.array([outcome.bounding.plan]), outcome.bounding.u[None], 1e6).exact[0]
+    shift = outcome.bounding.programme.allowed
     used = {n: math.exp(exact[i] - shift.get(n, 0.0)) for i, n in enumerate(made.names) if i}
     row = {"usd_per_million_tokens": math.exp(outcome.upper), "gap": math.expm1(outcome.gap)}
-    row |= made.point(outcome.ledger.plan, outcome.ledger.u)
+    row |= made.point(outcome.bounding.plan, outcome.bounding.u)
     return row | {"binds": ", ".join(name for name, share in used.items() if share > 0.999)}
 
 

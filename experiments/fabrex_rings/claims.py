@@ -10,6 +10,10 @@ from codesign.report.topology import links_frame, topology_figure
 from codesign.reproduce import Claim, experiments_folder, load
 
 NAME = "fabrex_rings"
+KINDS = {  # of claims whose standing alone does not say it
+    "transcription": r"printed change from its own rates",
+    "fitted": r"default rings|relative change|optimised over default",
+}
 TOPOLOGY = "2s-2rp-split-flat"
 MEASURED = {"all_reduce": (75, 88), "reduce_scatter": (83, 108), "all_gather": (66, 99)}  # GB/s default, optimised
 PRINTED_CHANGE = {"all_reduce": 17, "reduce_scatter": 30, "all_gather": 50}  # per cent of the default

@@ -16,6 +16,11 @@ from codesign.reproduce import Claim
 from codesign.topology import PcieBoxes, crossings, limit
 
 NAME = "fabrex_topologies"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"GIG-(01|04|08|09|10)\b",
+    "transcription": r"GIG-17\b",
+    "fitted": r"GIG-(06|07|18)\b|^ranking|without a fit",
+}
 COLLECTIVES = ("all_gather", "all_reduce", "broadcast")
 MEASURED = {  # GB/s, "Default vs split topology"
     "1s-2rp-split-cascade": (56, 54, 54),

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.compiling import quick_jit
 from codesign.config import scenario_from_config
 from codesign.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.fields import get_path, replace
+from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.reproduce import Claim
 from codesign.scenario import Scenario
@@ -51,7 +51,7 @@ def _time_and_slopes(point: Any, base: Scenario) -> Any:
 
 @cache
 def _compiled() -> Any:
-    return quick_jit(jax.vmap(_time_and_slopes, in_axes=(0, None)))
+    return interpreted(jax.vmap(_time_and_slopes, in_axes=(0, None)), always=True)
 
 
 def curve(inside: np.ndarray, card: float | np.ndarray, one_queue: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

@@ -29,6 +29,9 @@ from codesign.reproduce import Claim
 from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
 from codesign.simulation.events import Links
 
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"U0(3[2-6]|4[3-9]|50|53)\b|^table 3 row \d: accelerators",
+}
 NAME, HERE = "intranode_interference", Path(__file__).parent
 INTRA_BAR, FCT_BAR, THROUGHPUT_BAR, NODES_BAR = 0.05, 0.12, 0.12, 0.04
 ACCELERATORS, LINKS, WIRE = 8.0, (16e9, 32e9, 64e9), 50e9

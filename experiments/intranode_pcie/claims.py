@@ -18,6 +18,10 @@ from codesign.report.figures import canvas
 from codesign.reproduce import Claim
 
 NAME = "intranode_pcie"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"U0(07|13|14|15|16|17|20|21|23|25|39|40)\b",
+    "transcription": r"U0(22|24|26|27|28|29|30|31|37|41|42)\b",
+}
 HERE = Path(__file__).resolve().parent
 TESTS = ("ib_write", "ib_send", "ib_read", "osu_latency")
 INLINE_BYTES = {"ib_write": 220.0, "ib_send": 236.0, "ib_read": 0.0}  # a send carries 16 bytes less of header

@@ -23,6 +23,10 @@ from codesign.hardware import Link
 from codesign.reproduce import Claim
 
 NAME = "lumorph_allreduce"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"\(input\)|LUM-(06|16|25|26)\b",
+    "note": r"^notes,|\(notes: |^us to set circuits at which|^most GPUs, of the sizes|^MB above which|^CHK-10",
+}
 ALPHA_S, DELTA_S, RATE = 0.7e-6, 3.7e-6, 300e9  # LUM-22, LUM-12, LUM-21
 RANKS = (64, 128, 256)
 CIRCUIT, SWITCH = Link(ALPHA_S, 1 / RATE, 0.0, DELTA_S), Link(ALPHA_S, 1 / RATE)

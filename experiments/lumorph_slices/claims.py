@@ -20,6 +20,10 @@ from codesign.slices import (
     simulate,
 )
 
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"LUM-03\b",
+    "note": r"of the notes|^notes,|notes' effective capacity",
+}
 NAME, LOAD, ARRIVALS = "lumorph_slices", 0.8, 30_000
 RACKS: dict[str, Callable[[], AbstractAllocator]] = {
     "LUMORPH, 8 fibers a server": CircuitRack,

@@ -1,8 +1,8 @@
 """Embedding pooling on 10 TB of tables: 128 H100 against a photonic appliance, over the document's 42 configurations.
 
-The tables are cut by rows over 128 devices; the appliance is one processor with all tables in its memory. First with a
-roofline and two collective launch times fitted to the two printed averages, then with nothing fitted: the package's own
-kernels and collectives of an H100 cluster.
+The tables are cut by rows over 128 devices; the appliance is one processor with all tables in its memory. First the
+package's own kernels and collectives of an H100 cluster with nothing fitted, then with one constant for both printed
+averages, the time a framework takes to launch an exchange; beside it a roofline with a launch time for each average.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 
 from codesign.collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send, Tuned
 from codesign.compiling import quick_jit
@@ -26,6 +27,9 @@ from codesign.reproduce import Claim
 from codesign.scenario import Scenario
 
 NAME = "pfa_dlrm"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"PFA-06[345]\b",
+}
 PAPER = {"nvlink": 22.8, "pcie": 28.3}  # section 7, averages of figure 14
 TABLES, BATCHES, POOLING = (1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32, 64)  # section 7
 TOTAL_BYTES, DIMENSION, DEVICES = 10e12, 32.0, 128.0  # section 7
@@ -36,6 +40,9 @@ INFINIBAND = 40e9  # assumed: 80 % of 50 GB/s
 UTILISATION = 0.5  # assumed: of memory, rows of 128 bytes at random
 START_S = 3e-6  # assumed: of a look-up kernel
 FIT_BAR = 0.05
+FABRICS = {"nvlink": "nvlink4", "pcie": "pcie_gen5"}
+EXCHANGES = ("all_to_all", "reduce_scatter")  # of indices, of pooled vectors
+ONE_BAR = 0.10  # of both averages from one constant
 
 POINTS = list(itertools.product(TABLES, BATCHES, POOLING))
 COLUMNS = {
@@ -105,11 +112,38 @@ def fitted_launch_s(link: str) -> float:
     return 1e-6 * (PAPER[link] - at_zero) / (at_one - at_zero)
 
 
+def launched(link: str, launch_s: float) -> Scenario:
+    """The package's own cluster, each exchange started by a framework that takes so long."""
+    own = cluster(f"fabric={FABRICS[link]}")
+    level = own.cluster.network["scale_up"]
+    slower = {name: Tuned(getattr(level.collectives, name), launch_s=launch_s) for name in EXCHANGES}
+    level = dataclasses.replace(level, collectives=dataclasses.replace(level.collectives, **slower))
+    network = own.cluster.network | {"scale_up": level}
+    return dataclasses.replace(own, cluster=dataclasses.replace(own.cluster, network=network))
+
+
+@functools.cache
+def mean_launched(link: str, launch_s: float) -> float:
+    """Average speed-up of the appliance over it."""
+    own = cluster(f"fabric={FABRICS[link]}")
+    return float(np.mean(seconds(launched(link, launch_s)) / seconds(appliance(own))))
+
+
+@functools.cache
+def one_launch_s() -> float:
+    """The launch time with which both averages are as far off, one above and one below: the least largest error."""
+
+    def product(launch_s: float) -> float:
+        return float(np.sum([np.log(mean_launched(link, launch_s) / value) for link, value in PAPER.items()]))
+
+    return float(brentq(product, 0.0, 2e-4, xtol=1e-8))
+
+
 @functools.cache
 def grid() -> pd.DataFrame:
     """One row a configuration: times in seconds and speed-ups, fitted and untuned."""
     frame = pd.DataFrame(POINTS, columns=["tables", "batch", "pooling"])
-    for link, fabric in (("nvlink", "nvlink4"), ("pcie", "pcie_gen5")):
+    for link, fabric in FABRICS.items():
         fit, own = plain(link, round(fitted_launch_s(link), 7)), cluster(f"fabric={fabric}")
         for kind, scenario in (("fitted", fit), ("untuned", own)):
             frame[f"{link}_{kind}_s"] = seconds(scenario)
@@ -168,6 +202,10 @@ def claims() -> list[Claim]:
     for claim, link in (("PFA-066", "nvlink"), ("PFA-067", "pcie")):
         text = f"{claim}: the same, nothing fitted ({link})"
         rows.append(Claim(NAME, text, PAPER[link], mean[f"{link}_untuned"], None, "derived"))
+    launch = one_launch_s()
+    for claim, link in (("PFA-066", "nvlink"), ("PFA-067", "pcie")):
+        text = f"{claim}: own kernels and collectives, one launch time for all, {launch * 1e6:.0f} us ({link})"
+        rows.append(Claim(NAME, text, PAPER[link], mean_launched(link, launch), ONE_BAR, "fitted 1 on 2"))
     rows += [
         ordering("untuned: NVLink above 10", 10.0, mean["nvlink_untuned"]),
         ordering("untuned: PCIe above NVLink", mean["nvlink_untuned"], mean["pcie_untuned"]),

@@ -20,6 +20,9 @@ from codesign.validation.celestisim_inference import (
 )
 
 NAME = "pfa_inference_405b"
+KINDS = {  # of claims whose standing alone does not say it
+    "transcription": r"PFA-0(13|27|42)\b",
+}
 BAR, FITTED = 0.05, "fitted 7 on 6 (with 1T)"
 SCALES = (1.0, 0.5, 0.25, 0.125)
 LLAMA_70B = {"hidden": 8192.0, "layers": 80.0, "heads": 64.0, "width": 28672.0}

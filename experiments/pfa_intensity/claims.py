@@ -15,6 +15,10 @@ from codesign.reproduce import Claim
 from codesign.scenario import Scenario
 
 NAME = "pfa_intensity"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r"PFA-01[12]\b",
+    "transcription": r"PFA-013\b",
+}
 PEAK_TOKENS, BAR_OCTAVES = 10_000.0, 1.0  # section 2.3, "~10,000"; 5,000 to 20,000
 BLOCK_ROWS = 128.0  # assumed: queries of one block of fused attention
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

@@ -8,6 +8,9 @@ from codesign.reproduce import Claim
 from codesign.validation.celestisim_inference import PORTS, appliance_pool, compare, reference
 
 NAME = "pfa_port_check"
+KINDS = {  # of claims whose standing alone does not say it
+    "transcription": r"PFA-0(01|02|09|16|19|22|30|31|32|71|72)\b|^consistency",
+}
 READINGS = {"document": (16, False), "16 ports": (16, True), "8 ports": (8, True), "1 port": (1, True)}
 EXPECTED = {"document": (3.66, 1.40), "16 ports": (2.53, 0.79), "8 ports": (1.56, 0.41), "1 port": (0.44, 0.05)}
 SWITCHING, TERABITS, STACK_GB, STACKS, MODULES, DDR_TB = 115.0, 7.2, 36.0, 2.0, 16.0, 2.0

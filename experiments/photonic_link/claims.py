@@ -12,6 +12,10 @@ from codesign.hardware.photonic_receiver import dbm, quality_of
 from codesign.reproduce import Claim
 
 NAME = "photonic_link"
+KINDS = {  # of claims whose standing alone does not say it
+    "note": r"^worked case|limit is just used up",
+    "transcription": r"CHK-09|LUM-13\b",
+}
 PJ = 1e12
 LIGHT_M_PER_S, GROUP_INDEX, RADIUS_M = 299792458.0, 4.2, 5e-6  # a silicon ring as small as rings are
 

@@ -16,10 +16,12 @@ from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.reproduce import Claim
 from codesign.search import Problem
-from codesign.search.branch_and_bound.closing import Closing, Effort, Outcome
+from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.convexity import Verdict, check
-from codesign.search.branch_and_bound.ledger import Programme
-from codesign.search.branch_and_bound.oracle import Oracle, rows_of
+from codesign.search.branch_and_bound.effort import Effort, Outcome
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound.programme import Programme
 from codesign.space import Continuous, DesignSpace
 
 NAME = "photonic_vs_nvl72"
@@ -101,7 +103,7 @@ def solve(wanted: str, **at_least: float) -> Outcome:
     held = [name for name in WORSE if name != wanted]
     allowed = {f"hold {name}": math.log(own[name] / at_least[name]) for name in held if name in at_least}
     programme = Programme(made, goal, (*limits, *(f"hold {name}" for name in held)), allowed)
-    return Closing(programme, Effort(gap=GAP, seconds=120.0), SEED).run()
+    return BranchAndBound(programme, Effort(gap=GAP, seconds=120.0), SEED).run()
 
 
 def value(wanted: str, log: float) -> float:
@@ -151,10 +153,10 @@ def _row(name: str, outcome: Outcome) -> dict:
     row = {"wanted": name, "found": value(name, outcome.upper) if found else None}
     row |= {"bound": value(name, outcome.lower) if math.isfinite(outcome.lower) else None}
     if found:
-        point = made.point(outcome.ledger.plan, outcome.ledger.u)
+        point = made.point(outcome.bounding.plan, outcome.bounding.u)
         row |= {key: point[key] for key in ("tp", "pp", "virtual_stages", "micro_batch", "recompute")}
         row |= {key: point[key] / number.unit for key, number in NUMBERS.items()}
-        exact = made.tangents(np.array([outcome.ledger.plan]), outcome.ledger.u[None], 1e6).exact[0]
+        exact = made.tangents(np.array([outcome.bounding.plan]), outcome.bounding.u[None], 1e6).exact[0]
         used = {key: math.exp(exact[made.names.index(key)]) for key in TARGETS}
         row |= {"binds": ", ".join(key for key, share in used.items() if share > 0.999)}
     return row

@@ -19,6 +19,11 @@ from codesign.reproduce import Claim
 from codesign.validation.in_switch import Accelerator, simulate
 
 NAME = "scin_allreduce"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r": configured",
+    "transcription": r"S0(19|20|23|28|47|67)\b",
+    "fitted": r"16 MiB",
+}
 SMALL, LARGE, HUGE = 512.0, 2.0**24, 1e13
 SIZES = [2.0**power for power in range(7, 27)]
 SIMULATED = [2.0**power for power in range(9, 22)]

@@ -60,13 +60,22 @@ class Split(NamedTuple):
         return self.wire / self.total(slowdown)
 
 
-def scenario(model: str, number_format: str, collective: str) -> Scenario:
-    """One model on the node, under a common name so that all sizes are one compiled program."""
+@functools.cache
+def configured(model: str, number_format: str, collective: str) -> Scenario:
+    """One model on the node."""
     network = ("fabric=scin", f"collective={collective}", "cluster.device_count=8")
     job = (f"model={model}", f"workload={FORMATS[number_format]}", "plan=serving_node", "workload.output_tokens=2")
-    made = scenario_from_config("accelerator=h200", *network, *job)
+    return scenario_from_config("accelerator=h200", *network, *job)
+
+
+@functools.cache
+def scenario(model: str, number_format: str, collective: str) -> Scenario:
+    """The same under a common name, so that all sizes are one compiled program; only the network knows a collective."""
+    made = configured(model, number_format, "scin_ring")
+    network = configured(MODELS[0], "FP16", collective).cluster.network
     named: Any = dataclasses.replace(made.workload.model, name="llama2")
-    return dataclasses.replace(made, workload=dataclasses.replace(made.workload, model=named))
+    job: Any = dataclasses.replace(made.workload, model=named)
+    return dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, network=network), workload=job)
 
 
 def _at(one: Scenario, batch: jax.Array, length: jax.Array, slowdown: jax.Array) -> Scenario:

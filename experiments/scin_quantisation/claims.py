@@ -16,6 +16,11 @@ from codesign.fabrics import Group
 from codesign.reproduce import Claim
 
 NAME = "scin_quantisation"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r": configured",
+    "transcription": r"S0(21|28|29)\b|^table 2",
+    "note": r"^penalty,",
+}
 HERE = Path(__file__).parent
 RANKS = 8.0
 EXCEPTION = ("RQ", 4, 512)  # the ring at 4 bits and blocks of 512: beyond the fit, named

@@ -11,11 +11,14 @@ from scipy.optimize import brentq
 from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.config import scenario_from_config
 from codesign.fabrics import Group
-from codesign.fields import replace
 from codesign.reproduce import Claim
 from codesign.validation.in_switch import Accelerator, simulate
 
 NAME = "scin_waves"
+KINDS = {  # of claims whose standing alone does not say it
+    "input": r": configured",
+    "transcription": r"S025 least buffer: B|S030 ",
+}
 BUFFER = 65536.0
 WAVES = (1, 2, 4, 8, 16)
 TABLES = (16384.0, 32768.0, 65536.0, 131072.0, 262144.0)
@@ -36,9 +39,9 @@ def switch() -> InNetworkAllReduce:
 
 
 def seconds(nbytes: float, buffer_bytes: float, waves: float) -> float:
-    """Closed form with another table."""
+    """Closed form with another table; waves may be smaller than any that can be built."""
     group = Group(8.0)
-    changed = replace(switch(), {"buffer_bytes": buffer_bytes, "wave_bytes": buffer_bytes / waves})
+    changed = with_changes(switch(), buffer_bytes=buffer_bytes, wave_bytes=buffer_bytes / waves)
     return float(changed.cost(jnp.asarray(nbytes), group, level().fabric.link(group)).time_s)
 
 

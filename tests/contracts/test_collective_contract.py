@@ -24,6 +24,7 @@ from codesign.collectives import (
     DirectAllToAll,
     DoubleBinaryTreeAllReduce,
     Fastest,
+    HostPath,
     InNetworkAllReduce,
     Measured,
     MulticastAllReduce,
@@ -48,7 +49,7 @@ from codesign.collectives import (
 )
 from codesign.fabrics import Group
 from codesign.fields import check_ranges
-from codesign.hardware import Link
+from codesign.hardware import Link, ThreeStagePath, infiniband, pcie
 from codesign.interpreting import interpreted
 
 EXAMPLES = {
@@ -80,6 +81,7 @@ EXAMPLES = {
     "Quantised": ("all_reduce", Quantised(InNetworkAllReduce(wave_bytes=4224.0), codec_s=1e-6, codec_s_per_byte=1e-13)),
     "Fastest": ("all_reduce", Fastest({"ring": RingAllReduce(), "shot": TwoShotAllReduce()})),
     "Tuned": ("all_reduce", Tuned(RadixAllReduce(), launch_s=5e-6, bandwidth_ratio=0.8, latency_ratio=2.0)),
+    "HostPath": ("send", HostPath(ThreeStagePath(pcie(5), infiniband("NDR"), pcie(5), 0.0, 4e-7, 220.0, 8e-7))),
     "ScaledVolume": ("all_reduce", ScaledVolume(scalar=2.0, offset=-1.0)),
     "Measured": ("all_reduce", Measured(rounds=2.0)),
 }
@@ -142,7 +144,7 @@ def never_faster_than_the_wire(algorithm, operation, seed):
     points = draw(seed)
     share = 1.0 if operation in ("all_reduce", "send") else (points.size - 1) / points.size
     if isinstance(algorithm, Quantised):
-        share = share * algorithm.wire_ratio()
+        share = share * algorithm.wire_ratio(Group(jnp.asarray(2.0)))
     assert (costs(algorithm, points)[0] >= share * points.nbytes * jnp.exp(points.logs[:, 1]) * (1 - 1e-9)).all()
 
 

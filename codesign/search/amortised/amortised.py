@@ -19,7 +19,9 @@ import numpy as np
 from ...errors import ConfigError
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.certified import Certified, Wanted
-from ..branch_and_bound.oracle import Oracle, designs_of, rows_of
+from ..branch_and_bound.model_oracle import Oracle, designs_of
+from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.warm_start import COLD, WarmStart
 from .answer import Answer, Instant, with_plans
 from .guesser import Guesser, shipped
 
@@ -94,12 +96,12 @@ class Amortised(AbstractSearch):
         proof = self.proof
         assert proof is not None
         oracle = Oracle(problem, rows_of(problem), proof.block)
-        known = None
+        warm = COLD
         if np.isfinite(answer.upper):
             order = [guesser.shape.fields.index(name) for name in oracle.plans]
             same = np.flatnonzero((np.stack(list(oracle.plans.values()), axis=-1) == answer.row[order]).all(axis=1))
-            known = (same[:1], answer.u[None]) if len(same) else None
-        trace = proof.search(oracle, _wanted(problem), seed, report, known)
+            warm = WarmStart(plan=same[:1], u=answer.u[None]) if len(same) else COLD
+        trace = proof.search(oracle, _wanted(problem), seed, report, warm)
         trace.seconds["amortised"] = seconds
         return trace
 

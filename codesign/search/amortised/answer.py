@@ -24,8 +24,9 @@ from ...compiling import quick_jit
 from ...scenario import Scenario
 from ...space import DesignSpace
 from ..base import Problem
-from ..branch_and_bound.ledger import Programme
-from ..branch_and_bound.oracle import Oracle, rows_of
+from ..branch_and_bound.model_oracle import Oracle
+from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.programme import Programme
 from .guesser import Guesser, Shape
 from .settling import Settling
 
@@ -127,29 +128,28 @@ class Answer:
         self.leaves = jnp.asarray(leaves_of(problem.scenario))
         oracle = of_leaves(with_plans(instant.oracle, problem, instant.table), self.leaves)
         programme = Programme(oracle, allowed=allowed or {})  # where the oracle was compiled for other limits
-        self.ledger = Settling(programme, gap)
-        self.shift = np.array([0.0, *((allowed or {}).get(name, 0.0) for name in programme.rows[1:])])
+        self.settling = Settling(programme, gap)
         self.screened = 0
 
     @property
     def upper(self) -> float:
         """Log of the goal; inf where no design was found."""
-        return self.ledger.upper
+        return self.settling.incumbent.upper
 
     @property
     def row(self) -> Float[np.ndarray, " fields"]:
         """The plan."""
-        return self.instant.table[self.ledger.plan]
+        return self.instant.table[self.settling.incumbent.plan]
 
     @property
     def u(self) -> Float[np.ndarray, " variables"]:
         """Coordinates of the hardware."""
-        return self.ledger.u
+        return self.settling.incumbent.u
 
     @property
     def evaluated(self) -> int:
         """Points asked for."""
-        return self.screened + self.ledger.programme.oracle.evaluated
+        return self.screened + self.settling.programme.oracle.evaluated
 
     def run(self) -> "Answer":
         """Guess, screen, settle; then again from the best design, until nothing better comes."""
@@ -161,11 +161,12 @@ class Answer:
         self._round(first, np.asarray(suits, dtype=float), CHOSEN)
         for _ in range(EXCHANGES):
             before, asked = self.upper, likely
-            if self.ledger.plan >= 0:
-                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(self.ledger.plan, CHANGES))))
-            asked = asked[self.ledger.tried[asked] == 0]
-            self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.ledger.width)))
-            if math.isfinite(self.upper) and self.upper > before - self.ledger.gap:
+            best = self.settling.incumbent.plan
+            if best >= 0:
+                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(best, CHANGES))))
+            asked = asked[~self.settling.seen[asked]]
+            self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.settling.width)))
+            if math.isfinite(self.upper) and self.upper > before - self.settling.gap:
                 break
         return self
 
@@ -176,10 +177,10 @@ class Answer:
 
     def _hardware(self) -> np.ndarray:
         """Coordinates of the best design; where none is feasible, of the plan that breaks its limits least."""
-        ledger = self.ledger
-        if ledger.plan >= 0 or not ledger.solution:
-            return ledger.u
-        return ledger.solution[min(ledger.solution, key=lambda plan: ledger.soft[plan])]
+        settling, soft = self.settling, self.settling.cuts.soft
+        if settling.incumbent.plan >= 0 or not settling.edges:
+            return settling.incumbent.u
+        return settling.edges[min(settling.edges, key=lambda plan: soft[plan])]
 
     def _round(self, plans: Int[np.ndarray, " k"], u: Float[np.ndarray, "k variables"], first: int = 0) -> None:
         """Price plans, each at its hardware; settle those that look best, at first some of all kinds as well."""
@@ -208,20 +209,22 @@ class Answer:
             return np.asarray(self.instant.hard(self.leaves, table[part], points[part]))
 
         with ThreadPoolExecutor(2) as pool:
-            return np.concatenate(list(pool.map(run, range(0, count, SCREENED))))[:count] - self.shift
+            return (
+                np.concatenate(list(pool.map(run, range(0, count, SCREENED))))[:count] - self.settling.programme.shift
+            )
 
     def _settle(self, plans: np.ndarray, u: np.ndarray) -> None:
         """Solve plans over the hardware, each from its own on, fewer with every round."""
-        ledger = self.ledger
-        ledger.start(plans, u)
-        for index in range(ROUNDS if ledger.width else 0):
-            plans = plans[ledger.lower[plans] < ledger.cut]
+        settling = self.settling
+        settling.start(plans, u)
+        for index in range(ROUNDS if settling.width else 0):
+            plans = plans[settling.inside[plans] < settling.cut]
             if len(plans) == 0:
                 return
-            ledger.refine(plans)
+            settling.refine(plans)
             few = max(math.ceil(LEFT * len(plans)), FEWEST) if index else len(plans)
-            soft = np.array([ledger.soft[plan] for plan in plans.tolist()])
-            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plans], soft)]
+            keys = settling.inside[plans], settling.cuts.soft_of(plans)
+            best = [np.argsort(key, kind="stable")[:few] for key in keys]
             plans = plans[np.unique(np.concatenate(best))]
 
 

@@ -34,7 +34,10 @@ class Shape:
     @classmethod
     def of(cls, space: DesignSpace) -> "Shape":
         """Of a space."""
-        return cls({name: tuple(sorted(map(_level, values))) for name, values in space.plan.items()}, space.names)
+        return cls(
+            {name: tuple(sorted(_level(name, one) for one in values)) for name, values in space.plan.items()},
+            space.names,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -98,10 +101,10 @@ class Shape:
         return first.has(first.table), second.has(second.table)
 
 
-def _level(value: Any) -> float:
-    from ...workloads.plan import recompute_level
+def _level(name: str, value: Any) -> float:
+    from ...workloads.plan import plan_value
 
-    return float(recompute_level(value))
+    return float(plan_value(name, value))
 
 
 @dataclass(frozen=True)

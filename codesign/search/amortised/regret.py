@@ -9,9 +9,11 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..base import Problem
-from ..branch_and_bound.closing import Closing, Effort
-from ..branch_and_bound.ledger import Programme
-from ..branch_and_bound.oracle import Oracle, rows_of
+from ..branch_and_bound.branch_and_bound import BranchAndBound
+from ..branch_and_bound.effort import Effort
+from ..branch_and_bound.model_oracle import Oracle
+from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.programme import Programme
 from ..mix.oracles import moved_limits
 from .answer import Answer, Instant, with_plans
 from .families import Family
@@ -47,7 +49,9 @@ def regrets(
         except ConfigError:
             continue
         table = np.stack([plans[name] for name in whole.plans], axis=-1)
-        outcome = Closing(Programme(with_plans(whole, problem, table), allowed=allowed), Effort(gap=gap), 0).run()
+        outcome = BranchAndBound(
+            Programme(with_plans(whole, problem, table), allowed=allowed), Effort(gap=gap), 0
+        ).run()
         if not math.isfinite(outcome.upper):
             continue
         rows.append({

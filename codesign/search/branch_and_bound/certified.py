@@ -9,15 +9,17 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
-from .closing import Closing
+from .branch_and_bound import BranchAndBound
 from .conflict import Conflict
 from .convexity import Verdict, check, look_again
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import Recorder, evidence_of
-from .ledger import REFERENCE_SHARPNESS, Programme
+from .model_oracle import AbstractModelOracle, designs_of
 from .node_relaxation import oracle_for
-from .oracle import AbstractOracle, Oracle, designs_of, rows_of
+from .oracle import AbstractOracle, rows_of
+from .programme import Programme
 from .sensitivity import Resource, polish, resources
+from .warm_start import COLD, WarmStart
 
 UNPROVEN = {"factor_at_least": None, "needed": None}  # of conflicts of a model that is not convex
 
@@ -37,10 +39,10 @@ class Wanted(NamedTuple):
 class Certified(AbstractSearch):
     """Best design over all legal plans and the whole box of hardware, with a proven gap.
 
-    For a fixed plan the model is a geometric programme; `closing` bounds and closes plans until the best one is
-    proven to `gap`. The word "certified" is used only where the walk of `curvature` proves every row of this very model
-    and space convex; the proof is of the model, in float64. Rows that it does not prove are tested, and the result says
-    so.
+    For a fixed plan the model is a geometric programme; `branch_and_bound` bounds and closes plans until the best one
+    is proven to `gap`. The word "certified" is used only where the walk of `curvature` proves every row of this very
+    model and space convex; the proof is of the model, in float64. Rows that it does not prove are tested, and the
+    result says so.
 
     Args:
         gap: relative distance from the optimum at which the search stops.
@@ -92,11 +94,11 @@ class Certified(AbstractSearch):
 
     def search(
         self,
-        oracle: Oracle,
+        oracle: AbstractModelOracle,
         wanted: Wanted,
         seed: int,
         report: Report = silent,
-        known: tuple[np.ndarray, np.ndarray] | None = None,
+        warm: WarmStart = COLD,
     ) -> Trace:
         """Judge the rows, search, prove and explain; the goal's row is what is wanted.
 
@@ -105,21 +107,18 @@ class Certified(AbstractSearch):
             wanted: what the goal's row is of.
             seed: of random numbers.
             report: hears of progress.
-            known: numbers of plans and coordinates of designs to begin with, if there are any.
+            warm: what is known before.
         """
         verdict = check(oracle, seed, self.pairs)
         told = proving(_translated(report, wanted), verdict.convex)
-        closing = Closing(Programme(oracle), self.effort, seed, told, Recorder())
-        if known is not None:
-            closing.ledger.evaluate(*known, REFERENCE_SHARPNESS)
-        outcome = closing.run()
+        outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
         if outcome.stopped != INTERRUPTED:
-            verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.ledger.feasible.items()}, seed)
+            verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.bounding.feasible.items()}, seed)
         return self.traced(oracle, wanted, verdict, outcome, seed, report)
 
     def traced(
         self,
-        oracle: Oracle,
+        oracle: AbstractModelOracle,
         wanted: Wanted,
         verdict: Verdict,
         outcome: Outcome,
@@ -127,9 +126,9 @@ class Certified(AbstractSearch):
         report: Report = silent,
     ) -> Trace:
         """The trace of an outcome: the best design first, then the next-best with other plans."""
-        ledger, counts, seconds = outcome.ledger, outcome.counts, {"certified": outcome.seconds}
-        if ledger.plan < 0:
-            conflict = Conflict(oracle, ledger.programme.rows[1:], self.effort, seed, report)
+        bounding, counts, seconds = outcome.bounding, outcome.counts, {"certified": outcome.seconds}
+        if bounding.plan < 0:
+            conflict = Conflict(oracle, bounding.programme.rows[1:], self.effort, seed, report)
             if self.explain and outcome.stopped != INTERRUPTED:
                 conflict.explain()
             plan, u = conflict.design or self._least_violating(oracle)
@@ -141,15 +140,15 @@ class Certified(AbstractSearch):
         explained = {}
         if self.explain and oracle.variables:
             with contextlib.suppress(KeyboardInterrupt):  # the design is there already
-                polish(ledger, ledger.plan, 1e-7)
-                explained = _explained(oracle, ledger.plan, ledger.u, resources(ledger, 1e-7), wanted.sign)
+                polish(bounding, bounding.plan, 1e-7)
+                explained = _explained(oracle, bounding.plan, bounding.u, resources(bounding, 1e-7), wanted.sign)
         certificate = _certificate(wanted, verdict, outcome) | explained
-        best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
-        points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
+        best = bounding.incumbent.ranked(self.keep)
+        points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         claim, kept = _claim(verdict, outcome), _evidence(oracle, outcome, certificate)
         return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
 
-    def _least_violating(self, oracle: Oracle) -> tuple[np.ndarray, np.ndarray]:
+    def _least_violating(self, oracle: AbstractModelOracle) -> tuple[np.ndarray, np.ndarray]:
         """Of a sample of plans in the middle of the box, the one that breaks its limits least."""
         plan = oracle.sample(np.random.default_rng(0), 4096)
         found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
@@ -180,20 +179,22 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str
         "bound": value(outcome.lower) if verdict.convex else None,
         "gap": math.expm1(outcome.gap) if verdict.convex and math.isfinite(outcome.gap) else None,
         "convexity": {"pairs": verdict.pairs, "worst": verdict.worst, "unproven": verdict.unproven},
-        "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.ledger.history],
+        "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.bounding.history],
     }
 
 
-def _evidence(oracle: Oracle, outcome: Outcome, certificate: dict[str, Any]) -> Evidence | None:
+def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: dict[str, Any]) -> Evidence | None:
     """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
-    ledger = outcome.ledger
-    if ledger.recorder is None or not isinstance(oracle, Oracle):  # not of mixes: many models, not one
+    bounding = outcome.bounding
+    if bounding.recorder is None or not isinstance(oracle, AbstractModelOracle):  # not of mixes: many models, not one
         return None
-    kept = evidence_of(oracle, ledger.recorder, ledger.programme.rows, ledger.frontier, ledger.lower, outcome.lower)
+    kept = evidence_of(
+        oracle, bounding.recorder, bounding.programme.rows, bounding.table.leaf, bounding.lower, outcome.lower
+    )
     if kept is not None:
         kept.header["claim"] = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {
-            "infeasible": certificate["convex"] and ledger.plan < 0 and outcome.lower == math.inf,
-            "design": {} if ledger.plan < 0 else oracle.point(ledger.plan, ledger.u),
+            "infeasible": certificate["convex"] and bounding.plan < 0 and outcome.lower == math.inf,
+            "design": {} if bounding.plan < 0 else oracle.point(bounding.plan, bounding.u),
         }
     return kept
 

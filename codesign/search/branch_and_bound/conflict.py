@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from ..base import Progress, Report, silent
-from .closing import Closing
+from .branch_and_bound import BranchAndBound
 from .effort import INTERRUPTED, Effort, Outcome
-from .ledger import Programme
-from .oracle import AbstractOracle, RelayingOracle, Tangents
+from .oracle import AbstractOracle, AbstractRelay, Tangents
+from .programme import Programme
 
 LARGEST = "largest"
 SLACK = 1e-6  # log by which a constraint is allowed more than a design was found with
 
 
-class Largest(RelayingOracle):
+class Largest(AbstractRelay):
     """One row more: the largest of some.
 
     Args:
@@ -82,7 +82,7 @@ class Conflict:
 
     def _least(self, oracle: AbstractOracle, goal: str, others: tuple[str, ...], given: dict[str, float]) -> Outcome:
         effort = replace(self.effort, seconds=max(self.ends - time.perf_counter(), 0.1))
-        outcome = Closing(Programme(oracle, goal, others, given), effort, self.seed).run()
+        outcome = BranchAndBound(Programme(oracle, goal, others, given), effort, self.seed).run()
         if outcome.stopped == INTERRUPTED:
             raise KeyboardInterrupt
         self.solved += 1
@@ -90,7 +90,7 @@ class Conflict:
         return outcome
 
     def _take(self, outcome: Outcome) -> None:
-        self.design = np.array([outcome.ledger.plan]), outcome.ledger.u[None]
+        self.design = np.array([outcome.bounding.plan]), outcome.bounding.u[None]
 
     def _others(self, name: str) -> tuple[str, ...]:
         return tuple(other for other in self.rows if other != name)

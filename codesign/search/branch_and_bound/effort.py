@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .ledger import Ledger
+from .bounding import Bounding
 
 INTERRUPTED = "interrupted"  # how a closing that was ended early says so
 
@@ -30,9 +30,9 @@ class Effort:
 
 @dataclass
 class Outcome:
-    """What is known when a search ends, or later: the ledger may have been worked on since."""
+    """What is known when a search ends, or later: its bounding may have been worked on since."""
 
-    ledger: Ledger
+    bounding: Bounding
     counts: dict[str, int]
     seconds: float
     stopped: str = ""
@@ -40,12 +40,12 @@ class Outcome:
     @property
     def upper(self) -> float:
         """Log of the best design's goal; inf where no design was found."""
-        return self.ledger.upper
+        return self.bounding.upper
 
     @property
     def lower(self) -> float:
         """Log of a lower bound on the goal of every design; inf where none can be feasible."""
-        return self.ledger.bound
+        return self.bounding.bound
 
     @property
     def gap(self) -> float:

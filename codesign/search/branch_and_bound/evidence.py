@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..base import Evidence
+from .model_oracle import AbstractModelOracle
 from .node_relaxation import GroupOracle
-from .oracle import Oracle
 
 VERSION = 1  # of the layout of `Evidence`
 SINGLE = 2.0**-24  # relative error of a number in single precision
@@ -55,7 +55,7 @@ class Places:
 
 
 class AbstractListener(abc.ABC):
-    """Is told by a ledger what its bounds rest on."""
+    """Is told what bounds rest on."""
 
     @abc.abstractmethod
     def grow(self, count: int) -> None:
@@ -171,7 +171,7 @@ def _rounded(weights: Float[np.ndarray, "k cuts rows"], room: Float[np.ndarray, 
 
 
 def evidence_of(
-    oracle: Oracle,
+    oracle: AbstractModelOracle,
     recorder: Recorder,
     rows: tuple[str, ...],
     frontier: Bool[np.ndarray, " numbers"],
@@ -237,7 +237,7 @@ def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -
     return Evidence(parts[0].header | ({"held": held} if held else {}), joined)
 
 
-def nodes_of(oracle: Oracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def nodes_of(oracle: AbstractModelOracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """(plan fields with their values and which rows share a view, the nodes as ranges of places)."""
     fields = list(oracle.problem.space.plan)
     lists = {name: np.unique(oracle.problem.space.lists[name]) for name in fields}

@@ -4,27 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .oracle import AbstractOracle, Tangents
+from .oracle import AbstractOracle, AbstractRelay, Tangents
 
 
-class Held(AbstractOracle):
+class Held(AbstractRelay):
     """An oracle with some of its coordinates held: their slopes go into the intercepts."""
 
     def __init__(self, inner: AbstractOracle, held: dict[int, float]):
-        self.inner, self.names, self.doubt = inner, inner.names, inner.doubt
+        super().__init__(inner)
         self.free = np.array([i for i in range(len(inner.variables)) if i not in held], dtype=int)
         self.fixed = np.array(sorted(held), dtype=int)
         self.at = np.array([held[int(i)] for i in self.fixed])
-
-    @property
-    def evaluated(self) -> int:
-        """Of the oracle within."""
-        return self.inner.evaluated
-
-    @property
-    def count(self) -> int:
-        """Plans."""
-        return self.inner.count
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -36,10 +26,6 @@ class Held(AbstractOracle):
         own = {self.inner.variables[i]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)}
         return self.inner.unproven(own | dict(held or {}))
 
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """As of the oracle within."""
-        return self.inner.near(plan, changes)
-
     def whole(self, u: np.ndarray) -> np.ndarray:
         """All coordinates from the free ones."""
         full = np.zeros((len(u), len(self.inner.variables)))
@@ -48,6 +34,7 @@ class Held(AbstractOracle):
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Rows at the whole point; tangents over the free coordinates."""
+        self.evaluated += len(plan)
         found = self.inner.tangents(plan, self.whole(u), sharpness)
         intercept = found.affine[..., 0] + found.affine[..., 1 + self.fixed] @ self.at
         affine = np.concatenate([intercept[..., None], found.affine[..., 1 + self.free]], axis=-1)

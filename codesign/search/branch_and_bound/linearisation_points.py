@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .ledger import REFERENCE_SHARPNESS, Ledger
+from .bounding import REFERENCE_SHARPNESS, Bounding
 
 
 class References:
@@ -12,14 +12,13 @@ class References:
     are a good guess for the other.
     """
 
-    def __init__(self, ledger: Ledger, plans: np.ndarray, base: np.ndarray):
+    def __init__(self, bounding: Bounding, plans: np.ndarray, base: np.ndarray):
         self.base = base
-        plans = plans[[int(p) in ledger.solution for p in plans]]
+        plans = plans[bounding.duals.known(plans)]
         points = np.broadcast_to(base, (len(plans), len(base)))
-        _, affine = ledger.programme.tangents(plans, points, REFERENCE_SHARPNESS)
+        _, affine = bounding.programme.tangents(plans, points, REFERENCE_SHARPNESS)
         self.features = self._features(affine)
-        self.u = np.array([ledger.solution[int(p)] for p in plans])
-        self.multipliers = np.array([ledger.weights[int(p)] for p in plans])
+        self.u, self.multipliers = bounding.duals.of(plans)
 
     def _features(self, affine: np.ndarray) -> np.ndarray:
         value = affine[..., 0] + affine[..., 1:] @ self.base

@@ -15,15 +15,16 @@ from ...scenario import Scenario
 from ...space import MOST_LISTED, DesignSpace
 from ..base import Problem
 from .dominance import PLAN_DEPENDENT, SAMPLES, Order, effects, find_orders, order_of, views
+from .model_oracle import AbstractModelOracle, Oracle
 from .node_tree import PlanTree
-from .oracle import Oracle, Rows, Tangents
+from .oracle import Rows, Tangents
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
 MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
-def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Oracle:
+def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> AbstractModelOracle:
     """An oracle over all legal plans, in groups where they are many.
 
     Raises:
@@ -34,20 +35,24 @@ def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Oracl
     return GroupOracle(problem, rows, block, seed)
 
 
-class GroupOracle(Oracle):
+class GroupOracle(AbstractModelOracle):
     """Numbers stand for plans and for groups of plans, given out as they are asked for.
 
     Args:
         problem, rows, block: as of `Oracle`.
         seed: of the plans on which orders are tested.
+
+    `model` answers for plans given by the values of their fields.
     """
 
     def __init__(self, problem: Problem, rows: Rows, block: int = 512, seed: int = 0):
         space, scenario = problem.space, problem.scenario
         some = space.legal_sample(scenario, 4096, seed)
-        super().__init__(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
+        self.problem = problem
+        self.model = Oracle(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
+        self.names = self.model.names
         lists = {name: np.unique(values) for name, values in space.lists.items()}
-        legal_with_all = self.program.fields_without_rules()
+        legal_with_all = self.model.program.fields_without_rules()
         free = [n for n in lists if len(lists[n]) > 1 and n not in PLAN_DEPENDENT and n in legal_with_all]
         self._free = {name: lists[name] for name in free}
         self._listed, self.doubt = self._outer(free, some)
@@ -101,11 +106,16 @@ class GroupOracle(Oracle):
         if not held and not scenarios and not ordered:
             return self._judgement
         cases = scenarios or [self.problem.scenario]
-        return judge(self.program, cases, self._listed, self._free, held, ordered)
+        return judge(self.model.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = self._found(rows, u, 1.0, slopes=False)
+        found = self.model.found(rows, u, 1.0, slopes=False)
         return found.exact, found.broken
+
+    @property
+    def evaluated(self) -> int:
+        """Points asked for."""
+        return self.model.evaluated
 
     @property
     def count(self) -> int:
@@ -162,10 +172,10 @@ class GroupOracle(Oracle):
         """Rows and tangents; of a group, rows that no plan of it has all at once (`exact` is no design's)."""
         plan, sharpness = np.asarray(plan), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))
         group, rows = self._best_of(plan)
-        found = self.of_rows(rows, u, sharpness, scenario)
+        found = self.model.of_rows(rows, u, sharpness, scenario)
         for view in self.views[1:] if len(group) else []:
             names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
-            other = self.of_rows(table, u[group], sharpness[group], scenario, names)
+            other = self.model.of_rows(table, u[group], sharpness[group], scenario, names)
             found.exact[np.ix_(group, view.rows)] = other.exact
             found.affine[np.ix_(group, view.rows)] = other.affine
         return found
@@ -176,10 +186,10 @@ class GroupOracle(Oracle):
         """Rows alone; of a group as in `tangents`."""
         plan = np.asarray(plan)
         group, rows = self._best_of(plan)
-        found = self._found(rows, u, 1.0, scenario, slopes=False)
+        found = self.model.found(rows, u, 1.0, scenario, slopes=False)
         for view in self.views[1:] if len(group) else []:
             names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
-            other = self._found(table, u[group], 1.0, scenario, names, slopes=False)
+            other = self.model.found(table, u[group], 1.0, scenario, names, slopes=False)
             found.exact[np.ix_(group, view.rows)] = other.exact
         return found.exact, found.broken
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ...objective import feasible_logs
 from . import interior_point as interior
-from .ledger import Ledger
+from .bounding import Bounding
 
 SMALL = 1e-3  # log of the move that measures a slope
 MOVES = (0.003, 0.01, 0.03, 0.1)  # logs of the moves over which a slope is tested
@@ -38,7 +38,7 @@ class Resource:
     plan: int
 
 
-def polish(ledger: Ledger, plan: int, tolerance: float, rounds: int = 40) -> None:
+def polish(ledger: Bounding, plan: int, tolerance: float, rounds: int = 40) -> None:
     """Close the gap of one plan further."""
     keep, ledger.gap = ledger.gap, tolerance
     for _ in range(rounds):
@@ -49,7 +49,7 @@ def polish(ledger: Ledger, plan: int, tolerance: float, rounds: int = 40) -> Non
 
 
 def optima(
-    ledger: Ledger,
+    ledger: Bounding,
     plans: np.ndarray,
     moves: Float[np.ndarray, "lanes rows"],
     tolerance: float,
@@ -108,7 +108,7 @@ def _trimmed(pool: np.ndarray, new: np.ndarray, weights: np.ndarray, mine: np.nd
     return np.concatenate([pool, new[: most // 2]])
 
 
-def resources(ledger: Ledger, tolerance: float, rivals: int = 24) -> list[Resource]:
+def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Resource]:
     """Every constraint of the programme at the optimum of the best plan, and what a tenth more would bring."""
     rows, best = ledger.programme.rows, ledger.plan
     exact, _ = ledger.programme.tangents(np.array([best]), ledger.u[None], 1e6)
@@ -143,7 +143,7 @@ def resources(ledger: Ledger, tolerance: float, rivals: int = 24) -> list[Resour
     return found
 
 
-def _tenth_more(ledger: Ledger, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
+def _tenth_more(ledger: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
     """Row -> (log-change of the goal, plan) when a tenth more is allowed, over the plans that come closest."""
     known = np.array(sorted(ledger.own))
     known = known[ledger.programme.oracle.single(known)]

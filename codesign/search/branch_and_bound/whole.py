@@ -17,14 +17,15 @@ import numpy as np
 
 from ...errors import ConfigError, suggestion
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
+from .branch_and_bound import BranchAndBound
 from .certified import Certified, Wanted, _explained, _translated
-from .closing import Closing
 from .convexity import PROVEN, Verdict, check
 from .effort import INTERRUPTED, Outcome
 from .evidence import Recorder, evidence_of, together
 from .held import Held
-from .ledger import Programme
-from .oracle import AbstractOracle, Oracle, designs_of, rows_of
+from .model_oracle import Oracle, designs_of
+from .oracle import AbstractOracle, rows_of
+from .programme import Programme
 from .sensitivity import polish, resources
 
 MOST = 10  # variables: each doubles the number of solutions
@@ -105,7 +106,7 @@ class Whole(AbstractSearch):
             whole = _named(told, "whole, ")
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
-                if one.outcome.ledger.plan >= 0 and one.outcome.lower < least:
+                if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
                     for held in self._around(problem, oracle, one):
                         closed = one.outcome if held == one.held else self._closed(oracle, held, seed, whole)
                         tried.append((held, closed))
@@ -113,8 +114,8 @@ class Whole(AbstractSearch):
         except KeyboardInterrupt:
             interrupted = True
             if not self.units:  # what was found at a listed value is an answer already
-                tried = [(one.held, one.outcome) for one in real if one.outcome.ledger.plan >= 0]
-        if not any(one.outcome.ledger.plan >= 0 for one in real):
+                tried = [(one.held, one.outcome) for one in real if one.outcome.bounding.plan >= 0]
+        if not any(one.outcome.bounding.plan >= 0 for one in real):
             if interrupted:
                 raise KeyboardInterrupt
             return self._none(problem, seed, report)
@@ -136,14 +137,16 @@ class Whole(AbstractSearch):
             "best": None, "gap": None,
         }  # fmt: skip
         held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
-        if not found.tried or best.ledger.plan < 0:
-            points = designs_of(oracle, np.array([first.outcome.ledger.plan]), self._full(oracle, first.held, first.u))
+        if not found.tried or best.bounding.plan < 0:
+            points = designs_of(
+                oracle, np.array([first.outcome.bounding.plan]), self._full(oracle, first.held, first.u)
+            )
             claim = "no whole numbers next to the real optimum keep all constraints"
             claim = f"{stopped or claim}; the real optimum is shown, no proof"
             certificate |= {"certified": False, "reason": claim}
             kept = self._evidence(found, certificate, {})
             return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
-        if self.proof.explain and best.ledger.width:
+        if self.proof.explain and best.bounding.width:
             certificate |= self._explained(problem, oracle, held, best, sign)
         gap = math.expm1(best.upper - found.lower)  # the best one may have come down while it was explained
         certificate |= {"best": math.exp(sign * best.upper), "gap": None if certificate["bound"] is None else gap}
@@ -180,9 +183,9 @@ class Whole(AbstractSearch):
     def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
         closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
-        closed = sorted((pair for pair in closed if pair[1].ledger.plan >= 0), key=lambda pair: pair[1].upper)
-        plan = np.array([outcome.ledger.plan for _, outcome in closed])
-        u = np.concatenate([self._full(oracle, held, outcome.ledger.u) for held, outcome in closed])
+        closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
+        plan = np.array([outcome.bounding.plan for _, outcome in closed])
+        u = np.concatenate([self._full(oracle, held, outcome.bounding.u) for held, outcome in closed])
         points = designs_of(oracle, plan, u)
         points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
         for name, values in self.values.items():
@@ -194,11 +197,11 @@ class Whole(AbstractSearch):
         self, problem: Problem, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float
     ) -> dict[str, Any]:
         """What binds with the counted numbers held, and which of the listed ones lies at the end of its list."""
-        ledger, free = best.ledger, best.ledger.programme.oracle
+        bounding, free = best.bounding, best.bounding.programme.oracle
         told: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
-            polish(ledger, ledger.plan, 1e-7)
-            told = _explained(free, ledger.plan, ledger.u, resources(ledger, 1e-7), sign)
+            polish(bounding, bounding.plan, 1e-7)
+            told = _explained(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
             for name, values in self.values.items():
                 ends = sorted(value for _, value in _coordinates(problem, oracle, name, sorted(values)))
                 at = held[oracle.variables.index(name)]
@@ -225,16 +228,16 @@ class Whole(AbstractSearch):
         verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
         told = proving(report, verdict.convex)
         recorder = Recorder()
-        outcome = Closing(Programme(free), self.proof.effort, seed, told, recorder).run()
-        ledger, lower = outcome.ledger, outcome.lower
-        ledger.recorder = None  # what is learnt later adds nothing to what is claimed
-        rows, variables = ledger.programme.rows, free.variables
-        kept = evidence_of(oracle, recorder, rows, ledger.frontier, ledger.lower, lower, variables)
+        outcome = BranchAndBound(Programme(free), self.proof.effort, seed, told, recorder).run()
+        bounding, lower = outcome.bounding, outcome.lower
+        bounding.hush()
+        rows, variables = bounding.programme.rows, free.variables
+        kept = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
         return Real(held, verdict, outcome, lower, kept)
 
     def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
-        u = self._full(oracle, real.held, real.outcome.ledger.u)[0]
+        u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
         options = []
         for name, unit in self.units.items():
             index, variable = oracle.variables.index(name), problem.space.hardware[name]
@@ -253,7 +256,7 @@ class Whole(AbstractSearch):
         return Held(oracle, held).whole(u[None])
 
     def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
-        return Closing(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
+        return BranchAndBound(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ class Real:
     @property
     def u(self) -> np.ndarray:
         """Free coordinates of its best design."""
-        return self.outcome.ledger.u
+        return self.outcome.bounding.u
 
 
 @dataclass(frozen=True)
@@ -304,7 +307,7 @@ def _named(report: Report, place: str) -> Report:
 
 
 def _go_on(outcome: Outcome) -> None:
-    """After an interrupt that a closing answered, none of the others begins."""
+    """After an interrupt that a search answered, none of the others begins."""
     if outcome.stopped == INTERRUPTED:
         raise KeyboardInterrupt
 

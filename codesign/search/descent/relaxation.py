@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ...errors import ConfigError, suggestion
 from ...space import DesignSpace
-from ...workloads.plan import recompute_level
+from ...workloads.plan import plan_value
 
 KINDS = ("log2", "straight_through", "gumbel")
 HOTTEST, COLDEST = 2.0, 0.05  # temperatures of the softmax, first and last
@@ -41,10 +41,7 @@ class Relaxation:
         """
         if kind not in KINDS:
             raise ConfigError(f"search.relaxation = {kind!r} is not known{suggestion(kind, KINDS)}")
-        listed = {
-            name: sorted({float(recompute_level(v)) if name == "recompute" else float(v) for v in values})
-            for name, values in space.plan.items()
-        }
+        listed = {name: sorted({float(plan_value(name, v)) for v in values}) for name, values in space.plan.items()}
         return cls({name: np.array(values) for name, values in listed.items()}, kind)
 
     @property

@@ -17,8 +17,10 @@ from ...metrics import Metrics, evaluate
 from ...scenario import Scenario
 from ...smooth import at_least, reading_with_sharpness
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Ledger, Programme
-from ..branch_and_bound.oracle import Oracle, designs_of, rows_of
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
+from ..branch_and_bound.model_oracle import Oracle, designs_of
+from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.programme import Programme
 from .optimiser import Optimiser, segment
 from .relaxation import Relaxation
 
@@ -85,7 +87,7 @@ class Gradient(AbstractSearch):
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
         began = time.perf_counter()
         oracle = Oracle(problem, rows_of(problem), self.block)
-        ledger, seen = Ledger(Programme(oracle), self.gap), Ledger(Programme(oracle), self.gap)
+        bounding, seen = Bounding(Programme(oracle), self.gap), Bounding(Programme(oracle), self.gap)
         x, u, near, done, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), 0, "", None
         try:
             for done, x, u in self._descents(problem, relaxation, seed):
@@ -93,18 +95,18 @@ class Gradient(AbstractSearch):
                 report(Progress("gradient", done, self.steps, problem.objective.goal_at(seen.upper)))
             middle = time.perf_counter()
             near = relaxation.nearest(relaxation.settled(x), oracle.plans, self.near)
-            for share in self._solve(ledger, near, u):
-                report(Progress("solve", share, ROUNDS + 1, problem.objective.goal_at(ledger.upper)))
+            for share in self._solve(bounding, near, u):
+                report(Progress("solve", share, ROUNDS + 1, problem.objective.goal_at(bounding.upper)))
         except KeyboardInterrupt:
-            if not seen.soft:
+            if not seen.own.soft:
                 raise
             stopped = "interrupted"
             if middle is None:
                 near = self._look(seen, oracle, relaxation, x, u)
-            ledger = min(ledger, seen, key=lambda known: (known.upper, not known.soft))
+            bounding = min(bounding, seen, key=lambda known: (known.upper, not known.own.soft))
         ended = time.perf_counter()
         middle = middle or ended
-        trace = self._traced(oracle, ledger, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
+        trace = self._traced(oracle, bounding, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
         trace.counts["points"] += self.starts * done
         return trace
 
@@ -150,59 +152,66 @@ class Gradient(AbstractSearch):
             carry = run(carry, part, problem.scenario)
             yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
 
-    def _look(self, ledger: Ledger, oracle: Oracle, relaxation: Relaxation, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def _look(
+        self, bounding: Bounding, oracle: Oracle, relaxation: Relaxation, x: np.ndarray, u: np.ndarray
+    ) -> np.ndarray:
         """Price the legal plans next to each start at its hardware; their numbers."""
         near = relaxation.nearest(relaxation.settled(x), oracle.plans, GLANCE)
         plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
-        ledger.keep(plan, *ledger.evaluate(plan, start, REFERENCE_SHARPNESS))
+        bounding.learn(plan, start, REFERENCE_SHARPNESS)
         return near
 
-    def _solve(self, ledger: Ledger, near: np.ndarray, u: np.ndarray) -> Iterator[int]:
+    def _solve(self, bounding: Bounding, near: np.ndarray, u: np.ndarray) -> Iterator[int]:
         """The most promising of the plans near a start, each solved over the hardware; yields rounds of plans done."""
-        oracle = ledger.programme.oracle
+        oracle = bounding.programme.oracle
         plan, start = near.reshape(-1), np.repeat(u, near.shape[1], axis=0)
         plan, first = np.unique(plan, return_index=True)
-        for _ in self._settle(ledger, plan, start[first]):
+        for _ in self._settle(bounding, plan, start[first]):
             yield 0
         for number in range(ROUNDS):
-            best = ledger.plan
+            best = bounding.plan
             around = oracle.near(best, NEIGHBOURS) if best >= 0 else np.zeros(0, dtype=int)
-            new = np.array([p for p in around.tolist() if p not in ledger.own], dtype=int)
+            new = around[~bounding.own.known(around)]
             if len(new):
-                for _ in self._settle(ledger, new, np.broadcast_to(ledger.u, (len(new), ledger.width))):
+                for _ in self._settle(bounding, new, np.broadcast_to(bounding.u, (len(new), bounding.width))):
                     yield number + 1
-            if len(new) == 0 or ledger.plan == best:
+            if len(new) == 0 or bounding.plan == best:
                 break
         yield ROUNDS + 1
 
-    def _settle(self, ledger: Ledger, plan: np.ndarray, u: np.ndarray) -> Iterator[None]:
+    def _settle(self, bounding: Bounding, plan: np.ndarray, u: np.ndarray) -> Iterator[None]:
         """Evaluate these plans at these points, and solve the `candidates` that look best, round by round."""
-        exact, affine = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
-        ledger.keep(plan, exact, affine)
+        exact = bounding.learn(plan, u, REFERENCE_SHARPNESS)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)  # hardware will give way, so a mild penalty
         chosen = plan[np.argsort(soft, kind="stable")[: self.candidates]]
-        for _ in range(self.rounds if ledger.width else 0):
-            chosen = chosen[ledger.lower[chosen] < ledger.cut]
+        for _ in range(self.rounds if bounding.width else 0):
+            chosen = chosen[bounding.lower[chosen] < bounding.cut]
             if len(chosen) == 0:
                 return
-            ledger.refine(chosen)
+            bounding.refine(chosen)
             yield
 
     def _traced(
-        self, oracle: Oracle, ledger: Ledger, near: np.ndarray, u: np.ndarray, seconds: dict[str, float], stopped: str
+        self,
+        oracle: Oracle,
+        bounding: Bounding,
+        near: np.ndarray,
+        u: np.ndarray,
+        seconds: dict[str, float],
+        stopped: str,
     ) -> Trace:
-        counts = {"plans": oracle.count, "tried": len(ledger.own), "solved": ledger.solved}
+        counts = {"plans": oracle.count, "tried": len(bounding.own), "solved": bounding.solved}
         counts |= {"starts": self.starts, "points": oracle.evaluated}
         claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
         claim = f"{stopped}: {claim}" if stopped else claim
-        best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: self.keep]
+        best = bounding.incumbent.ranked(self.keep)
         if not best:  # an infeasible design is worth seeing
-            at = min(ledger.soft, key=lambda p: ledger.soft[p])
+            at = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
             row = int(np.argmax((near == at).any(axis=1)))
             points = designs_of(oracle, np.array([at]), u[row : row + 1])
             claim = ", ".join(filter(None, (stopped, "no feasible design found, no proof")))
             return Trace(points, ["gradient"], counts, seconds, claim)
-        points = designs_of(oracle, np.array(best), np.array([ledger.feasible[p][1] for p in best]))
+        points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
 
 

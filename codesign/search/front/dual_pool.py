@@ -22,11 +22,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ..branch_and_bound.dual_solutions import settled
 from ..branch_and_bound.evidence import AbstractListener, Places
-from ..branch_and_bound.ledger import Programme
 from ..branch_and_bound.oracle import AbstractOracle
+from ..branch_and_bound.programme import Programme
 
-SETTLED = 1e-9  # by which the weights of what is minimised may miss 1
 FORGIVEN = 1e-6  # log by which weighted constraints must be broken everywhere before a plan is called impossible
 SHORT = 1e-12  # log by which weights may fall short of a bound, for rounding
 
@@ -78,7 +78,7 @@ class Pool:
         self._noted = 0
 
     def listener(self, programme: Programme, pairs: _Pairs | None = None) -> "Listening":
-        """For the ledger of a programme; of pairs of plans and levels if given."""
+        """For the bounds of a programme; of pairs of plans and levels if given."""
         return Listening(self, programme, pairs)
 
     def take(self, plan: np.ndarray, at: np.ndarray, rows: np.ndarray, weights: np.ndarray, value: np.ndarray) -> None:
@@ -128,12 +128,12 @@ class Pool:
 
 
 class Listening(AbstractListener):
-    """Turns what one ledger proves into notes of a pool; see `AbstractListener`."""
+    """Turns what is proven of one programme into notes of a pool; see `AbstractListener`."""
 
     def __init__(self, pool: Pool, programme: Programme, pairs: _Pairs | None):
         self.pool, self.pairs = pool, pairs
         self._rows = np.array([pool.names.index(name) for name in programme.rows])
-        self._allowed = np.array([0.0, *(programme.allowed.get(name, 0.0) for name in programme.rows[1:])])
+        self._allowed = programme.shift
 
     def grow(self, count: int) -> None:
         """Nothing is kept by number."""
@@ -156,8 +156,8 @@ class Listening(AbstractListener):
         """Keep all that bounds anything, raised or not: at other levels it may be the best there is."""
         del higher
         total = weights.sum(axis=1)
-        settled = (np.abs(total[:, 0] - 1.0) < SETTLED) | ((total[:, 0] == 0.0) & (value > 0))
-        some = np.flatnonzero(np.isfinite(value) & settled)
+        whole = settled(total[:, 0]) | ((total[:, 0] == 0.0) & (value > 0))
+        some = np.flatnonzero(np.isfinite(value) & whole)
         taken = self._allowed
         if self.pairs is not None:
             taken = taken + self.pairs.shift[plan[some]][:, self._rows]
@@ -215,7 +215,7 @@ def _reached(one: Statement, metrics: tuple[str, ...], value: np.ndarray, lean: 
         else:
             found[lean[:, i] > 0] = -np.inf
     never = np.where(found > FORGIVEN, np.inf, -np.inf)
-    return np.where(np.abs(goal - 1.0) < SETTLED, found, np.where(goal == 0.0, never, -np.inf))
+    return np.where(settled(goal), found, np.where(goal == 0.0, never, -np.inf))
 
 
 def _use(

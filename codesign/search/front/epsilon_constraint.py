@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from ...objective import feasible_logs
 from ..base import Progress, Report, silent
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS
 from ..branch_and_bound.oracle import GOAL
 from .convex_combinations import blends
 from .level_pairs import Point
@@ -123,7 +123,7 @@ class Walk:
             return None
         outcome = self.sweep.solve(goal, allowed)
         self.done += 1
-        if goal == GOAL and outcome.ledger.plan >= 0:
+        if goal == GOAL and outcome.bounding.plan >= 0:
             self.found.append(self._design(outcome, allowed))
         self._told("front", self.done, max(self.planned, self.done))
         if outcome.stopped == INTERRUPTED:
@@ -135,9 +135,9 @@ class Walk:
         self.report(Progress(stage, done, total, float("nan"), gap))
 
     def _design(self, outcome: Outcome, allowed: dict[str, float]) -> Found:
-        ledger = outcome.ledger
-        values = self._values(ledger.plan, ledger.u)
-        return Found(ledger.plan, ledger.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
+        bounding = outcome.bounding
+        values = self._values(bounding.plan, bounding.u)
+        return Found(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
 
     def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
         return self._metrics(np.array([plan]), u[None])[0][0]
@@ -164,7 +164,7 @@ class Walk:
         for row, other in itertools.permutations(self.rows[1:], 2):
             # the other is at its worst where this one is at its least
             outcome = self._solve(GOAL, {row: self.least[row] + self.sweep.effort.gap})
-            if outcome is None or outcome.ledger.plan < 0:
+            if outcome is None or outcome.bounding.plan < 0:
                 return False
             self.most[other] = max(self.most[other], self.found[-1].values[self.rows.index(other)])
         return True
@@ -187,7 +187,7 @@ class Walk:
 
     def _programme(self, allowed: dict[str, float]) -> bool:
         outcome = self._solve(GOAL, allowed)
-        if outcome is not None and outcome.ledger.plan < 0:
+        if outcome is not None and outcome.bounding.plan < 0:
             self.impossible.append(allowed)
         return outcome is not None
 

@@ -7,14 +7,15 @@ import numpy as np
 
 from ..base import Evidence
 from ..branch_and_bound.evidence import VERSION, nodes_of
-from ..branch_and_bound.oracle import GOAL, Oracle
+from ..branch_and_bound.model_oracle import AbstractModelOracle
+from ..branch_and_bound.oracle import GOAL
 from .dual_pool import Backed, Pool, Statement
 from .epsilon_constraint import Walk
 
 METRIC = "metrics."  # before the name of a row that is the log of a metric, so that it cannot be a limit's
 
 
-def settle(walk: Walk, oracle: Oracle) -> tuple[list[Statement], Backed]:
+def settle(walk: Walk, oracle: AbstractModelOracle) -> tuple[list[Statement], Backed]:
     """Claim of a walk no more than the weights kept in its pool prove; returns what is claimed, and by what.
 
     Statements are in the order of the designs found, levels that nothing keeps to, and least values of the others.
@@ -35,7 +36,7 @@ def settle(walk: Walk, oracle: Oracle) -> tuple[list[Statement], Backed]:
 
 
 def front_evidence(
-    oracle: Oracle,
+    oracle: AbstractModelOracle,
     pool: Pool,
     statements: Sequence[Statement],
     backed: Backed,

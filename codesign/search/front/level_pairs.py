@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...objective import feasible_logs
-from ..branch_and_bound.closing import MOST_TRIES
-from ..branch_and_bound.ledger import Ledger, Programme
+from ..branch_and_bound.bounding import Bounding
+from ..branch_and_bound.dual_solutions import settled
+from ..branch_and_bound.incumbent import AbstractIncumbent, keeps
 from ..branch_and_bound.oracle import AbstractOracle, Tangents
+from ..branch_and_bound.programme import Programme
 from .dual_pool import Pool
 
 AMISS = 1e3  # price of a unit by which constraints cannot hold together
@@ -79,38 +80,42 @@ class Levelled(AbstractOracle):
         return Tangents(found.exact - shift, affine, found.broken)
 
 
-class Apart(Ledger):
-    """A ledger of pairs in which only those of one level compete.
+class LevelIncumbents(AbstractIncumbent):
+    """Designs of pairs, of which only those of one level compete.
 
     Args:
         asked: the pairs.
-        rows: the programme's, the goal first.
-        gap: in the log, within which a level's best design counts as found.
-        best: value to beat, the same at every level.
-        pool: takes note of what is proven.
+        upper: value to beat, the same at every level.
+        best: of each level, so far.
     """
 
-    def __init__(self, asked: Levelled, rows: tuple[str, ...], gap: float, best: float, pool: Pool):
-        programme = Programme(asked, rows[0], rows[1:])
-        super().__init__(programme, gap, pool.listener(programme, asked))
-        self.asked, self.upper, self.fixed, self.endings = asked, best, best, []
-        self.best = np.full(asked.level.max() + 1, best)
+    def __init__(self, asked: Levelled, upper: float, best: Float[np.ndarray, " levels"]):
+        self.asked, self.upper, self.best, self.feasible = asked, upper, best, {}
 
-    def evaluate(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """As in any ledger, but a better design cuts only pairs of its own level."""
-        exact, affine = super().evaluate(plan, u, sharpness)
-        if self.upper < self.fixed:
-            holds = feasible_logs(exact[:, 1:].max(axis=1, initial=-np.inf))
-            holds &= self.asked.single(plan)
-            np.minimum.at(self.best, self.asked.level[plan], np.where(holds, exact[:, 0], np.inf))
-            self.upper = self.fixed
-        return exact, affine
+    def notice(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray, single: np.ndarray) -> None:
+        """A better design closes only pairs of its own level."""
+        if self.near(plan, u, exact, single).min(initial=np.inf) < self.upper:
+            values = np.where(keeps(exact) & single, exact[:, 0], np.inf)
+            np.minimum.at(self.best, self.asked.level[plan], values)
 
-    def open(self) -> np.ndarray:
-        """Pairs that may still be best at their level, least bound first."""
-        asked = self.lower < self.best[self.asked.level] - self.gap
-        left = np.flatnonzero(self.frontier & asked & (self.tried < MOST_TRIES))
-        return left[np.argsort(self.lower[left], kind="stable")]
+    def open(self, lower: Float[np.ndarray, " nodes"], gap: float) -> np.ndarray:
+        """Pairs that may still be best at their level."""
+        return lower < self.best[self.asked.level] - gap
+
+
+def apart(
+    asked: Levelled, rows: tuple[str, ...], gap: float, upper: float, best: Float[np.ndarray, " levels"], pool: Pool
+) -> Bounding:
+    """Bounds of pairs, each level for itself, the rows (the goal first) relative to the levels.
+
+    Args:
+        asked, upper, best: as of `LevelIncumbents`.
+        rows: the programme's, the goal first.
+        gap: in the log, within which a level's best design counts as found.
+        pool: takes note of what is proven.
+    """
+    programme = Programme(asked, rows[0], rows[1:])
+    return Bounding(programme, gap, pool.listener(programme, asked), LevelIncumbents(asked, upper, best), pruned=True)
 
 
 @dataclass
@@ -128,22 +133,20 @@ class Lines:
     constant: list[np.ndarray] = field(default_factory=list)
     weights: list[np.ndarray] = field(default_factory=list)
 
-    def learn(self, ledger: Ledger, asked: Levelled | None = None) -> None:
-        """Take over the Lagrangian bounds of a ledger; of pairs if given."""
-        solved = np.array(list(ledger.lagrangian), dtype=int)
+    def learn(self, bounding: Bounding, asked: Levelled | None = None) -> None:
+        """Take over the Lagrangian bounds of a programme; of pairs if given."""
+        solved, bound, weights = bounding.duals.bounds()
         if len(solved):
-            total = np.array([ledger.lagrangian[p] for p in solved.tolist()])
-            bound = total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-            self._add(ledger, asked, solved, bound, np.array([ledger.weights[p] for p in solved.tolist()]))
-        for ending in ledger.endings or []:
-            self._add(ledger, asked, *ending)
+            self._add(bounding, asked, solved, bound, weights)
+        for one in bounding.pruned or []:
+            self._add(bounding, asked, *one)
 
     def _add(
-        self, ledger: Ledger, asked: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
+        self, bounding: Bounding, asked: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
     ) -> None:
         """Bounds at what was allowed, and their multipliers [which, rows]: the line is of the plan, not of a level."""
-        rows = ledger.programme.rows
-        taken = np.array([ledger.programme.allowed.get(name, 0.0) for name in rows])[None]
+        rows = bounding.programme.rows
+        taken = bounding.programme.shift[None]
         if asked is not None:
             taken = taken + asked.shift[which][:, [asked.names.index(name) for name in rows]]
         own = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
@@ -155,7 +158,7 @@ class Lines:
         price = np.where(lean.any(axis=1), AMISS, np.inf)  # whatever the level
         bound = np.where(never, self.least + price * bound, bound)
         lean = np.where(never[:, None], AMISS * lean, lean)
-        whole = never | (np.abs(weights[:, 0] - 1.0) < 1e-9)  # multipliers that never settled bound nothing
+        whole = never | settled(weights[:, 0])
         self.plan.append((which if asked is None else asked.plan[which])[whole])
         self.constant.append(bound[whole])
         self.weights.append(lean[whole])

@@ -5,11 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..branch_and_bound.closing import Closing, Effort, Outcome
-from ..branch_and_bound.ledger import Ledger, Programme
+from ..branch_and_bound.bounding import Bounding
+from ..branch_and_bound.bounds_table import passed_down
+from ..branch_and_bound.branch_and_bound import BranchAndBound
+from ..branch_and_bound.dual_solutions import settled
+from ..branch_and_bound.effort import Effort, Outcome
 from ..branch_and_bound.linearisation_points import References
-from .cut_pool import Memory, Remembering
+from ..branch_and_bound.programme import Programme
+from ..branch_and_bound.warm_start import COLD, WarmStart
 from .dual_pool import Pool
+from .remembered_cuts import Memory, Remembering
 
 START = 64  # plans that the neighbouring programme solved and this one begins with
 FIRST_ROUNDS = 4
@@ -26,31 +31,26 @@ class Step:
     outcome: Outcome
 
     @property
-    def ledger(self) -> Ledger:
+    def bounding(self) -> Bounding:
         """All that is known of it."""
-        return self.outcome.ledger
+        return self.outcome.bounding
 
-    def carry(self, to: Ledger) -> None:
-        """Raise another programme's bounds by what was proven here.
+    def carried(self, programme: Programme, lower: np.ndarray) -> None:
+        """Raise bounds of another programme, in place, to what was proven here.
 
         What a plan's multipliers make of its tangents bounds it whatever is allowed: that only shifts the bound, by
         the multipliers. The rows of both must be the same.
         """
-        mine, plans = self.ledger, np.array(list(self.ledger.lagrangian), dtype=int)
-        if mine.programme.rows != to.programme.rows or len(plans) == 0:
-            return
-        shift = np.array(
-            [to.programme.allowed.get(n, 0.0) - mine.programme.allowed.get(n, 0.0) for n in to.programme.rows]
-        )
-        total = np.array([mine.lagrangian[p] for p in plans.tolist()])
-        weights = np.array([mine.weights[p] for p in plans.tolist()])
-        bound = total[:, 0] - weights @ shift + np.minimum(total[:, 1:], 0.0).sum(axis=1)
-        whole = np.abs(weights[:, 0] - 1.0) < 1e-9  # multipliers that never settled bound nothing
-        to.lower[plans[whole]] = np.maximum(to.lower[plans[whole]], bound[whole])
+        mine = self.bounding.programme
+        if mine.rows == programme.rows:
+            plans, bound, weights = self.bounding.duals.bounds(programme.shift - mine.shift)
+            if len(plans):
+                whole = settled(weights[:, 0])
+                lower[plans[whole]] = np.maximum(lower[plans[whole]], bound[whole])
 
     def raise_(self, lower: np.ndarray) -> None:
         """Raise bounds of plans and groups to those proven here, which must hold there too (`looser`)."""
-        mine = self.ledger.lower
+        mine = self.bounding.lower
         np.maximum(lower[: len(mine)], mine, out=lower[: len(mine)])
 
     def looser(self, goal: str, allowed: dict[str, float]) -> bool:
@@ -97,97 +97,92 @@ class Sweep:
     def solve(self, goal: str, allowed: dict[str, float]) -> Outcome:
         """Minimise a row under the limits and under what further rows are allowed (logs)."""
         programme = Programme(self.oracle, goal, (*self.limits, *allowed), allowed)
-        effort = replace(self.effort, seconds=max(self.left, 0.1))
-        closing = Closing(programme, effort, self.seed, recorder=self.pool.listener(programme))
-        closing.ledger.endings = []
-        outcome = closing.run(lambda: self._follow(closing, goal, allowed)) if self.steps else closing.run()
-        for kept in (outcome.ledger.own, outcome.ledger.own_at):
-            kept.clear()  # many times the size of all else; the oracle remembers the latest
+        effort, listener = replace(self.effort, seconds=max(self.left, 0.1)), self.pool.listener(programme)
+        warm = self._warm(programme, goal, allowed)
+        search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm, pruned=True)
+        outcome = search.run(lambda: self._follow(search, goal, allowed)) if self.steps else search.run()
+        outcome.bounding.own.forget()  # the oracle remembers the latest cuts
         self.steps.append(Step(goal, allowed, outcome))
         return outcome
 
-    def _follow(self, closing: Closing, goal: str, allowed: dict[str, float]) -> None:
-        """Begin with what earlier programmes found: their bounds, their best plans, the tangents of all."""
-        ledger = closing.ledger
+    def _warm(self, programme: Programme, goal: str, allowed: dict[str, float]) -> WarmStart:
+        """What earlier programmes proved, and what had to be split next door."""
+        if not self.steps:
+            return COLD
+        lower = np.full(self.oracle.count, -np.inf)
         for step in self.steps:
             if step.looser(goal, allowed):
-                step.raise_(ledger.lower)
-            step.carry(ledger)
-        ledger.pass_down()
-        neighbour = min(self.steps, key=lambda step: step.apart(goal, allowed))
-        nearest = neighbour.ledger
-        if neighbour.apart(goal, allowed) <= NEXT_DOOR:  # what had to be split there will have to be split here
-            ledger.frontier[:] = False
-            ledger.frontier[: len(nearest.frontier)] = nearest.frontier
+                step.raise_(lower)
+            step.carried(programme, lower)
+        neighbour = self._neighbour(goal, allowed)
+        near = neighbour.apart(goal, allowed) <= NEXT_DOOR
+        leaf = neighbour.bounding.table.leaf if near else None
+        return WarmStart(passed_down(lower, self.oracle.parents), leaf)
+
+    def _neighbour(self, goal: str, allowed: dict[str, float]) -> Step:
+        return min(self.steps, key=lambda step: step.apart(goal, allowed))
+
+    def _follow(self, search: BranchAndBound, goal: str, allowed: dict[str, float]) -> None:
+        """Begin with what earlier programmes found: their best plans, the tangents of all."""
+        bounding, neighbour = search.bounding, self._neighbour(goal, allowed)
+        nearest = neighbour.bounding
         first = _promising(nearest)
-        self._recall(ledger, first)
-        first = first[[p in ledger.own for p in first.tolist()]]
+        self._recall(bounding, first)
+        first = first[bounding.own.known(first)]
         for _ in range(FIRST_ROUNDS):
             if len(first):
-                ledger.refine(first)
-            first = first[ledger.lower[first] < ledger.cut]
-        if ledger.plan < 0 or len(ledger.solution) == 0 or neighbour.apart(goal, allowed) > NEXT_DOOR:
-            closing.incumbent()  # its optima and multipliers are of this programme: bounds from afar are too weak
+                bounding.refine(first)
+            first = first[bounding.lower[first] < bounding.cut]
+        if bounding.plan < 0 or len(bounding.duals.point) == 0 or neighbour.apart(goal, allowed) > NEXT_DOOR:
+            search.incumbent()  # its optima and multipliers are of this programme: bounds from afar are too weak
         else:
-            closing.base = ledger.u.copy()
-            self._borrow(ledger, nearest)
-            closing.references = References(ledger, np.array(list(ledger.solution)), closing.base)
-        self._bound_again(closing, nearest)
+            search.base = bounding.u.copy()
+            self._borrow(bounding, nearest)
+            search.references = References(bounding, np.array(list(bounding.duals.point)), search.base)
+        self._bound_again(search, nearest)
 
-    def _borrow(self, ledger: Ledger, nearest: Ledger) -> None:
+    def _borrow(self, bounding: Bounding, nearest: Bounding) -> None:
         """Optima and multipliers of plans of all kinds from next door, to bound others from."""
-        if nearest.programme.rows != ledger.programme.rows:
+        if nearest.programme.rows != bounding.programme.rows:
             return
-        solved = np.array([p for p in nearest.solution if p not in ledger.solution], dtype=int)
+        solved = np.array([p for p in nearest.duals.point if p not in bounding.duals.point], dtype=int)
         some = np.random.default_rng(self.seed).permutation(solved)[: self.effort.references]
-        ledger.solution |= {p: nearest.solution[p] for p in some.tolist()}
-        ledger.weights |= {p: nearest.weights[p] for p in some.tolist()}
+        bounding.duals.borrow(nearest.duals, some)
 
-    def _bound_again(self, closing: Closing, nearest: Ledger) -> None:
+    def _bound_again(self, search: BranchAndBound, nearest: Bounding) -> None:
         """Bounds of all plans from remembered tangents; those that were solved next door keep theirs."""
-        ledger = closing.ledger
-        known = ledger.open()
-        weights = ledger.weights.get(ledger.plan, np.ones(len(ledger.programme.rows)))
+        bounding = search.bounding
+        known = bounding.open()
+        weights = bounding.duals.weights.get(bounding.plan, np.ones(len(bounding.programme.rows)))
         for slot in range(self.oracle.depth):
-            with _remembered(ledger, self.oracle, slot):
-                for start in range(0, len(known), CHUNK):
-                    plan, u, at = self.oracle.recall(known[start : start + CHUNK], slot)
-                    if len(plan):
-                        ledger.bound_by(plan, ledger.evaluate(plan, u, 1.0)[1], weights, at)
-            known = known[ledger.lower[known] < ledger.cut]
-        again = known[[p in nearest.weights and p not in ledger.own for p in known.tolist()]]
-        self._recall(ledger, again)
-        new = np.array([p for p in known.tolist() if p not in ledger.own], dtype=int)
+            memory = self._memory(bounding, slot)
+            for start in range(0, len(known), CHUNK):
+                plan, u, at = self.oracle.recall(known[start : start + CHUNK], slot)
+                if len(plan):
+                    bounding.bound_by(plan, bounding.evaluate(plan, u, 1.0, memory)[1], weights, at)
+            known = known[bounding.lower[known] < bounding.cut]
+        again = known[[p in nearest.duals.weights and p not in bounding.own for p in known.tolist()]]
+        self._recall(bounding, again)
+        new = known[~bounding.own.known(known)]
         for start in range(0, len(new), CHUNK):
-            closing.bound(new[start : start + CHUNK])
+            search.bound(new[start : start + CHUNK])
 
-    def _recall(self, ledger: Ledger, plan: np.ndarray) -> None:
+    def _recall(self, bounding: Bounding, plan: np.ndarray) -> None:
         """Give plans the tangents that are remembered of them."""
         for slot in range(self.oracle.depth):
             seen, u, at = self.oracle.recall(plan, slot)
             if len(seen):
-                with _remembered(ledger, self.oracle, slot):
-                    ledger.keep(seen, *ledger.evaluate(seen, u, 1.0), at=at)
+                bounding.own.keep(seen, *bounding.evaluate(seen, u, 1.0, self._memory(bounding, slot)), at=at)
+
+    def _memory(self, bounding: Bounding, slot: int) -> Programme:
+        """The same programme, answered from memory."""
+        return replace(bounding.programme, oracle=Memory(self.oracle, slot))
 
 
-class _remembered:
-    """Inside, a ledger's programme answers from memory."""
-
-    def __init__(self, ledger: Ledger, oracle: Remembering, slot: int):
-        self.ledger, self.asked = ledger, ledger.programme
-        self.memory = replace(ledger.programme, oracle=Memory(oracle, slot))
-
-    def __enter__(self) -> None:
-        self.ledger.programme = self.memory
-
-    def __exit__(self, *_: object) -> None:
-        self.ledger.programme = self.asked
-
-
-def _promising(ledger: Ledger) -> np.ndarray:
+def _promising(bounding: Bounding) -> np.ndarray:
     """Plans that a programme solved, those with the best designs first, then those with the least bounds."""
-    best = sorted(ledger.feasible, key=lambda p: ledger.feasible[p][0])[: START // 2]
-    solved = np.array(list(ledger.solution), dtype=int)
-    solved = solved[ledger.frontier[solved] | ledger.programme.oracle.single(solved)]  # others were split
-    least = solved[np.argsort(ledger.lower[solved], kind="stable")][: START // 2] if len(solved) else solved
+    best = bounding.incumbent.ranked(START // 2)
+    solved = np.array(list(bounding.duals.point), dtype=int)
+    solved = solved[bounding.table.leaf[solved] | bounding.programme.oracle.single(solved)]  # others were split
+    least = solved[np.argsort(bounding.lower[solved], kind="stable")][: START // 2] if len(solved) else solved
     return np.union1d(np.array(best, dtype=int), least)

@@ -22,18 +22,20 @@ from ...errors import ConfigError
 from ...metrics import Metrics
 from ...objective import POSITIVE
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
+from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified, Wanted
-from ..branch_and_bound.closing import Closing, Effort
 from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.effort import Effort
 from ..branch_and_bound.evidence import Recorder
-from ..branch_and_bound.ledger import Programme
+from ..branch_and_bound.model_oracle import AbstractModelOracle, designs_of
 from ..branch_and_bound.node_relaxation import oracle_for
-from ..branch_and_bound.oracle import GOAL, Oracle, Rows, designs_of, rows_of
-from .cut_pool import Remembering
+from ..branch_and_bound.oracle import GOAL, Rows, rows_of
+from ..branch_and_bound.programme import Programme
 from .epsilon_constraint import Found, Walk
 from .front_evidence import front_evidence, settle
 from .non_dominated import hypervolume, knee, non_dominated_rows
 from .parametric_sequence import Sweep
+from .remembered_cuts import Remembering
 
 SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
 BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
@@ -106,7 +108,7 @@ class Pareto(AbstractSearch):
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
         return self.front(oracle_for(problem, front_rows(problem, self.wanted), self.block, seed), seed, report)
 
-    def front(self, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
+    def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
         """The same over an oracle with these rows."""
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
@@ -119,17 +121,19 @@ class Pareto(AbstractSearch):
             return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)
 
-    def _nothing(self, oracle: Oracle, verdict: Verdict, sweep: Sweep, seed: int) -> Trace:
+    def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: Sweep, seed: int) -> Trace:
         """Why there is no front; that there can be none is proven once more, by notes that are of this alone."""
         if not sweep.steps:
             raise KeyboardInterrupt
         outcome = sweep.steps[0].outcome
-        outcome.ledger.recorder = None
+        outcome.bounding.hush()
         if not outcome.stopped:
-            outcome = Closing(Programme(oracle, GOAL, sweep.limits), sweep.effort, seed, recorder=Recorder()).run()
+            outcome = BranchAndBound(
+                Programme(oracle, GOAL, sweep.limits), sweep.effort, seed, recorder=Recorder()
+            ).run()
         return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
-    def _traced(self, oracle: Oracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
+    def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
         on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
         front = [walk.found[i] for i in on_front]

@@ -9,12 +9,14 @@ excludes are closed like plans, all side by side.
 import numpy as np
 from jaxtyping import Int
 
-from ..branch_and_bound.closing import MOST_TRIES
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Programme, passed_down
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
+from ..branch_and_bound.bounds_table import passed_down
+from ..branch_and_bound.branch_and_bound import MOST_TRIES
 from ..branch_and_bound.oracle import GOAL, AbstractOracle
-from .cut_pool import Memory
-from .level_pairs import Apart, Levelled, Lines, Point
+from ..branch_and_bound.programme import Programme
+from .level_pairs import Levelled, Lines, Point, apart
 from .parametric_sequence import Step, Sweep
+from .remembered_cuts import Memory
 
 RIVALS = 8  # of each neighbouring step: its best plans are tried at the levels between
 ROUNDS = 12  # of a plan at a level
@@ -45,7 +47,7 @@ class Between:
         new = [step for step in self.sweep.steps[self.seen :] if step.goal == GOAL]
         self.steps, self.seen = [*self.steps, *new], len(self.sweep.steps)
         for step in new:
-            self.lines.learn(step.ledger)
+            self.lines.learn(step.bounding)
 
     def _programme(self, oracle: AbstractOracle, plan: np.ndarray, shift: np.ndarray) -> Programme:
         return Programme(Levelled(oracle, plan, shift), GOAL, self.rows[1:])
@@ -53,15 +55,14 @@ class Between:
     def _allowed(self, level: np.ndarray) -> dict[str, float]:
         return dict(zip(self.others, level.tolist(), strict=True))
 
-    def _recall(self, ledger: Apart, pairs: np.ndarray) -> None:
+    def _recall(self, bounding: Bounding, asked: Levelled, pairs: np.ndarray) -> None:
         """Give pairs the tangents that are remembered of their plans."""
-        asked = ledger.asked
         for slot in range(self.oracle.depth):
             known = pairs[self.oracle.asked[asked.plan[pairs]] > slot]
             if len(known):
                 memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
                 at = self.oracle.number[asked.plan[known], slot]
-                ledger.keep(known, *memory.tangents(known, np.zeros((len(known), ledger.width)), 1.0), at=at)
+                bounding.own.keep(known, *memory.tangents(known, np.zeros((len(known), bounding.width)), 1.0), at=at)
 
     def designs(self, points: list[Point]) -> None:
         """The best design at every level among the plans that are good at the neighbouring steps, and their own kin."""
@@ -74,9 +75,8 @@ class Between:
         near = sorted(self.steps, key=lambda step: step.apart(GOAL, self._allowed(point.level)))
         tried: dict[int, np.ndarray] = {}
         for step in near[: 2 * len(self.others) + 1]:
-            feasible = step.ledger.feasible
-            best = sorted(feasible, key=lambda p: feasible[p][0])[:RIVALS]
-            tried = {p: feasible[p][1] for p in best} | tried
+            known = step.bounding.incumbent
+            tried = {p: known.feasible[p][1] for p in known.ranked(RIVALS)} | tried
         close = sorted(self.points, key=lambda other: np.abs(other.level - point.level).sum())
         return tried | {other.plan: other.u for other in close[: 2 * len(self.others)]}
 
@@ -101,16 +101,15 @@ class Between:
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
-        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, FINE * self.gap, np.inf, self.sweep.pool)
+        asked, best = Levelled(self.oracle, plan, shift, at), np.array([point.value for point in points])
+        bounding = apart(asked, self.rows, FINE * self.gap, np.inf, best, self.sweep.pool)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
-        ledger.best = np.array([point.value for point in points])
-        where = ledger.place(start, REFERENCE_SHARPNESS)
-        ledger.keep(every, *ledger.evaluate(every, start, REFERENCE_SHARPNESS), at=where)
-        self._recall(ledger, every)
-        self._refine(ledger, ROUNDS)
-        for pair, (value, u) in ledger.feasible.items():
+        bounding.learn(every, start, REFERENCE_SHARPNESS)
+        self._recall(bounding, asked, every)
+        self._refine(bounding, asked, ROUNDS)
+        for pair, (value, u) in bounding.feasible.items():
             points[at[pair]].take(value, int(plan[pair]), u)
-        self.lines.learn(ledger, ledger.asked)
+        self.lines.learn(bounding, asked)
 
     def floor(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(plans and groups that together stand for all plans, bound of each at a level from what was proven)."""
@@ -119,7 +118,7 @@ class Between:
             if step.looser(GOAL, allowed):
                 step.raise_(floor)
         self.lines.raise_(floor, level)
-        every = np.flatnonzero(self._nearest(level).ledger.frontier)
+        every = np.flatnonzero(self._nearest(level).bounding.table.leaf)
         return every, passed_down(floor, self.oracle.parents)[every]
 
     def _nearest(self, level: np.ndarray) -> Step:
@@ -154,63 +153,67 @@ class Between:
         shift[:, self.columns] = np.array([point.level for point, _, _ in group])[at]
         value = np.array([point.value for point, _, _ in group])
         shift[:, self.oracle.names.index(GOAL)] = value[at]
-        ledger = Apart(Levelled(self.oracle, plan, shift, at), self.rows, self.gap, 0.0, self.sweep.pool)
-        ledger.lower = np.concatenate([floor for _, _, floor in group]) - value[at]
+        asked = Levelled(self.oracle, plan, shift, at)
+        bounding = apart(asked, self.rows, self.gap, 0.0, np.zeros(len(group)), self.sweep.pool)
+        bounding.table.raise_all(np.concatenate([floor for _, _, floor in group]) - value[at])
         hardware = np.array([point.u for point, _, _ in group])
-        self._bound(ledger, np.arange(len(at)), hardware)
-        self._refine(ledger, MOST_TRIES, hardware)
-        self._take_over(ledger, group, value)
+        self._bound(bounding, asked, np.arange(len(at)), hardware)
+        self._refine(bounding, asked, MOST_TRIES, hardware)
+        self._take_over(bounding, asked, group, value)
 
-    def _take_over(self, ledger: Apart, group: list[tuple[Point, np.ndarray, np.ndarray]], value: np.ndarray) -> None:
+    def _take_over(
+        self, bounding: Bounding, asked: Levelled, group: list[tuple[Point, np.ndarray, np.ndarray]], value: np.ndarray
+    ) -> None:
         """Better designs and bounds of levels, `value` being what their pairs were compared with."""
-        asked = ledger.asked
-        for pair, (gained, u) in ledger.feasible.items():
+        for pair, (gained, u) in bounding.feasible.items():
             at = asked.level[pair]
             group[at][0].take(value[at] + gained, int(asked.plan[pair]), u)
-        least, every = np.full(len(group), np.inf), np.flatnonzero(ledger.frontier)
-        np.minimum.at(least, asked.level[every], ledger.lower[every])
+        least, every = np.full(len(group), np.inf), np.flatnonzero(bounding.table.leaf)
+        np.minimum.at(least, asked.level[every], bounding.lower[every])
         for (point, _, _), before, lower in zip(group, value, least, strict=True):
             point.lower = min(point.lower, float(before + lower))
-        self.lines.learn(ledger, asked)
+        self.lines.learn(bounding, asked)
 
-    def _refine(self, ledger: Apart, most: int, hardware: np.ndarray | None = None) -> None:
+    def _refine(self, bounding: Bounding, asked: Levelled, most: int, hardware: np.ndarray | None = None) -> None:
         """Rounds over what is open; parts of groups begin at the hardware of their level."""
         while self.sweep.left > 0:
-            left = ledger.open()
-            left = left[ledger.tried[left] < most][: 4 * self.sweep.effort.batch]
+            left = bounding.open()
+            left = left[bounding.table.rounds[left] < most][: 4 * self.sweep.effort.batch]
             if len(left) == 0:
                 return
-            new = ledger.advance(left)
+            new = bounding.advance(left)
             if hardware is not None and len(new):
-                self._bound(ledger, new, hardware)
+                self._bound(bounding, asked, new, hardware)
 
-    def _bound(self, ledger: Apart, pairs: Int[np.ndarray, " some"], hardware: np.ndarray) -> None:
+    def _bound(
+        self, bounding: Bounding, asked: Levelled, pairs: Int[np.ndarray, " some"], hardware: np.ndarray
+    ) -> None:
         """Bounds of pairs from remembered tangents, then from one where their level's best design lies."""
-        asked, weights = ledger.asked, self._weights()
+        weights = self._weights()
         for slot in range(self.oracle.depth):
-            left = self._still(ledger, pairs)
+            left = self._still(bounding, pairs)
             left = left[self.oracle.asked[asked.plan[left]] > slot]
             memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
             if len(left):
                 affine, at = memory.tangents(left, hardware[asked.level[left]], 1.0)[1], self.oracle.number
-                ledger.bound_by(left, affine, weights, at[asked.plan[left], slot])
-        left = self._still(ledger, pairs)
+                bounding.bound_by(left, affine, weights, at[asked.plan[left], slot])
+        left = self._still(bounding, pairs)
         if len(left) == 0:
             return
         u = hardware[asked.level[left]]
-        at, (exact, affine) = ledger.place(u, REFERENCE_SHARPNESS), ledger.evaluate(left, u, REFERENCE_SHARPNESS)
-        ledger.bound_by(left, affine, weights, at)
-        still = ledger.lower[left] < ledger.cut
-        ledger.keep(left[still], exact[still], affine[still], at=at[still])
-        self._recall(ledger, left[still])
+        at, (exact, affine) = bounding.place(u, REFERENCE_SHARPNESS), bounding.evaluate(left, u, REFERENCE_SHARPNESS)
+        bounding.bound_by(left, affine, weights, at)
+        still = bounding.lower[left] < bounding.cut
+        bounding.own.keep(left[still], exact[still], affine[still], at=at[still])
+        self._recall(bounding, asked, left[still])
 
-    def _still(self, ledger: Apart, pairs: np.ndarray) -> np.ndarray:
+    def _still(self, bounding: Bounding, pairs: np.ndarray) -> np.ndarray:
         """Which of these are open."""
-        left = ledger.open()
+        left = bounding.open()
         return left[np.isin(left, pairs)]
 
     def _weights(self) -> np.ndarray:
         """Multipliers of a typical best design."""
-        known = [s.ledger.weights[s.ledger.plan] for s in self.steps
-                 if s.ledger.programme.rows == self.rows and s.ledger.plan in s.ledger.weights]  # fmt: skip
+        alike = [step.bounding for step in self.steps if step.bounding.programme.rows == self.rows]
+        known = [one.duals.weights[one.plan] for one in alike if one.plan in one.duals.weights]
         return np.median(known, axis=0) if known else np.ones(len(self.rows))

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 
 from ..blend import Blend
 from ..branch_and_bound import interior_point as interior
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Ledger
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from .joint import Member, solve_tuples
 
 SAMPLE, STARTS, SHORTLIST = 512, 8, 16  # plans looked at first, at so many places; of them kept for later
@@ -103,27 +103,27 @@ class Alternating:
         """Solve tuples; True where the best became better."""
         distinct, first = np.unique(tuples, axis=0, return_index=True)
         tuples, u = distinct, u[first]
-        ledger = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, ROUNDS)
-        found = [(value, tuples[p], at) for p, (value, at) in ledger.feasible.items()]
+        bounding = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, ROUNDS)
+        found = [(value, tuples[p], at) for p, (value, at) in bounding.feasible.items()]
         known = {tuple(entry[1].tolist()): entry for entry in sorted([*found, *self.beam], key=lambda e: -e[0])}
         self.beam = sorted(known.values(), key=lambda e: e[0])[:BEAM]
-        if ledger.plan < 0:
+        if bounding.plan < 0:
             if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
-                best = min(ledger.soft, key=lambda p: ledger.soft[p])
+                best = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
                 self.plans = tuples[best].copy()
-                self.u = np.asarray(ledger.solution.get(best, u[best]))
+                self.u = np.asarray(bounding.duals.point.get(best, u[best]))
             return False
-        better = ledger.upper < self.upper - ENOUGH * self.gap
-        self._learn_prices(ledger, tuples[ledger.plan])
-        self.upper, self.plans, self.u = ledger.upper, tuples[ledger.plan].copy(), ledger.u.copy()
+        better = bounding.upper < self.upper - ENOUGH * self.gap
+        self._learn_prices(bounding, tuples[bounding.plan])
+        self.upper, self.plans, self.u = bounding.upper, tuples[bounding.plan].copy(), bounding.u.copy()
         return better
 
-    def _learn_prices(self, ledger: Ledger, plans: np.ndarray) -> None:
+    def _learn_prices(self, bounding: Bounding, plans: np.ndarray) -> None:
         """What a unit of each workload's violation costs in its own goal, from the best tuple's multipliers."""
-        weights = ledger.weights.get(ledger.plan)
+        weights = bounding.duals.weights.get(bounding.plan)
         if weights is None:
             return
-        at = ledger.u[None]
+        at = bounding.u[None]
         goals = [m.tangents(plans[k : k + 1], at, 1e6, keep=False)[0][:, 0] for k, m in enumerate(self.members)]
         _, slopes = self.blend.tangent(np.stack(goals, axis=-1))
         ends = np.cumsum([1, *(len(m.programme.rows) - 1 for m in self.members)])

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...objective import feasible_logs
 from ..blend import Blend
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS, Ledger, Programme
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
+from ..branch_and_bound.incumbent import Incumbent, keeps
 from ..branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
+from ..branch_and_bound.programme import Programme
 
 MOST_KEPT = 24  # tangents kept of a plan
 FEWEST = 8  # tuples that are solved in every round
@@ -26,7 +27,7 @@ class Seen:
     @property
     def holds(self) -> bool:
         """Every constraint is kept."""
-        return bool(np.isfinite(self.exact).all() and feasible_logs(self.exact[1:].max(initial=-np.inf)))
+        return bool(np.isfinite(self.exact).all() and keeps(self.exact[None])[0])
 
 
 @dataclass
@@ -110,19 +111,18 @@ class JointOracle(AbstractOracle):
 
 def solve_tuples(
     members: list[Member], blend: Blend, tuples: np.ndarray, u: np.ndarray, gap: float, upper: float, rounds: int = 14
-) -> Ledger:
+) -> Bounding:
     """The best hardware of those of these tuples that are better than `upper`, starting at u [tuples, variables].
 
     From the third round on only the half that looks best goes on.
     """
-    ledger = Ledger(Programme(JointOracle(members, blend, tuples)), gap)
-    ledger.upper = upper
-    plan = np.arange(len(tuples))
-    ledger.keep(plan, *ledger.evaluate(plan, u, REFERENCE_SHARPNESS))
+    programme = Programme(JointOracle(members, blend, tuples))
+    bounding = Bounding(programme, gap, incumbent=Incumbent(programme.width, upper))
+    bounding.learn(np.arange(len(tuples)), u, REFERENCE_SHARPNESS)
     for done in range(rounds):
-        left = ledger.open()
+        left = bounding.open()
         if len(left) == 0:
             break
-        looks = [ledger.estimate[p] for p in left.tolist()]
-        ledger.refine(left[np.argsort(looks, kind="stable")[: max(FEWEST, len(tuples) >> max(done - 1, 0))]])
-    return ledger
+        looks = bounding.own.looks(left)
+        bounding.refine(left[np.argsort(looks, kind="stable")[: max(FEWEST, len(tuples) >> max(done - 1, 0))]])
+    return bounding

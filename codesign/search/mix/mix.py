@@ -19,13 +19,14 @@ import numpy as np
 from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
+from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Wanted
-from ..branch_and_bound.closing import Closing
 from ..branch_and_bound.convexity import Verdict, check
 from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
 from ..branch_and_bound.evidence import Recorder, evidence_of
-from ..branch_and_bound.ledger import Programme
-from ..branch_and_bound.oracle import AbstractOracle, designs_of
+from ..branch_and_bound.model_oracle import designs_of
+from ..branch_and_bound.oracle import AbstractOracle
+from ..branch_and_bound.programme import Programme
 from ..robust import Cases, robust_oracle
 from .alternating import Alternating
 from .entry import Entry, check_hardware, entry_of
@@ -203,12 +204,12 @@ class _Run:
         for k, member in enumerate(self.members):
             left = max(self.mix.seconds - self.elapsed, 1.0) / (2 * (len(self.members) - k))
             effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
-            outcome = Closing(member.programme, effort, self.seed, recorder=Recorder()).run()
+            outcome = BranchAndBound(member.programme, effort, self.seed, recorder=Recorder()).run()
             self.own[member.name] = outcome
             if outcome.stopped == INTERRUPTED:
                 raise KeyboardInterrupt
             self.search.samples[k] = np.union1d(
-                self.search.samples[k], np.array(list(outcome.ledger.feasible), dtype=int)
+                self.search.samples[k], np.array(list(outcome.bounding.feasible), dtype=int)
             )
 
     def _hopeless(self) -> list[str]:
@@ -233,8 +234,8 @@ class _Run:
             return self._impossible(certificate["alone_infeasible"][0])
         if certificate["bound"] is None:
             return None
-        ledgers = [outcome.ledger for outcome in self.own.values()]
-        alone = round_alone(ledgers, self.search.blend) if len(ledgers) == len(self.members) else None
+        own = [outcome.bounding for outcome in self.own.values()]
+        alone = round_alone(own, self.search.blend) if len(own) == len(self.members) else None
         rounds = [*([alone] if alone else []), *(self.proof.rounds if self.proof else [])]
         claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {"infeasible": False}
         oracles = [oracle for oracle, _ in self.oracles.values()]
@@ -243,10 +244,10 @@ class _Run:
 
     def _impossible(self, name: str) -> Evidence | None:
         """That a workload has no feasible design, on whatever hardware."""
-        ledger, wanted = self.own[name].ledger, self.wanted[name]
-        assert isinstance(ledger.recorder, Recorder)
-        rows, oracle = ledger.programme.rows, self.oracles[name][0]
-        kept = evidence_of(oracle, ledger.recorder, rows, ledger.frontier, ledger.lower, math.inf)
+        bounding, wanted = self.own[name].bounding, self.wanted[name]
+        assert isinstance(bounding.recorder, Recorder)
+        rows, oracle = bounding.programme.rows, self.oracles[name][0]
+        kept = evidence_of(oracle, bounding.recorder, rows, bounding.table.leaf, bounding.lower, math.inf)
         if kept is not None:
             nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": True, "design": {}}
             claim = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"} | nothing
@@ -309,7 +310,7 @@ class _Run:
                 row |= {
                     "own_best": wanted.value(own.upper), "own_bound": wanted.value(own.lower),
                     "costs": math.expm1(goals[k][0] - own.upper),
-                    "own_design": oracle.point(own.ledger.plan, own.ledger.u),
+                    "own_design": oracle.point(own.bounding.plan, own.bounding.u),
                 }  # fmt: skip
             rows.append(row)
         return rows

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float
 
 from ..base import Evidence
 from ..blend import Blend
+from ..branch_and_bound.bounding import Bounding
 from ..branch_and_bound.evidence import VERSION, Recorder
-from ..branch_and_bound.ledger import Ledger
-from ..branch_and_bound.oracle import Oracle
+from ..branch_and_bound.model_oracle import Oracle
 from .joint import Member, Seen
 from .master_problem import Lean, chosen_cuts
 
@@ -59,19 +59,19 @@ class Whole:
         return cls(inside, cuts, np.array(points))
 
 
-def round_alone(ledgers: Sequence[Ledger], blend: Blend) -> Round | None:
+def round_alone(own: Sequence[Bounding], blend: Blend) -> Round | None:
     """Every workload on hardware of its own, as a round: the blend's tangent at their bounds, no price on hardware."""
-    least = np.array([[float(ledger.lower.min()) for ledger in ledgers]])
-    recorders = [ledger.recorder for ledger in ledgers if ledger.recorder is not None]
-    if len(recorders) < len(ledgers) or not np.isfinite(least).all():
+    least = np.array([[float(bounding.lower.min()) for bounding in own]])
+    recorders = [bounding.recorder for bounding in own if bounding.recorder is not None]
+    if len(recorders) < len(own) or not np.isfinite(least).all():
         return None
     value, weights = blend.tangent(least)
     constant = float(value[0] - (weights[0] * least[0]).sum())
-    lean = Lean(weights[0], np.zeros((len(ledgers), ledgers[0].width)), constant, least, np.ones(1))
+    lean = Lean(weights[0], np.zeros((len(own), own[0].width)), constant, least, np.ones(1))
     sides = []
-    for weight, ledger, recorder in zip(weights[0], ledgers, recorders, strict=True):
-        finite = np.isfinite(ledger.lower)
-        lower = np.where(finite, weight * np.where(finite, ledger.lower, 0.0), ledger.lower)
+    for weight, bounding, recorder in zip(weights[0], own, recorders, strict=True):
+        finite = np.isfinite(bounding.lower)
+        lower = np.where(finite, weight * np.where(finite, bounding.lower, 0.0), bounding.lower)
         sides.append(Priced(recorder, lower, np.ones(len(lower), dtype=bool)))
     return Round(lean, sides, alone=True)
 

@@ -8,7 +8,8 @@ import jax
 
 from ...scenario import Scenario
 from ..base import Problem
-from ..branch_and_bound.oracle import Oracle, rows_of
+from ..branch_and_bound.model_oracle import Oracle
+from ..branch_and_bound.oracle import rows_of
 
 Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ..blend import Blend
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.interior_point import ELASTIC
-from ..branch_and_bound.ledger import REFERENCE_SHARPNESS
 from .alternating import Alternating
 from .joint import Member, solve_tuples
 from .master_problem import Lean, Master, Solution
@@ -168,10 +168,12 @@ class Proof:
     def _try(self, solution: Solution, pools: list[np.ndarray]) -> None:
         """The tuple with the largest shares of a solution, and exchanges from there where it is the best so far."""
         tuples = np.array([[int(p[np.argmax(s)]) for p, s in zip(pools, solution.shares, strict=True)]])
-        ledger = solve_tuples(self.members, self.blend, tuples, solution.u.mean(axis=0)[None], self.search.gap, np.inf)
-        if ledger.upper < self.search.upper:
-            self.search.upper, self.search.plans, self.search.u = ledger.upper, tuples[0], ledger.u.copy()
-            self.search.beam.insert(0, (ledger.upper, tuples[0], ledger.u.copy()))
+        bounding = solve_tuples(
+            self.members, self.blend, tuples, solution.u.mean(axis=0)[None], self.search.gap, np.inf
+        )
+        if bounding.upper < self.search.upper:
+            self.search.upper, self.search.plans, self.search.u = bounding.upper, tuples[0], bounding.u.copy()
+            self.search.beam.insert(0, (bounding.upper, tuples[0], bounding.u.copy()))
             for _ in self.search.follow(4):
                 pass
 

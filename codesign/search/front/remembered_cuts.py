@@ -6,7 +6,7 @@ import numpy as np
 
 from ..branch_and_bound.evidence import Places
 from ..branch_and_bound.interior_point import EMPTY
-from ..branch_and_bound.oracle import AbstractOracle, RelayingOracle, Tangents
+from ..branch_and_bound.oracle import AbstractOracle, AbstractRelay, Tangents
 
 MEMORY_BYTES = 400e6  # largest store
 DEEPEST = 4  # tangents kept of one plan
@@ -21,7 +21,7 @@ class Recalled(NamedTuple):
     at: np.ndarray
 
 
-class Remembering(RelayingOracle):
+class Remembering(AbstractRelay):
     """An oracle that keeps the last few tangents of every plan or group. They bound any goal under any limits.
 
     Args:
@@ -85,7 +85,7 @@ class Remembering(RelayingOracle):
         return Recalled(plan, self.at[plan, slot], self.number[plan, slot])
 
 
-class Memory(RelayingOracle):
+class Memory(AbstractRelay):
     """Answers from what one slot of a `Remembering` holds, wherever it is asked; evaluates nothing."""
 
     def __init__(self, source: Remembering, slot: int):

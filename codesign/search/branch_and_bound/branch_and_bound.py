@@ -17,11 +17,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..base import Progress, Report, silent
+from .bounding import REFERENCE_SHARPNESS, Bounding
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import AbstractListener
-from .ledger import REFERENCE_SHARPNESS, Ledger, Programme
 from .linearisation_points import References
 from .oracle import AbstractOracle
+from .programme import Programme
+from .warm_start import COLD, WarmStart
 
 MOST_TRIES = 80  # rounds after which a plan is left open
 HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
@@ -31,8 +33,18 @@ CHEAP = 0.05  # least price of a unit of violation there
 WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 
 
-class Closing:
-    """One run over the plans of a programme."""
+class BranchAndBound:
+    """One run over the plans of a programme.
+
+    Args:
+        programme: what is minimised.
+        effort: how hard is tried.
+        seed: of the samples.
+        report: told how far it is.
+        recorder: told what each bound rests on.
+        warm: what is known before.
+        pruned: keep how plans were closed without a programme (see `Bounding`).
+    """
 
     def __init__(
         self,
@@ -41,53 +53,56 @@ class Closing:
         seed: int,
         report: Report = silent,
         recorder: AbstractListener | None = None,
+        warm: WarmStart = COLD,
+        pruned: bool = False,
     ):
         self.effort, self.report = effort, report
         self.rng = np.random.default_rng(seed)
-        self.ledger = Ledger(programme, effort.gap, recorder)
-        self.base = np.full(self.ledger.width, 0.5)
+        self.bounding = Bounding(programme, effort.gap, recorder, warm.incumbent, pruned)
+        self.base = np.full(self.bounding.width, 0.5)
+        warm.begin(self.bounding)
 
     @property
     def _oracle(self) -> AbstractOracle:
-        return self.ledger.programme.oracle
+        return self.bounding.programme.oracle
 
     def _left(self) -> int:
         """Plans that may still win."""
-        return int(self._oracle.weight(self.ledger.open()).sum())
+        return int(self._oracle.weight(self.bounding.open()).sum())
 
     def _closed(self) -> int:
         return self._oracle.plan_count - self._left()
 
     def _note(self, stage: str, done: int, total: int) -> None:
-        ledger = self.ledger
-        ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))
-        self.report(Progress(stage, done, total, ledger.upper, ledger.upper - ledger.bound))
+        bounding = self.bounding
+        bounding.note()
+        self.report(Progress(stage, done, total, bounding.upper, bounding.upper - bounding.bound))
 
     def _late(self) -> bool:
-        return self.ledger.elapsed > self.effort.seconds
+        return self.bounding.elapsed > self.effort.seconds
 
     def _at(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        points = np.broadcast_to(u, (len(plan), self.ledger.width))
-        return self.ledger.evaluate(plan, points, REFERENCE_SHARPNESS)
+        points = np.broadcast_to(u, (len(plan), self.bounding.width))
+        return self.bounding.evaluate(plan, points, REFERENCE_SHARPNESS)
 
     def _look(self, plan: np.ndarray, u: np.ndarray) -> np.ndarray:
-        return self.ledger.look(plan, np.broadcast_to(u, (len(plan), self.ledger.width)))
+        return self.bounding.look(plan, np.broadcast_to(u, (len(plan), self.bounding.width)))
 
     def _place(self, count: int, u: np.ndarray) -> np.ndarray:
         """Numbers of one point for so many plans."""
-        return np.repeat(self.ledger.place(u[None], REFERENCE_SHARPNESS), count)
+        return np.repeat(self.bounding.place(u[None], REFERENCE_SHARPNESS), count)
 
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
-        ledger, effort = self.ledger, self.effort
+        bounding, effort = self.bounding, self.effort
         sample = self._oracle.sample(self.rng, effort.sample)
-        ledger.grow()
+        bounding.grow()
         exact = self._look(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
         first = sample[np.argsort(soft, kind="stable")[: effort.references // 4]]
-        ledger.keep(first, *self._at(first, self.base), at=self._place(len(first), self.base))
+        bounding.own.keep(first, *self._at(first, self.base), at=self._place(len(first), self.base))
         self._halved(first)
-        self._note("incumbent", ledger.solved, ledger.solved)
+        self._note("incumbent", bounding.solved, bounding.solved)
         self.climb()
         self._refer(sample)
 
@@ -97,39 +112,39 @@ class Closing:
         There, the Lagrangian with the best plan's multipliers tells which plans would use that hardware better: groups
         that look best are followed down to plans, and the best of those and of the neighbours are solved.
         """
-        ledger, oracle, effort = self.ledger, self._oracle, self.effort
+        bounding, oracle, effort = self.bounding, self._oracle, self.effort
         some = oracle.roots
         if len(some) > effort.chunk:
             some = np.sort(self.rng.choice(some, effort.chunk, replace=False))
         for _ in range(CLIMBS):
-            if ledger.plan < 0 or self._late():
+            if bounding.plan < 0 or self._late():
                 return
-            before = ledger.upper
+            before = bounding.upper
             some = some[np.argsort(self._looks_there(some), kind="stable")[: effort.chunk // 16]]
             plans = np.union1d(self._followed(some[:FOLLOWED]), self._around())
-            plans = plans[ledger.tried[plans] == 0]
+            plans = plans[bounding.table.rounds[plans] == 0]
             plans = plans[np.argsort(self._looks_there(plans), kind="stable")[: effort.references // 4]]
             if len(plans):
                 multipliers = self._multipliers()
-                at = self._place(len(plans), ledger.u)
-                exact, affine = self._at(plans, ledger.u)
-                ledger.bound_by(plans, affine, multipliers, at)
-                ledger.keep(plans, exact, affine, multipliers, at)
+                at = self._place(len(plans), bounding.u)
+                exact, affine = self._at(plans, bounding.u)
+                bounding.bound_by(plans, affine, multipliers, at)
+                bounding.own.keep(plans, exact, affine, multipliers, at)
                 self._halved(plans)
-            self._note("incumbent", ledger.solved, ledger.solved)
-            if ledger.upper > before - ledger.gap:
+            self._note("incumbent", bounding.solved, bounding.solved)
+            if bounding.upper > before - bounding.gap:
                 return
 
     def _multipliers(self) -> np.ndarray:
         """Those of the best plan; a guess where it was seen but not solved."""
-        rows = len(self.ledger.programme.rows)
-        return self.ledger.weights.get(self.ledger.plan, np.where(np.arange(rows) == 0, 1.0, 0.1))
+        rows = len(self.bounding.programme.rows)
+        return self.bounding.duals.weights.get(self.bounding.plan, np.where(np.arange(rows) == 0, 1.0, 0.1))
 
     def _looks_there(self, plan: np.ndarray) -> np.ndarray:
         """Goal of plans or groups at the best hardware, and what they break at the price of the best's multipliers."""
         if len(plan) == 0:
             return np.zeros(0)
-        exact = self._look(plan, self.ledger.u)
+        exact = self._look(plan, self.bounding.u)
         over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + CHEAP)
         return np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + over.sum(axis=1), np.inf)
 
@@ -139,7 +154,7 @@ class Closing:
         parts = group[~oracle.single(group)]
         while len(parts):
             parts, _ = oracle.split(parts)
-            self.ledger.grow()
+            self.bounding.grow()
             parts = parts[np.argsort(self._looks_there(parts), kind="stable")[: 4 * FOLLOWED]]
             found.append(parts[oracle.single(parts)])
             parts = parts[~oracle.single(parts)]
@@ -147,28 +162,28 @@ class Closing:
 
     def dive(self) -> None:
         """Solve the plans and groups that look best, each at its own best hardware, and climb from there."""
-        ledger, effort, oracle = self.ledger, self.effort, self._oracle
-        left, before = ledger.open(), ledger.upper
+        bounding, effort, oracle = self.bounding, self.effort, self._oracle
+        left, before = bounding.open(), bounding.upper
         self._promising(left[oracle.single(left)], effort.references)
         groups = left[~oracle.single(left)]
-        if ledger.plan >= 0 and len(groups) > effort.references:
+        if bounding.plan >= 0 and len(groups) > effort.references:
             groups = groups[np.argsort(self._looks_there(groups), kind="stable")[: effort.references]]
         self._halved(groups)
-        self._promising(self._best_of(groups[ledger.lower[groups] < ledger.cut]), FOLLOWED)
-        if ledger.upper < before - ledger.gap:
+        self._promising(self._best_of(groups[bounding.lower[groups] < bounding.cut]), FOLLOWED)
+        if bounding.upper < before - bounding.gap:
             self.climb()
-        self._note("incumbent", ledger.solved, ledger.solved)
+        self._note("incumbent", bounding.solved, bounding.solved)
 
     def _best_of(self, groups: np.ndarray) -> np.ndarray:
         """The plans of the groups that look best, each bounded where its group has its optimum."""
-        ledger, oracle, found = self.ledger, self._oracle, [groups[:0]]
+        bounding, oracle, found = self.bounding, self._oracle, [groups[:0]]
         parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: FOLLOWED // 4]]
         while len(parts):
             parts, place = oracle.split(parts)
             parent = parent[place]
-            ledger.grow()
-            new = ledger.tried[parts] == 0
-            self.bound(ledger.inherit(parts[new], parent[new]))
+            bounding.grow()
+            new = bounding.table.rounds[parts] == 0
+            self.bound(bounding.inherit(parts[new], parent[new]))
             best = np.argsort(self._looks(parts), kind="stable")[: 4 * FOLLOWED]
             parts, parent = parts[best], parent[best]
             single = oracle.single(parts)
@@ -178,36 +193,36 @@ class Closing:
 
     def _looks(self, plan: np.ndarray) -> np.ndarray:
         """An estimate of each one's optimum, from where it was seen last."""
-        return np.array([self.ledger.estimate.get(p, np.inf) for p in plan.tolist()])
+        return self.bounding.own.looks(plan)
 
     def _around(self, rivals: int = 6) -> np.ndarray:
         """Neighbours of the best plan in three fields and of the next-best in two."""
-        near, ledger = self._oracle.near, self.ledger
-        best = sorted(ledger.feasible, key=lambda plan: ledger.feasible[plan][0])[: 1 + rivals]
+        near, bounding = self._oracle.near, self.bounding
+        best = bounding.incumbent.ranked(1 + rivals)
         around = np.unique(np.concatenate([near(best[0], 3), *(near(plan, 2) for plan in best[1:])]))
-        ledger.grow()
+        bounding.grow()
         return around
 
     def _refer(self, sample: np.ndarray) -> None:
         """Solve some plans of all kinds, good or not: others are bounded from where those have their optimum."""
-        ledger = self.ledger
+        bounding = self.bounding
         some = sample[np.sort(self.rng.permutation(len(sample))[: self.effort.references])]
-        some = some[ledger.tried[some] == 0]
+        some = some[bounding.table.rounds[some] == 0]
         if len(some):
-            ledger.keep(some, *self._at(some, self.base), at=self._place(len(some), self.base))
+            bounding.own.keep(some, *self._at(some, self.base), at=self._place(len(some), self.base))
         for _ in range(REFERENCE_ROUNDS):
-            enough = ledger.upper + WORST_REFERENCE
-            some = some[ledger.lower[some] < enough]
+            enough = bounding.upper + WORST_REFERENCE
+            some = some[bounding.lower[some] < enough]
             for first in range(0, len(some), self.effort.batch):
-                ledger.refine(some[first : first + self.effort.batch], enough)
-        self.base = ledger.u.copy() if ledger.plan >= 0 else self.base
-        self.references = References(ledger, sample, self.base)
+                bounding.refine(some[first : first + self.effort.batch], enough)
+        self.base = bounding.u.copy() if bounding.plan >= 0 else self.base
+        self.references = References(bounding, sample, self.base)
 
     def _promising(self, plan: np.ndarray, most: int) -> None:
         """Solve the plans that look best among those never solved."""
-        ledger = self.ledger
-        new = plan[(ledger.lower[plan] < ledger.cut) & (ledger.tried[plan] == 0)]
-        new = new[[p in ledger.own for p in new.tolist()]]
+        bounding = self.bounding
+        new = plan[(bounding.lower[plan] < bounding.cut) & (bounding.table.rounds[plan] == 0)]
+        new = new[bounding.own.known(new)]
         self._halved(new[np.argsort(self._looks(new), kind="stable")[:most]])
 
     def _halved(self, plan: np.ndarray) -> None:
@@ -215,45 +230,45 @@ class Closing:
 
         The bound of a plan rises, and its best design comes down, towards its optimum with every round.
         """
-        ledger = self.ledger
+        bounding = self.bounding
         while len(plan) and not self._late():
             for first in range(0, len(plan), self.effort.batch):
-                ledger.refine(plan[first : first + self.effort.batch])
-            plan = plan[ledger.lower[plan] < ledger.cut]
-            plan = plan[ledger.tried[plan] < HALVINGS]
+                bounding.refine(plan[first : first + self.effort.batch])
+            plan = plan[bounding.lower[plan] < bounding.cut]
+            plan = plan[bounding.table.rounds[plan] < HALVINGS]
             few = max(len(plan) // 4, FEWEST)
-            best = [np.argsort(key, kind="stable")[:few] for key in (ledger.lower[plan], self._looks(plan))]
+            best = [np.argsort(key, kind="stable")[:few] for key in (bounding.lower[plan], self._looks(plan))]
             plan = plan[np.unique(np.concatenate(best))]
 
     def bound(self, plan: np.ndarray) -> None:
         """One tangent at the base; for what is left one where the nearest reference has its optimum, then both."""
-        ledger = self.ledger
+        bounding = self.bounding
         if len(plan) == 0:
             return
         exact, affine = self._at(plan, self.base)
         at = self._place(len(plan), self.base)
         nearest = self.references.nearest(affine)
-        ledger.bound_by(plan, affine, self.references.multipliers[nearest], at)
-        left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
+        bounding.bound_by(plan, affine, self.references.multipliers[nearest], at)
+        left = np.flatnonzero(bounding.lower[plan] < bounding.cut)
         if len(left) == 0:
             return
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
         multipliers, u = self.references.multipliers[nearest], self.references.u[nearest]
-        at, second = at[left], ledger.place(u, REFERENCE_SHARPNESS)
-        there, learnt = ledger.evaluate(plan, u, REFERENCE_SHARPNESS)
-        ledger.bound_by(plan, learnt, multipliers, second)
-        left = np.flatnonzero(ledger.lower[plan] < ledger.cut)
+        at, second = at[left], bounding.place(u, REFERENCE_SHARPNESS)
+        there, learnt = bounding.evaluate(plan, u, REFERENCE_SHARPNESS)
+        bounding.bound_by(plan, learnt, multipliers, second)
+        left = np.flatnonzero(bounding.lower[plan] < bounding.cut)
         both = np.stack([at[left], second[left]], axis=1)
-        ledger.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], both)
-        left = left[ledger.lower[plan[left]] < ledger.cut]
-        ledger.keep(plan[left], exact[left], affine[left], at=at[left])
-        ledger.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
+        bounding.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], both)
+        left = left[bounding.lower[plan[left]] < bounding.cut]
+        bounding.own.keep(plan[left], exact[left], affine[left], at=at[left])
+        bounding.own.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""
-        ledger, effort = self.ledger, self.effort
-        left = ledger.open()
-        left = np.sort(left[[p not in ledger.own for p in left.tolist()]])
+        bounding, effort = self.bounding, self.effort
+        left = bounding.open()
+        left = np.sort(left[~bounding.own.known(left)])
         for first in range(0, len(left), effort.chunk):
             if self._late():
                 return
@@ -262,20 +277,20 @@ class Closing:
 
     def close(self) -> None:
         """Refine open plans and groups until none is left, the least bounds first; split groups that do not close."""
-        ledger, batch, before = self.ledger, self.effort.batch, np.inf
+        bounding, batch, before = self.bounding, self.effort.batch, np.inf
         while not self._late():
-            left = ledger.open()
-            left = left[ledger.tried[left] < MOST_TRIES]
+            left = bounding.open()
+            left = left[bounding.table.rounds[left] < MOST_TRIES]
             if len(left) == 0:
                 return
-            batch = self.effort.batch if ledger.upper < before else min(2 * batch, 8 * self.effort.batch)
-            before = ledger.upper
-            self.bound(ledger.advance(left[:batch]))
+            batch = self.effort.batch if bounding.upper < before else min(2 * batch, 8 * self.effort.batch)
+            before = bounding.upper
+            self.bound(bounding.advance(left[:batch]))
             self._note("close", self._closed(), self._oracle.plan_count)
 
     def run(self, start: Callable[[], None] | None = None) -> Outcome:
         """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""
-        stopped, ledger = "", self.ledger
+        stopped, bounding = "", self.bounding
         try:
             (start or self.incumbent)()
             self.bound_all()
@@ -288,7 +303,11 @@ class Closing:
         if left and not stopped:
             late = f"stopped at its time limit of {self.effort.seconds:g} s"
             stopped = late if self._late() else f"{left} plans did not close in {MOST_TRIES} rounds"
-        evaluated = ledger.programme.oracle.evaluated - ledger.evaluated_before
-        counts = {"plans": self._oracle.plan_count, "points": evaluated, "solved": ledger.solved, "open": left}
-        ledger.history.append((ledger.elapsed, ledger.upper, ledger.bound))
-        return Outcome(ledger, counts, ledger.elapsed, stopped)
+        counts = {
+            "plans": self._oracle.plan_count,
+            "points": bounding.evaluated,
+            "solved": bounding.solved,
+            "open": left,
+        }
+        bounding.note()
+        return Outcome(bounding, counts, bounding.elapsed, stopped)

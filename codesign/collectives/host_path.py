@@ -1,0 +1,32 @@
+"""Messages from host to host through PCIe, a network card and back, packet by packet."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..cost import Cost
+from ..fabrics import Group
+from ..hardware import Channel, Link, ThreeStagePath
+from .base import AbstractCollective
+
+
+class HostPath(AbstractCollective):
+    """A send over a `ThreeStagePath` whose wire is the link: its rate, shared or not, and its latency.
+
+        t = alpha + t0 + read + n1 (a1 + beta + a3) + (n - n1) max(a1, beta, a3) + ramp n^2 / (n^2 + nr^2)
+
+    `path.start_s` is what comes on top of the link's own latency; of `path.wire` only the size of a packet counts.
+
+    Assumes: one message at a time. Log-convex in the link and in the rates of both hosts' PCIe.
+    Source: [pcie_interference] sections 3.2 and 4.1, as `ThreeStagePath`.
+    """
+
+    path: ThreeStagePath
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """One message to the next member; nothing for a group of one or no bytes."""
+        busy = (group.size > 1) & (nbytes > 0)
+        wire = Channel(1 / link.beta_s_per_byte, unit_bytes=self.path.wire.packet_bytes())
+        seconds = link.alpha_s + dataclasses.replace(self.path, wire=wire).time_s(nbytes)
+        return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, nbytes * link.energy_j_per_byte, 0.0))

@@ -1,0 +1,211 @@
+"""The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...curvature import Judgement, judge
+from ...scenario import Scenario
+from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
+from ..base import Problem
+from .oracle import GOAL, AbstractOracle, Tangents
+
+MOST_PLACED = 256  # scenarios kept on the device
+
+
+class AbstractModelOracle(AbstractOracle):
+    """Plans of one problem, whose rows may be asked for in another scenario than its own."""
+
+    problem: Problem
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Hardware variables, in the order of the coordinates."""
+        return self.problem.space.names
+
+    @abc.abstractmethod
+    def judged(
+        self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
+    ) -> Judgement:
+        """The rows as the walk over their program sees them, for all plans; `scenarios` stand in for the problem's."""
+
+    @abc.abstractmethod
+    def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
+        """Fields of these plans."""
+
+    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
+        """Rows that the walk does not prove; all of them in single precision, where rounding breaks bounds."""
+        if not jax.config.values["jax_enable_x64"]:
+            return dict.fromkeys(
+                self.names, "single precision: jax.config.update('jax_enable_x64', True) before JAX runs"
+            )
+        said = self.problem.objective.doubt()
+        found = self.judged(held).unproven
+        return {row: said if said and "expressions.py" in why else why for row, why in found.items()}
+
+    def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
+        """Plan fields and hardware values of a design."""
+        values = self.problem.space.values(dict(zip(self.variables, u[:, None], strict=True)))
+        fields = self.columns(np.array([plan]))
+        return {name: float(column[0]) for name, column in (fields | values).items()}
+
+
+@dataclass
+class Oracle(AbstractModelOracle):
+    """Rows and tangents of a problem's plans: traced once, run by NumPy.
+
+    Args:
+        problem: scenario and space; the objective only matters through `rows`.
+        rows: (metrics, point) -> name -> log of a quantity, each convex in u for a fixed plan.
+        block: points that a search asks for at once, where it may choose.
+    """
+
+    problem: Problem
+    rows: Rows
+    block: int = 512
+    names: tuple[str, ...] = ()
+    evaluated: int = 0
+    plans: dict[str, np.ndarray] = field(default_factory=dict)
+    program: RowProgram = field(init=False, repr=False)
+    _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
+    _points: dict[tuple[Any, bool], Points] = field(default_factory=dict, repr=False)
+    _compiled: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """List the legal plans and name the rows."""
+        scenario, space = self.problem.scenario, self.problem.space
+        if not self.plans:
+            self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
+        self._table = np.stack(list(self.plans.values()), axis=-1)
+        self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
+        self.names = self.program.names
+
+    def points(self, names: Sequence[str] | None = None, *, slopes: bool = True) -> Points:
+        """All rows or some staged: what the plan alone decides as tables, the rest by NumPy."""
+        names = tuple(self.names if names is None else names)
+        if (names, slopes) not in self._points:
+            values = self.problem.space.every_value(self.plans)
+            tables = next((points.tables for points in self._points.values()), None) or PlanTables(self.program, values)
+            self._points[names, slopes] = Points(self.program.only(names), values, slopes=slopes, tables=tables)
+        return self._points[names, slopes]
+
+    def judged(
+        self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
+    ) -> Judgement:
+        """The rows as the walk over their program sees them, for all plans; `scenarios` stand in for the problem's."""
+        return judge(self.program, scenarios or [self.problem.scenario], self.plans, held=held)
+
+    @property
+    def count(self) -> int:
+        """Legal plans."""
+        return len(self._table)
+
+    def _one(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array, Array, Array]:
+        """Exact rows, rows of the reading below and their slopes, broken rules, of one plan at one point."""
+        exact, broken = self.program.exact(scenario, plan, u)
+        if not self.variables:
+            return exact, exact, jnp.zeros((len(self.names), 0)), broken
+        return exact, *self.program.tangent(scenario, plan, u, sharpness), broken
+
+    def tangents(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+        scenario: Scenario | None = None,
+    ) -> Tangents:
+        """Rows and tangents; `scenario` stands in for the problem's own if given."""
+        return self.of_rows(self._table[plan], u, sharpness, scenario)
+
+    def values(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        scenario: Scenario | None = None,
+    ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
+        """Rows alone; `scenario` as in `tangents`."""
+        found = self.found(self._table[plan], u, 1.0, scenario, slopes=False)
+        return found.exact, found.broken
+
+    def of_rows(
+        self,
+        rows: Float[np.ndarray, "points fields"],
+        u: Float[np.ndarray, "points variables"],
+        sharpness: Float[np.ndarray, " points"] | float,
+        scenario: Scenario | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Tangents:
+        """The same for plans given by the values of their fields; of these rows alone if any are named."""
+        found = self.found(rows, u, sharpness, scenario, names)
+        return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
+
+    def found(
+        self,
+        rows: np.ndarray,
+        u: np.ndarray,
+        sharpness: np.ndarray | float,
+        scenario: Scenario | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        slopes: bool = True,
+    ) -> Found:
+        """Exact rows, rows of the reading below and their slopes, broken rules; see `of_rows`."""
+        self.evaluated += len(rows)
+        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
+        tree = self.problem.scenario if scenario is None else scenario
+        if self._compiled is None:
+            return self.points(names, slopes=slopes)(tree, rows, u, sharpness)
+        found, chosen = self._blocks(tree, rows, u, sharpness), [self.names.index(name) for name in names or self.names]
+        return Found(found.exact[:, chosen], found.broken, found.below[:, chosen], found.slopes[:, chosen])
+
+    def _blocks(self, scenario: Scenario, rows: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
+        """By a compiled function of the whole model, in blocks of one shape: of scenarios that are asked for once."""
+        count, parts, tree = len(rows), [], self._on_device(scenario)
+        assert self._compiled is not None
+        for first in range(0, count, self.block):
+            index = np.minimum(np.arange(first, first + self.block), count - 1)
+            out = self._compiled(tree, *map(jnp.asarray, (rows[index], u[index], sharpness[index])))
+            parts.append([np.asarray(part)[: count - first] for part in out])
+        exact, below, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Found(exact, broken, below, slopes)
+
+    def _on_device(self, scenario: Scenario) -> Scenario:
+        """The scenario as the compiler's own arrays: calls with plain numbers would wait for each other."""
+        found = self._placed.get(id(scenario))
+        if found is None or found[0] is not scenario:
+            if len(self._placed) >= MOST_PLACED:
+                self._placed.clear()
+            found = self._placed[id(scenario)] = (scenario, jax.device_put(scenario))
+        return found[1]
+
+    def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
+        """Fields of these plans."""
+        return {name: column[plan] for name, column in self.plans.items()}
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Numbers of the plans that differ from `plan` in at most so many fields."""
+        differing = np.zeros(self.count, dtype=np.uint8)
+        for column in self.plans.values():
+            differing += column != column[plan]
+        return np.flatnonzero(differing <= changes)
+
+
+def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Intercept at u = 0 and slopes of the tangent with this value and slope at u; no number says -inf."""
+    intercept = value - np.einsum("prv,pv->pr", slope, u)
+    known = np.isfinite(intercept) & np.isfinite(slope).all(axis=-1)
+    whole = np.concatenate([intercept[..., None], slope], axis=-1)
+    return np.where(known[..., None], whole, np.concatenate([[-1e3], np.zeros(slope.shape[-1])]))
+
+
+def designs_of(oracle: AbstractModelOracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of a trace for these plans and coordinates; without the plan fields where none varies."""
+    listed: dict[str, Any] = oracle.columns(plan) if oracle.problem.space.plan else {}
+    coordinates = {name: u[:, i] for i, name in enumerate(oracle.variables)}
+    return listed | oracle.problem.space.values(coordinates)

@@ -1,0 +1,142 @@
+"""Waits behind bursts of other traffic: by hand, against a ring carried out among them, and in the plan's own studies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contracts.probing import all_finite
+
+from codesign.collectives import RingAllReduce
+from codesign.config import scenario_from_config
+from codesign.errors import ConfigError
+from codesign.fabrics import Beside, Group, QueuedNode, SwitchDomain
+from codesign.fabrics.queued import LATER_OF_TWO
+from codesign.fields import replace
+from codesign.metrics import evaluate
+from codesign.simulation.ring_beside import RingBeside, simulate_ring
+from codesign.traffic import kind
+
+RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
+DOMAIN = SwitchDomain(8.0, RATE, ALPHA)
+
+
+def q(used, service):
+    return used * service / (2 * (1 - used))
+
+
+def queued(load, beyond=0.2, **changes):
+    return QueuedNode(DOMAIN, load * RATE, beyond, BURST, **changes)
+
+
+class TestByHand:
+    def test_nobody_else_changes_nothing(self):
+        link, alone = queued(0.0).link(Group(8.0)), DOMAIN.link(Group(8.0))
+        assert [float(a) for a in jax.tree.leaves(link)] == [float(a) for a in jax.tree.leaves(alone)]
+
+    def test_inside_two_links_and_the_rate_that_is_left(self):
+        link = queued(0.3).link(Group(2.0))
+        assert float(link.alpha_s) == pytest.approx(ALPHA + 2 * q(0.3, BURST / RATE))
+        assert float(link.beta_s_per_byte) == pytest.approx(1 / RATE / 0.7)
+
+    def test_a_step_that_depends_on_two_waits_for_the_later(self):
+        pair, ring = (float(queued(0.3).link(Group(size)).alpha_s) - ALPHA for size in (2.0, 8.0))
+        assert ring == pytest.approx(LATER_OF_TWO * pair)
+
+    def test_a_full_card_holds_up_what_means_to_stay(self):
+        """p c = 0.5 / 60 GB/s > 1 / 450: 90 GB/s of others would fill 0.75 of the queue, not 0.2."""
+        slow = Beside(beyond_s_per_byte=1 / 60e9)
+        link = queued(0.2, 0.5).link(Group(2.0, beside=slow))
+        assert float(link.beta_s_per_byte) == pytest.approx(1 / RATE / 0.25)
+
+    def test_between_nodes_also_both_cards(self):
+        seen, card = Beside(inside_s_per_byte=1 / RATE), SwitchDomain(8.0, 50e9, ALPHA)
+        node = QueuedNode(card, 0.1 * RATE, 0.5, BURST, 8.0, 4.0, between=True)
+        link = node.link(Group(2.0, beside=seen))
+        used, held = 45e9 * 0.5 / 50e9, 0.5 / 50e9
+        waits = q(45e9 * held, BURST * held) + q(0.1, BURST / RATE) + 2 * q(used, BURST / 50e9 * 4 / 8)
+        assert float(link.alpha_s) == pytest.approx(ALPHA + waits)
+        assert float(link.beta_s_per_byte) == pytest.approx(1 / 50e9 / (1 - used))
+
+    def test_more_others_longer_bursts_and_more_of_them_beyond_never_help(self):
+        def late(load, beyond, burst):
+            seen = Beside(beyond_s_per_byte=1 / 50e9)
+            return float(QueuedNode(DOMAIN, load * RATE, beyond, burst).link(Group(8.0, beside=seen)).alpha_s)
+
+        for better, worse in (((0.1, 0.1, 1e5), (0.2, 0.1, 1e5)), ((0.1, 0.1, 1e5), (0.1, 0.1, 1e6)),
+                              ((0.1, 0.1, 1e5), (0.1, 0.4, 1e5)), ((0.1, 0.4, 1e5), (9.0, 0.4, 1e5))):  # fmt: skip
+            assert late(*better) < late(*worse) < np.inf
+
+
+class TestCarriedOut:
+    """Rings among bursts, first come first served on every link."""
+
+    @pytest.mark.parametrize(
+        ("nbytes", "load"), [(1e4, 0.1), (1e4, 0.6), (1e5, 0.3), (1e6, 0.3), (1e6, 0.6), (1e7, 0.1), (1e7, 0.6)]
+    )
+    def test_a_ring_of_eight(self, nbytes, load):
+        ring = RingBeside(message_bytes=nbytes, burst_bytes=BURST, load=load)
+        seen = float(simulate_ring(ring, 40, seed=1).mean())
+        group = Group(8.0)
+        told = float(RingAllReduce().cost(jnp.asarray(8 * nbytes), group, queued(load).link(group)).time_s)
+        assert told == pytest.approx(seen, rel=0.25)
+
+    def test_alone_it_takes_the_closed_form_s_time(self):
+        found = simulate_ring(RingBeside(load=0.0), 2)
+        np.testing.assert_allclose(found, 14 * (1e-6 + 1e6 / 450e9))
+
+    @pytest.mark.parametrize("changes", [{"members": 1}, {"load": 1.0}, {"beyond": 1.5}, {"burst_bytes": 0.0}])
+    def test_what_is_no_such_traffic_is_refused(self, changes):
+        with pytest.raises(ConfigError):
+            RingBeside(**changes)
+
+
+TRAINED = ("experiment=intranode_codesign", "fabric=nvlink4_queued", "scale_out=infiniband_ndr_queued")
+SERVED = ("experiment=serve_llama31_405b", "fabric=nvlink4_queued", "scale_out=infiniband_ndr_queued")
+UP, OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
+
+
+class TestStudies:
+    """Through `evaluate`, in training and in serving."""
+
+    @pytest.mark.parametrize(("overrides", "metric"), [(TRAINED, "time_s"), (SERVED, "tpot_s")], ids=["train", "serve"])
+    def test_others_lengthen_collectives_and_sends(self, overrides, metric):
+        base = scenario_from_config(*overrides)
+        times = [
+            float(evaluate(replace(base, {f"{UP}.background_bytes_per_s": g, f"{OUT}.background_bytes_per_s": g}))
+                  .get(metric))
+            for g in (0.0, 20e9, 60e9)
+        ]  # fmt: skip
+        assert times == sorted(times)
+        assert times[2] > 1.01 * times[0]
+
+    def test_bursts_and_what_leaves_are_the_plan_s_own(self):
+        """Llama 2 13B, tp 8, 4 sequences: gathers of 7/8 x 84 MB in 7 messages inside, gradients over 31 beyond."""
+        scenario = scenario_from_config(*TRAINED)
+        layout, workload = scenario.layout, scenario.workload
+        levels = [scenario.cluster.network[name] for name in scenario.cluster.levels]
+        like = kind(workload.lower(layout), levels, layout, workload.repeats(layout))
+        inside, share = 4 * 2048 * 5120 * 2 / 8, float(like["beyond_ratio"])
+        beyond = (float(like["burst_bytes"]) - (1 - share) * inside) / share
+        assert share == pytest.approx(0.24, abs=0.01)
+        gradients, parameters = 13.0e9 / 8 * 4 / 32, 13.0e9 / 8 * 2 / 32
+        assert parameters < beyond < gradients
+
+    def test_slopes_by_differences_and_the_same_in_every_way_of_calling(self):
+        seen = Beside(beyond_ratio=0.3, burst_bytes=2e5, beyond_s_per_byte=2e-11, inside_s_per_byte=2e-12)
+
+        def told(point):
+            changes = {"background_bytes_per_s": point[0], "inner.bandwidth_bytes_per_s": point[1]}
+            changed = replace(QueuedNode(DOMAIN), changes)
+            link = changed.link(Group(8.0, beside=seen))
+            return jnp.log(jnp.stack([link.alpha_s, link.beta_s_per_byte]))
+
+        points = jnp.asarray([[1e10, 4e11], [1e11, 3e11], [9e11, 1e11]])
+        plain = jnp.stack([told(point) for point in points])
+        np.testing.assert_allclose(jax.jit(jax.vmap(told))(points), plain, rtol=1e-12)
+        for point in points:
+            slope = jax.jacfwd(told)(point)
+            assert all_finite(slope)
+            for place in range(2):
+                step = jnp.zeros(2).at[place].set(1e-6 * point[place])
+                by_differences = (told(point + step) - told(point - step)) / (2e-6 * point[place])
+                np.testing.assert_allclose(slope[:, place], by_differences, rtol=1e-4)
