@@ -52,8 +52,8 @@ def bad_values(column: Column) -> Iterator[str]:
         return
     if not column.blank:
         yield from ("", "  ")
-    if column.kind == "name":
-        yield from NO_NAME
+    if column.kind in ("name", "word"):
+        yield from NO_NAME + (("../x", "a/b", "a: b") if column.kind == "word" else ())
         return
     yield from NO_NUMBER
     if not column.zero:

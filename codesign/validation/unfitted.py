@@ -141,7 +141,9 @@ def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, fl
         table = found.rows(messages)
         full = table[table["occupancy_percent"] >= table.groupby("gpu")["occupancy_percent"].transform("max")]
         if len(full) < len(table):
-            messages.append(f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it")
+            messages.append(
+                f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it"
+            )
         for row in full.itertuples():
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
 
