@@ -17,7 +17,7 @@ from .learned_factors import Learned, learn
 from .power import calibrate_power
 from .publish import publish
 from .scores import Score, score
-from .tables import Group, kernel_groups, unknown
+from .tables import LEAST_ROWS, Group, kernel_groups, unknown
 from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]
@@ -168,7 +168,7 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
     if not directory.is_dir():
         raise DataError(f"{directory} is no folder")
     messages: list[str] = unknown(directory)
-    groups = [group for group in kernel_groups(directory, messages) if group.device.exact]
+    groups = [group for group in kernel_groups(directory, messages, least=LEAST_ROWS) if group.device.exact]
     texts: dict[Path, str | bytes] = {}
     residuals: list[dict[str, object]] = []
     learned = Learned({}, [])

@@ -17,6 +17,7 @@ KINDS = {  # class of kernel -> kind of table; of attention, decode or not
     "mla_prefill": ("latent_attention", False), "mla_decode": ("latent_attention", True), "moe_gemm": ("experts", None),
     "elementwise": ("quantise", None),
 }  # fmt: skip
+LEAST_ROWS = 10  # of a group, for a fit whose held-out part says anything
 PEAKS = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbytes_per_s")
 LINK = "scaleup_link_gbytes_per_s_one_way"
 
@@ -91,11 +92,14 @@ def format_key(table: KernelTable, row_format: str, cache_format: str | None) ->
     return f"{ours}_kv_{cache}"
 
 
-def kernel_groups(directory: Path, messages: list[str], classes: tuple[KernelTable, ...] = TABLES) -> Iterator[Group]:
+def kernel_groups(
+    directory: Path, messages: list[str], classes: tuple[KernelTable, ...] = TABLES, least: int = 1
+) -> Iterator[Group]:
     """Every group of every kernel table below a folder.
 
     Args:
         messages: what was set aside and why is added here.
+        least: rows that a group must have to be of use.
     """
     folder = read_peaks(directory)
     known: dict[str, pd.DataFrame] = {}  # kind -> rows: prefill and decode stand in the same tables
@@ -108,7 +112,12 @@ def kernel_groups(directory: Path, messages: list[str], classes: tuple[KernelTab
         if decode is not None and len(rows):
             rows = rows[is_decode(rows) == decode]
         if len(rows):
-            yield from _split(table, rows, folder, messages)
+            for group in _split(table, rows, folder, messages):
+                if len(group.measured_s) >= least:
+                    yield group
+                else:
+                    few = f"{len(group.measured_s)} rows set aside, a fit needs {least}"
+                    messages.append(f"{group.label}: {few}")
 
 
 def is_decode(rows: pd.DataFrame) -> pd.Series:

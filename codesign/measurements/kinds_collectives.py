@@ -1,7 +1,7 @@
 """Tables of collectives and of the exchange of experts."""
 
 from .kinds_kernels import GPU, LATENCY, TOP_K
-from .schema import Check, Schema, number, text, whole
+from .schema import Check, Schema, number, text, whole, word
 
 OPERATION = text("collective", "all_reduce, all_gather, reduce_scatter, alltoall, sendrecv; others are set aside")
 BYTES = whole("message_bytes", "the full buffer, as nccl-tests counts it", 1e15, "bytes")
@@ -25,7 +25,7 @@ SCALE_UP = Schema(
 )  # fmt: skip
 CUSTOM = Schema(
     "custom_all_reduce", "all-reduces of inference frameworks",
-    (GPU, text("kernel_source", "whose all-reduce"), MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
+    (GPU, word("kernel_source", "whose all-reduce"), MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
     without=("collective",), carried=("framework", "framework_version", "busbw_gbytes_per_s"),
 )  # fmt: skip
 CLUSTERS = Schema(

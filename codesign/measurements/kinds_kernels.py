@@ -2,11 +2,11 @@
 
 import pandas as pd
 
-from .schema import Check, Schema, number, text, whole
+from .schema import Check, Schema, number, text, whole, word
 
 GPU = text("gpu", "the device, by a name or alias of conf/accelerator; rows of others are set aside with a note")
 LATENCY = number("latency_us", "us", "time of one launch")
-FRAMEWORK = text("framework", "whose kernels: constants of another are taken, and said so, where it has none")
+FRAMEWORK = word("framework", "whose kernels: constants of another are taken, and said so, where it has none")
 CARRIED = ("framework_version", "source", "repeats", "bytes_moved")
 FORMAT = "number format: bfloat16, float16, half, fp8, fp8_block, nvfp4 ...; rows of others are set aside with a note"
 

@@ -18,6 +18,7 @@ from .schema import Column, Schema
 MOST_BYTES = 128 * 2**20
 SEPARATORS = {";": "semicolons", "\t": "tabulators", "|": "bars"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # UTF-16 and UTF-32
 FLAGS = {"true": True, "false": False}
 SHOWN = 40  # characters of a cell that are worth repeating
@@ -149,7 +150,7 @@ def _more(count: int) -> str:
 
 
 def _converted(column: Column, texts: list[str], found: Cells, shown: str) -> Any:
-    convert: Callable[[Column, str], Any] = {"name": _name, "flag": _flag}.get(column.kind, _number)
+    convert: Callable[[Column, str], Any] = {"name": _name, "word": _word, "flag": _flag}.get(column.kind, _number)
     known: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for value in dict.fromkeys(texts):
@@ -170,7 +171,7 @@ def _converted(column: Column, texts: list[str], found: Cells, shown: str) -> An
 
 def _array(column: Column, values: list[Any]) -> Any:
     """Whole numbers as integers where no cell is blank."""
-    if column.kind in ("name", "flag"):
+    if column.kind in ("name", "word", "flag"):
         return pd.Series(values, dtype=object)
     numbers = np.asarray(values, dtype=float)
     return numbers.astype(np.int64) if column.kind == "whole" and not np.isnan(numbers).any() else numbers
@@ -204,6 +205,17 @@ def _name(column: Column, value: str) -> str:
     if not value.isprintable() or "\ufffd" in value:
         raise ValueError("holds a character that is not printable")
     return value
+
+
+def _word(column: Column, value: str) -> str:
+    if not is_word(_name(column, value)):
+        raise ValueError("is no such word")
+    return value
+
+
+def is_word(text: str) -> bool:
+    """Whether it may be part of a file's name on every system, and a key."""
+    return bool(WORD.fullmatch(text))
 
 
 def _flag(column: Column, value: str) -> bool:

@@ -17,9 +17,10 @@ EVERYTHING = ("*",)  # as `carried`: a table has many columns that nobody reads
 class Column:
     """One column that is read.
 
-    kind: `number`, `whole` (a number without fraction), `flag` (True or False) or `name` (any text that is printable,
-    not empty and has no blanks around it). Numbers lie above zero, or from zero where `zero`, up to `most`. `blank`
-    says what an empty cell means, and none is allowed where it is empty. Of `options` others are `SET_ASIDE`.
+    kind: `number`, `whole` (a number without fraction), `flag` (True or False), `name` (any text that is printable, not
+    empty and has no blanks around it) or `word` (a name that may be part of a file's name). Numbers lie above zero, or
+    from zero where `zero`, up to `most`. `blank` says what an empty cell means, and none is allowed where it is empty.
+    Of `options` others are `SET_ASIDE`.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Column:
         """What a cell may hold, in words."""
         if self.kind == "flag":
             text = "True or False"
+        elif self.kind == "word":
+            text = "a word of letters, digits, . _ + -"
         elif self.kind == "name":
             text = f"one of {', '.join(self.options)}; else {SET_ASIDE}" if self.options else "a name"
         else:
@@ -72,6 +75,11 @@ def whole(name: str, meaning: str, most: float = 1e9, unit: str = "", zero: bool
 def text(name: str, meaning: str, options: tuple[str, ...] = ()) -> Column:
     """A name."""
     return Column(name, "name", meaning, options=options)
+
+
+def word(name: str, meaning: str) -> Column:
+    """A name of which files may be called."""
+    return Column(name, "word", meaning)
 
 
 def flag(name: str, meaning: str) -> Column:

@@ -19,11 +19,12 @@ from ..calibration.publish import publish
 from ..config.groups import conf_dir
 from ..errors import DataError
 from ..fields import replace
-from ..measurements import Table, tables
+from ..measurements import Table, reader, tables
 from ..scenario import Cluster, Scenario
 from .training import prepare
 
 SCALES = {"kernel_slowdown": 1.0, "launch_s": 1e-5, "step_overhead_s": 1e-2}
+LEAST = {"kernel_slowdown": 0.1}  # of a workload
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
@@ -45,6 +46,7 @@ SOURCES = {  # source -> references.bib; of any other the file's name is its own
     "mosaicml_llm_foundry": "mosaicml_llm_foundry",
     "nemo_megatron_bridge": "nvidia_megatron_bridge",
 }
+WORDS = "letters, digits, . _ + -"
 HEADER = "# @package frameworks\n"
 TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
 
@@ -79,17 +81,22 @@ def fit_table(
     sample = Sample(table, clusters, progress)
 
     def loss(scaled: np.ndarray) -> float:
-        constants = {name: abs(x) * SCALES[name] for name, x in zip(names, scaled, strict=True)}
+        constants = dict(zip(names, map(_legal, names, scaled), strict=True))
         return float(np.mean(np.abs(np.log(sample.ratios(constants)))))
 
     progress(f"{table.shown}: {', '.join(names)} on {sample.count} rows")
     start = np.array([1.05 if name == "kernel_slowdown" else 1.0 for name in names])
     found = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 40 * len(names), "xatol": 1e-3})
-    constants = {n: float(f"{abs(x) * SCALES[n]:.4g}") for n, x in zip(names, found.x, strict=True)}
+    constants = {n: float(f"{_legal(n, x):.4g}") for n, x in zip(names, found.x, strict=True)}
     error = float(np.median(np.abs(sample.ratios(constants) - 1)))
     stem = table.path.stem
     note = f"{sample.count} rows, median residual {100 * error:.1f} %"
     return constants, {"source": SOURCES.get(stem, table.path.name), "at": stem, "kind": "fitted", "note": note}
+
+
+def _legal(name: str, scaled: float) -> float:
+    """A constant from its own scale; however the rows lie, it stays what a workload may have."""
+    return max(abs(float(scaled)) * SCALES[name], LEAST.get(name, 0.0))
 
 
 class Sample:
@@ -124,6 +131,8 @@ def calibrate_training(
     origins: dict[str, Any] = {}
     for table in tables(directory, *CONSTANTS):
         stem = table.path.stem
+        if not reader.is_word(stem):
+            raise DataError(f"{table.shown}: its constants are called after it; allowed: {WORDS}.csv")
         if stem in found:
             raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")
         found[stem], origins[stem] = fit_table(table, clusters, progress)

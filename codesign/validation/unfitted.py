@@ -140,7 +140,10 @@ def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, fl
     for found in tables(directory, "stream_occupancy"):
         table = found.rows(messages)
         full = table[table["occupancy_percent"] >= table.groupby("gpu")["occupancy_percent"].transform("max")]
-        messages.append(f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it")
+        if len(full) < len(table):
+            messages.append(
+                f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it"
+            )
         for row in full.itertuples():
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
 
@@ -154,7 +157,9 @@ def sweeps(found: Table, folder: dict[str, Peaks], messages: list[str]) -> Itera
             continue
         beyond = part[part["working_set_bytes"] > PLATEAU * who.cache_bytes]
         inside = len(part) - len(beyond)
-        messages.append(f"{found.shown}: {inside} rows of {gpu} set aside, no model of reads from the last-level cache")
+        if inside:
+            why = "no model of reads from the last-level cache"
+            messages.append(f"{found.shown}: {inside} rows of {gpu} set aside, {why}")
         for rate in beyond["read_gbytes_per_s"]:
             yield str(gpu), f"{gpu} read sweep", float(rate) * 1e9
 
