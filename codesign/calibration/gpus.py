@@ -6,10 +6,8 @@ constants stand in for what was not measured, sides apart: a device between two 
 of the first on each side that was measured. Collectives follow the fabric: who has the same one comes first.
 """
 
-import csv
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,28 +164,6 @@ def accelerator_of(name: str) -> str | None:
     return None
 
 
-def read_peaks(directory: Path) -> dict[str, Peaks]:
-    """Device -> peaks of a folder's `hardware_peaks.csv`; empty where it has none.
-
-    Raises:
-        DataError: a column is missing or no number.
-    """
-    path = directory / "hardware_peaks.csv"
-    if not path.exists():
-        return {}
-    columns = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbytes_per_s")
-    result = {}
-    with path.open(encoding="utf-8", newline="") as handle:
-        for row in csv.DictReader(handle):
-            try:
-                bf16, fp8, fp4, memory = (float(row[column] or "nan") * 1e12 for column in columns)
-                link = float(row.get("scaleup_link_gbytes_per_s_one_way") or "nan") * 1e9
-                result[row["gpu"]] = Peaks(bf16, fp8, fp4, memory, link)
-            except (KeyError, ValueError) as error:
-                raise DataError(f"{path.name}: {error} (a number in each of gpu, {', '.join(columns)})") from error
-    return result
-
-
 def nearest(peaks: Peaks) -> str:
     """The accelerator with the most similar ratio of arithmetic to memory bandwidth."""
     return min(calibrated(), key=lambda name: _distance(peaks, name))
@@ -204,13 +180,17 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     """
     option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
-        raise DataError(f"gpu {name!r} is not known{suggestion(name, aliases())}; add its row to hardware_peaks.csv")
+        raise DataError(
+            f"gpu {name!r} is not known{suggestion(name, aliases())}; add it to a table of peaks (`codesign validate --schema`)"
+        )
     rates, chip = UNCONFIGURED.get(plain_name(name), (None, None))
     entry, relative = accelerators().get(option or ""), accelerators().get(accelerator or "")
     ours = entry.peaks if entry else Peaks(*rates) if rates else None
     peaks = folder.get(name) or ours
     if peaks is None:
-        raise DataError(f"gpu {name!r} has no peaks of its own: add its row to hardware_peaks.csv")
+        raise DataError(
+            f"gpu {name!r} has no peaks of its own: add it to a table of peaks (`codesign validate --schema`)"
+        )
     for known in (ours, relative.peaks if relative else None):
         if known is not None:
             peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or known, known, strict=True)))
