@@ -183,10 +183,7 @@ class DesignSpace:
     @property
     def lists(self) -> dict[str, np.ndarray]:
         """Plan field -> its listed values as numbers."""
-        return {
-            name: np.array([float(plan_value(name, v)) for v in values])
-            for name, values in self.plan.items()
-        }
+        return {name: np.array([float(plan_value(name, v)) for v in values]) for name, values in self.plan.items()}
 
     @property
     def combinations(self) -> int:

@@ -93,7 +93,13 @@ def test_finite_in_every_corner_of_the_stated_box(corner):
     assert jnp.isfinite(slope).all()
 
 
-NODE = ("fabric=scin", "collective=scin_inq", "workload=serving", "space=serving_plans", "experiment=serve_llama31_405b")
+NODE = (
+    "fabric=scin",
+    "collective=scin_inq",
+    "workload=serving",
+    "space=serving_plans",
+    "experiment=serve_llama31_405b",
+)
 
 
 @pytest.mark.parametrize(

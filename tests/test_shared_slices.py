@@ -9,7 +9,16 @@ from codesign.collectives import RadixAllReduce
 from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fabrics import Group, OpticalCircuit, on_slice
-from codesign.slices import MIXES, CircuitRack, FixedServers, SharedRack, SubCubes, TorusCuboids, effective_ratio, simulate
+from codesign.slices import (
+    MIXES,
+    CircuitRack,
+    FixedServers,
+    SharedRack,
+    SubCubes,
+    TorusCuboids,
+    effective_ratio,
+    simulate,
+)
 
 CIRCUITS = OpticalCircuit(64.0, 300e9, 7e-7, 3.7e-6, wavelengths=16.0, fiber_bytes_per_s=300e9)
 HALF = [4, 4, 4, 4, 8, 8, 8, 8]

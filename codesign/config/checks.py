@@ -24,7 +24,7 @@ from ..scenario import Cluster, Scenario
 from ..smooth import used_share
 from ..space import DesignSpace
 from ..units import BYTES, GB
-from ..workloads import AbstractWorkload, Plan, Serving
+from ..workloads import Plan, Serving
 from ..workloads.plan import NAMED, plan_value
 
 ARITHMETIC = ("compute", "attention")

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import ConfigError
 
-
 MOST, WORD = 4096, 64  # accelerators of the largest torus or cube; bits of a word of its masks
 
 

@@ -249,7 +249,13 @@ def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Arra
     }
     return [
         BlockComm(
-            f"{name}_tp", operation, "tp", volume, *times, local=staging(operation, shard, hidden), element_bytes=element
+            f"{name}_tp",
+            operation,
+            "tp",
+            volume,
+            *times,
+            local=staging(operation, shard, hidden),
+            element_bytes=element,
         )
         for operation, times in counts.items()
     ]

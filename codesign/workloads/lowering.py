@@ -39,9 +39,7 @@ def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op
     ]  # fmt: skip
 
 
-def comm_ops(
-    comms: list[BlockComm], times: Array, phases: tuple[str, ...], *, trained: bool = True
-) -> list[CommOp]:
+def comm_ops(comms: list[BlockComm], times: Array, phases: tuple[str, ...], *, trained: bool = True) -> list[CommOp]:
     """Communication of the given phases; what a model that is trained sums may not be rounded."""
     return [
         CommOp(

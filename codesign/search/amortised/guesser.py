@@ -34,7 +34,10 @@ class Shape:
     @classmethod
     def of(cls, space: DesignSpace) -> "Shape":
         """Of a space."""
-        return cls({name: tuple(sorted(_level(name, one) for one in values)) for name, values in space.plan.items()}, space.names)
+        return cls(
+            {name: tuple(sorted(_level(name, one) for one in values)) for name, values in space.plan.items()},
+            space.names,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -41,10 +41,7 @@ class Relaxation:
         """
         if kind not in KINDS:
             raise ConfigError(f"search.relaxation = {kind!r} is not known{suggestion(kind, KINDS)}")
-        listed = {
-            name: sorted({float(plan_value(name, v)) for v in values})
-            for name, values in space.plan.items()
-        }
+        listed = {name: sorted({float(plan_value(name, v)) for v in values}) for name, values in space.plan.items()}
         return cls({name: np.array(values) for name, values in listed.items()}, kind)
 
     @property
