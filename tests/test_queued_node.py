@@ -1,4 +1,4 @@
-"""Waits behind bursts of other traffic: by hand, against a ring carried out among them, and in the plan's own studies."""
+"""Waits behind bursts of other traffic: by hand, against a ring carried out among them, and in studies of plans."""
 
 import jax
 import jax.numpy as jnp

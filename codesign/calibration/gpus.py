@@ -181,16 +181,14 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
         raise DataError(
-            f"gpu {name!r} is not known{suggestion(name, aliases())}; add it to a table of peaks (`codesign validate --schema`)"
+            f"gpu {name!r} is not known{suggestion(name, aliases())}; add it to a table of peaks (see --schema)"
         )
     rates, chip = UNCONFIGURED.get(plain_name(name), (None, None))
     entry, relative = accelerators().get(option or ""), accelerators().get(accelerator or "")
     ours = entry.peaks if entry else Peaks(*rates) if rates else None
     peaks = folder.get(name) or ours
     if peaks is None:
-        raise DataError(
-            f"gpu {name!r} has no peaks of its own: add it to a table of peaks (`codesign validate --schema`)"
-        )
+        raise DataError(f"gpu {name!r} has no peaks of its own: add it to a table of peaks (see --schema)")
     for known in (ours, relative.peaks if relative else None):
         if known is not None:
             peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or known, known, strict=True)))

@@ -100,7 +100,7 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
 
 
 def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
-    """Increase of ln(perplexity) of a language model that sums over these levels: of what each level rounds, together."""
+    """Increase of ln(perplexity) of a model that sums over these levels: what each level rounds, together."""
     inner, rest = parts[0], parts[1:]
 
     def own(name: str) -> Array:

@@ -57,9 +57,9 @@ class Quantised(AbstractCollective):
 
     8 bits, blocks of 64 and 2-byte elements: 33/64, 1.94 times fewer bytes. The size of an element is that of what is
     summed (`Group.element_bytes`). Numbers that have no more than `bits`, or may not be rounded, go by `plain`, or
-    unchanged by `inner` where that is not given. `codec_s` is paid once, `codec_s_per_byte` for every byte that a member
-    encodes or decodes: its buffer and the result where the sum is formed in the network, its part of each round more
-    (`each_round`) on a ring.
+    unchanged by `inner` where that is not given. `codec_s` is paid once, `codec_s_per_byte` for every byte that a
+    member encodes or decodes: its buffer and the result where the sum is formed in the network, its part of each round
+    more (`each_round`) on a ring.
 
     Assumes: elements of the inner algorithm may be cut anywhere. Log-convex in the link, the codec and the size of a
     block, not in the bits.

@@ -23,7 +23,11 @@ from .written import plain_number
 MENUS = (
     "hardware", "slices", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search"
 )  # fmt: skip
-FACTORIES = {"codesign.workloads.from_config_json", "codesign.fabrics.topology_from_file"}
+FACTORIES = {
+    "codesign.workloads.from_config_json",
+    "codesign.fabrics.topology_from_file",
+    "codesign.fabrics.on_slice",
+}
 """Functions that may be named beside the classes of the menus."""
 
 BESIDE = ("provenance", "aliases", "prefixes", "relatives", "silicon", "_target_")

@@ -103,7 +103,7 @@ class Study:
                 kind = "the name of a metric" if wanted is str else "a mapping of names"
                 raise ConfigError(f"asking: {key} = {value!r} must be {kind}, not {type(value).__name__}")
         objective = replace(self.objective, **changes)
-        check_asked(objective, self.scenario.workload)
+        check_asked(objective, self.scenario)
         jax.eval_shape(lambda scenario: objective.check(evaluate(scenario)), self.scenario)
         return replace(self, objective=objective)
 

@@ -15,5 +15,6 @@ from .queued import QueuedNode as QueuedNode
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
+from .slice import on_slice as on_slice
 from .switch import SwitchDomain as SwitchDomain
 from .switch_chips import SwitchChips as SwitchChips

@@ -15,10 +15,10 @@ class SwitchChips(AbstractFabric):
         a port each          switches b <= B
         price                fixed + B usd + (switches / endpoints) usd a chip
 
-    with B an endpoint's rate and b a port's. Together they bound the endpoints by the ports of one chip: a larger domain
-    takes chips with more ports, or another stage (`FatTree`, `FoldedClos`).
+    with B an endpoint's rate and b a port's. Together they bound the endpoints by the ports of one chip: a larger
+    domain takes chips with more ports, or another stage (`FatTree`, `FoldedClos`).
 
-    Assumes: any pattern at full rate. Log-convex in rates, numbers of chips and ports, and prices; endpoints are counts.
+    Assumes: any pattern at full rate. Log-convex in rates, numbers of chips and ports, prices; endpoints are counts.
     Source: [nvidia_h100_whitepaper], four NVSwitch for eight accelerators.
     """
 

@@ -2,8 +2,8 @@
 
 Each of n accelerators has a link into the switch and one out of it, of one rate; a message is passed on from its first
 byte (cut-through) and stands in both queues. Others send bursts of one size at random moments from every accelerator to
-a random other one, or, a share of them, to the network card, which takes them without delay and brings as many. A member sends the message
-of a step once it has that of the step before and its own last one is on its way.
+a random other one, or, a share of them, to the network card, which takes them without delay and brings as many. A
+member sends the message of a step once it has that of the step before and its own last one is on its way.
 """
 
 import heapq

@@ -10,5 +10,6 @@ from .blocking import SharedRack as SharedRack
 from .blocking import blocking as blocking
 from .demand import MIXES as MIXES
 from .demand import Mix as Mix
+from .effective import effective_ratio as effective_ratio
 from .scheduler import Outcome as Outcome
 from .scheduler import simulate as simulate

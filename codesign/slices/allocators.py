@@ -6,12 +6,15 @@ back. A request is rounded up to a volume that the wiring permits.
 
 import abc
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import ConfigError
+
+MOST, WORD = 4096, 64  # accelerators of the largest torus or cube; bits of a word of its masks
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,35 @@ class CircuitRack(AbstractAllocator):
     """Servers of equal size whose accelerators are joined by circuits, any with any; fibers join the servers.
 
     A slice takes one server where that suffices (the fullest that holds it), else the servers with the most room, in
-    as few as possible. Spread over two servers it takes one fiber of each, over more two of each (a ring of servers).
+    as few as possible. Spread over two servers it takes one fiber of each, over more two of each (a ring of servers),
+    and of those that are free as many more as `per_member` for each of its accelerators there.
 
     Source: [lumorph] section 3; 8 x 8 accelerators with 8 fibers a server [lumorph_notes].
     """
 
-    def __init__(self, servers: int = 8, each: int = 8, fibers: int = 8) -> None:
-        """Servers, accelerators in each, fibers that leave each."""
+    def __init__(self, servers: int = 8, each: int = 8, fibers: int = 8, per_member: float = 0.0) -> None:
+        """Servers, accelerators in each, fibers that leave each; fibers that a slice would like for each member."""
         super().__init__(servers * each, [fibers] * servers)
-        self.servers, self.each = servers, each
+        self.servers, self.each, self.per_member = servers, each, per_member
+
+    @classmethod
+    def occupied(cls, taken: Sequence[int], each: int, fibers: int, per_member: float = 0.0) -> "CircuitRack":
+        """A rack with so many accelerators taken in each server, by slices that need no fibers.
+
+        Raises:
+            ConfigError: more are taken than a server has.
+        """
+        rack = cls(len(taken), each, fibers, per_member)
+        for server, count in enumerate(taken):
+            if not 0 <= count <= each:
+                raise ConfigError(f"taken = {list(taken)}: a server has 0 to {each} accelerators")
+            rack.taken |= ((1 << int(count)) - 1) << server * each
+        return rack
+
+    def parts(self, handle: Handle) -> list[tuple[int, int]]:
+        """(accelerators, fibers) of a spread slice in each of its servers; nothing for a slice in one server."""
+        whole = (1 << self.each) - 1
+        return [((handle.mask >> server * self.each & whole).bit_count(), ends) for server, ends in handle.fibers]
 
     def volume(self, size: int) -> int | None:
         """Any size."""
@@ -102,7 +125,8 @@ class CircuitRack(AbstractAllocator):
             for server in sorted(usable, key=lambda s: -room[s]):
                 part = min(left, room[server])
                 mask |= self._some(server, part)
-                chosen.append((server, ends))
+                liked = math.ceil(self.per_member * part)
+                chosen.append((server, max(ends, min(liked, self.fibers[server]))))
                 left -= part
                 if left == 0:
                     break
@@ -152,10 +176,16 @@ class _AbstractShapes(AbstractAllocator):
     """A rack whose slices are sets of accelerators listed in advance, by volume; the first free one is taken."""
 
     def __init__(self, capacity: int, shapes: dict[int, list[int]]) -> None:
-        if capacity > 64:
-            raise ConfigError(f"capacity = {capacity} of a torus or cube is more than 64")
+        if capacity > MOST:
+            raise ConfigError(f"capacity = {capacity} of a torus or cube is more than {MOST}")
         super().__init__(capacity)
-        self.shapes = {volume: np.array(masks, dtype=np.uint64) for volume, masks in sorted(shapes.items())}
+        self.masks = dict(sorted(shapes.items()))
+        self.shapes = {volume: self._words(masks) for volume, masks in self.masks.items()}
+
+    def _words(self, masks: Sequence[int]) -> np.ndarray:
+        """[masks, words] bit masks in words of 64."""
+        count, low = -(-self.capacity // WORD), (1 << WORD) - 1
+        return np.array([[mask >> WORD * w & low for w in range(count)] for mask in masks], dtype=np.uint64)
 
     def volume(self, size: int) -> int | None:
         """The next listed volume."""
@@ -166,9 +196,9 @@ class _AbstractShapes(AbstractAllocator):
         volume = self.volume(size)
         if volume is None or volume > self.free:
             return None
-        clear = (self.shapes[volume] & np.uint64(self.taken)) == 0
+        clear = ((self.shapes[volume] & self._words([self.taken])) == 0).all(axis=1)
         place = int(clear.argmax())
-        return Handle(int(self.shapes[volume][place])) if clear[place] else None
+        return Handle(self.masks[volume][place]) if clear[place] else None
 
     def largest(self) -> int:
         """The largest volume that could be placed now."""

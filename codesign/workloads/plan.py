@@ -27,7 +27,7 @@ NAMED = {"recompute": RECOMPUTE, "tp_algorithm": ALGORITHMS, "data_algorithm": A
 
 
 def plan_value(field: str, value: Any) -> Any:
-    """The number that stands for a named value of a field of the plan (0, 1, 2 for none, selective, full); numbers pass.
+    """The number that stands for a named value of a field (0, 1, 2 for none, selective, full); numbers pass.
 
     Raises:
         ConfigError: a word that is no name there.

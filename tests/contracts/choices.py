@@ -10,7 +10,7 @@ from functools import cache
 
 import jax
 
-from codesign.collectives import Fastest
+from codesign.collectives import Chosen, Fastest
 from codesign.config import available, compose, conf_dir, scenario_from_config
 from codesign.config.groups import PACKAGES
 from codesign.config.study import plain, study_from_resolved
@@ -92,4 +92,5 @@ def nameless(scenario):
 
 def chooses(part) -> bool:
     """Whether it holds a choice among algorithms, whose winner may have no numbers of its own."""
-    return any(isinstance(leaf, Fastest) for leaf in jax.tree.leaves(part, is_leaf=lambda n: isinstance(n, Fastest)))
+    kinds = (Chosen, Fastest)
+    return any(isinstance(leaf, kinds) for leaf in jax.tree.leaves(part, is_leaf=lambda n: isinstance(n, kinds)))

@@ -1,0 +1,45 @@
+"""How much of a rack its fragmentation leaves: the capacity at which the formula grants what a simulation does."""
+
+from collections.abc import Callable
+
+from ..errors import ConfigError
+from .allocators import AbstractAllocator
+from .blocking import SharedRack
+from .demand import Mix
+from .scheduler import simulate
+
+LEAST = 0.1  # the least that `SharedRack` allows
+
+
+def effective_ratio(
+    rack: Callable[[], AbstractAllocator], mix: Mix, load: float = 0.8, arrivals: int = 20_000, seed: int = 0
+) -> float:
+    """Share of a rack's accelerators with which one without fragmentation grants as much, for `SharedRack`.
+
+    Args:
+        rack: makes it, empty.
+        mix: what tenants ask for.
+        load: offered accelerators over those there are, at which it is simulated.
+        arrivals: simulated requests.
+        seed: of the simulation.
+
+    Raises:
+        ConfigError: a size that the rack can never place.
+    """
+    empty = rack()
+    volumes = tuple(empty.volume(size) for size in mix.sizes)
+    if None in volumes:
+        size = mix.sizes[volumes.index(None)]
+        raise ConfigError(f"sizes = {mix.sizes}: a rack of {empty.capacity} never places a slice of {size}")
+    seen = simulate(empty, mix, load, arrivals, seed).acceptance
+
+    def granted(ratio: float) -> float:
+        return float(SharedRack(float(empty.capacity), load, ratio, mix.sizes, volumes, mix.weights).acceptance())
+
+    low, high = max(LEAST, (min(volumes) + 0.0) / empty.capacity), 1.0
+    if granted(high) <= seen:
+        return high
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if granted(middle) < seen else (low, middle)
+    return (low + high) / 2
