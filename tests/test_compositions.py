@@ -46,4 +46,5 @@ def test_a_cell_run_anew_is_the_committed_one(matrix, names):
     frame = load(FOLDER).matrix().set_index(["fabric", "memory", "job", "goal"])
     committed, again = frame.loc[names], matrix.cell(*names)
     assert again["verdict"] == committed["verdict"]
+    assert again["unpriced"] == committed["unpriced"]
     assert again["value"] == pytest.approx(float(committed["value"]), rel=2 * matrix.GAP)
