@@ -113,10 +113,17 @@ def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
     order = np.lexsort((key.to_numpy(), ~frame["feasible"].to_numpy()))
     frame = frame.iloc[order]
     variables = [name for name in frame.columns if name.startswith("var.")]
-    frame = frame[~frame[variables].round(9).duplicated()].reset_index(drop=True)
+    frame = frame[~frame[variables].apply(_rounded).duplicated()].reset_index(drop=True)
     frame.insert(0, "design", np.arange(len(frame)))
     frame.insert(1, "rank", np.arange(1, len(frame) + 1))
     return frame
+
+
+def _rounded(column: pd.Series) -> pd.Series:
+    """To nine decimals, of numbers below 1 (seconds a byte) to nine digits: what differs less is the same design."""
+    size = np.abs(column.to_numpy(dtype=float))
+    small = np.where((size > 0) & (size < 1), 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0))), 1.0)
+    return (column / small).round(9) * small
 
 
 def binding(row: pd.Series) -> str:

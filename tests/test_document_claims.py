@@ -5,7 +5,7 @@ import re
 import pandas as pd
 import pytest
 
-from codesign.reproduce import available, experiments_folder
+from codesign.reproduce import KINDS, available, experiments_folder, load
 
 CLAIMS = {  # prefix -> (digits, how many)
     "PFA-": (3, 72),  # [ding2025pfa]
@@ -53,3 +53,20 @@ def test_bars_of_the_documents_are_met_but_for_those_named(committed):
     ours = committed[committed["experiment"].str.match(r"pfa_|lumorph_|scin_|fabrex_|intranode_|photonic_")]
     missed = ours[ours["ok"].astype(str) == "False"]
     assert set(missed["experiment"]) <= set(MISSED), missed["claim"].tolist()
+
+
+def test_what_modules_say_of_kinds_meets_claims(committed):
+    """A pattern that no claim's words match would leave a claim with the kind that its standing suggests."""
+    for name, folder in available().items():
+        words = committed.loc[committed["experiment"] == name, "claim"]
+        for kind, pattern in getattr(load(folder), "KINDS", {}).items():
+            assert kind in KINDS, name
+            assert words.str.contains(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern)).any(), (name, kind)
+
+
+def test_what_cannot_fail_has_no_verdict(committed):
+    told = (
+        committed[committed["kind"].isin(["input", "transcription", "note"])] if "kind" in committed else committed[:0]
+    )
+    assert told["ok"].isna().all()
+    assert told["bar"].isna().all()

@@ -8,6 +8,7 @@ Run as a script, all cells are written to `matrix.csv` beside it (`--only TEXT` 
 """
 
 import argparse
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
@@ -20,11 +21,11 @@ import pandas as pd
 from codesign.config import scenario_from_config
 from codesign.errors import CodesignError
 from codesign.fields import get_path
-from codesign.metrics import Metrics, evaluate
 from codesign.objective import Objective
+from codesign.results import designs
 from codesign.run.setup import prepare_jax
 from codesign.scenario import Scenario
-from codesign.search import Certified, Problem
+from codesign.search import Certified, Problem, Trace
 from codesign.space import Continuous, DesignSpace
 
 HERE = Path(__file__).parent
@@ -112,12 +113,25 @@ def ranged(scenario: Scenario, path: str, along: tuple[str, ...] = ()) -> Contin
 
 
 @functools.cache
+def composed(*overrides: str) -> Scenario:
+    """A scenario that ships."""
+    return scenario_from_config("calibration=h100_sxm_roofline", *overrides)
+
+
+@functools.cache
 def problem(fabric: str, memory: str, job: str) -> tuple[Scenario, DesignSpace]:
-    """The scenario of a cell, and what may be chosen in it."""
+    """The scenario of a cell, put together from those of its three parts, and what may be chosen in it."""
     wires, ways = FABRICS[fabric]
     stores, held = MEMORIES[memory]
     work, plan = JOBS[job]
-    scenario = scenario_from_config("calibration=h100_sxm_roofline", *wires, *stores, *work)
+    cluster, asked = composed(*wires).cluster, composed(*work)
+    near = composed(*stores).cluster.accelerator.hbm
+    cluster = dataclasses.replace(
+        cluster,
+        accelerator=dataclasses.replace(cluster.accelerator, hbm=near),
+        device_count=asked.cluster.device_count,
+    )
+    scenario = dataclasses.replace(asked, cluster=cluster)
     hardware = {name: ranged(scenario, path) for name, path in ways.items()}
     hardware["cards"] = ranged(scenario, CARDS.get(fabric, f"{OUT}.bandwidth_bytes_per_s"))
     hardware |= {name: ranged(scenario, path, along) for name, (path, along) in held.items()}
@@ -130,17 +144,21 @@ def place_of(variable: Continuous, value: float) -> str:
     return "low" if part < EDGE else "high" if part > 1 - EDGE else "inside"
 
 
-def held_back(space: DesignSpace, scenario: Scenario, point: Mapping[str, float], name: str) -> list[str]:
-    """What changes in money, power or a limit when one number of a design moves."""
+def beside(space: DesignSpace, point: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """The design, and for each number of its hardware the design with that number moved inwards."""
+    names = list(space.hardware)
+    columns = {name: np.full(len(names) + 1, value) for name, value in point.items()}
+    for place, name in enumerate(names, start=1):
+        inwards = STEP if place_of(space.hardware[name], point[name]) == "low" else 1 / STEP
+        columns[name][place] *= inwards
+    return columns
 
-    def at(value: float) -> Metrics:
-        return evaluate(space.place(scenario, dict(point) | {name: value}))
 
-    value = point[name]
-    away = value / STEP if value * STEP > space.hardware[name].high else value * STEP
-    here, there = at(value).flat(), at(away).flat()
-    kept = [key for key in here if key in ("capex_usd", "provisioned_power_w") or key.startswith("usage.")]
-    return [key for key in kept if abs(float(there[key]) - float(here[key])) > UNPRICED * abs(float(here[key]))]
+def held_back(priced: pd.DataFrame, place: int) -> bool:
+    """Whether money, power or a limit changes when one number of a design moves."""
+    kept = [name for name in priced if name in ("capex_usd", "provisioned_power_w") or name.startswith("usage.")]
+    here, there = (priced[kept].iloc[row].to_numpy(dtype=float) for row in (0, place))
+    return bool((np.abs(there - here) > UNPRICED * np.abs(here)).any())
 
 
 def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
@@ -148,35 +166,31 @@ def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
     row: dict[str, Any] = {"fabric": fabric, "memory": memory, "job": job, "goal": goal}
     try:
         scenario, space = problem(fabric, memory, job)
-        trace = Certified(gap=GAP, seconds=SECONDS).run(Problem(scenario, space, Objective(GOALS[goal])), 0)
+        asked = Problem(scenario, space, Objective(GOALS[goal]))
+        trace = Certified(gap=GAP, seconds=SECONDS).run(asked, 0)
     except CodesignError as error:
         return row | {"verdict": "refused", "why": str(error)}
     found = trace.certificate
-    names = [*space.plan, *space.hardware]
-    point = {name: float(np.asarray(trace.points[name])[0]) for name in names}
-    metrics = evaluate(space.place(scenario, point))
-    edges, free = [], []
-    for name, variable in space.hardware.items():
-        assert isinstance(variable, Continuous)
-        place = place_of(variable, point[name])
-        if place != "inside":
-            edges.append(f"{name} {place}")
-            if not held_back(space, scenario, point, name):
-                free.append(name)
-    unproven = found.get("convexity", {}).get("unproven", {})
-    fits = max([0.0, *(float(share) for share in metrics.usage.values())])
-    feasible = fits <= 1 + 1e-6 and not any(float(value) > 0 for value in metrics.violations.values())
-    verdict = "nothing fits" if not feasible else "certified" if found.get("certified") else "not certified"
+    point = {name: float(np.asarray(trace.points[name])[0]) for name in (*space.plan, *space.hardware)}
+    points = beside(space, point)
+    count = len(space.hardware) + 1
+    priced = designs(asked, Trace(points, ["cell"] * count), 0)
+    order = [int(np.argmin(sum(abs(priced[f"var.{n}"] / points[n][k] - 1) for n in points))) for k in range(count)]
+    priced = priced.iloc[order].reset_index(drop=True)
+    edges = {name: place_of(space.hardware[name], point[name]) for name in space.hardware}
+    bound = [name for name, place in edges.items() if place != "inside"]
+    free = [name for name in bound if not held_back(priced, 1 + list(edges).index(name))]
+    certified, unproven = bool(found.get("certified")), found.get("convexity", {}).get("unproven", {})
+    why = "; ".join(sorted({str(text) for text in unproven.values()})) or str(found.get("reason", ""))
+    feasible = bool(priced["feasible"].iloc[0])
     return row | {
-        "verdict": verdict,
-        "why": "; ".join(sorted({str(text) for text in unproven.values()})) or ("" if found.get("certified") else
-                                                                                 str(found.get("reason", ""))),
-        "value": float(metrics.get(GOALS[goal])),
+        "verdict": "nothing fits" if not feasible else "certified" if certified else "not certified",
+        "why": "" if certified else why,
+        "value": float(priced[GOALS[goal]].iloc[0]),
         "gap": found.get("gap"),
-        "fullest": fits,
-        "at a bound": ", ".join(edges),
+        "at a bound": ", ".join(f"{name} {edges[name]}" for name in bound),
         "unpriced": ", ".join(free),
-    }  # fmt: skip
+    }
 
 
 def cells() -> Iterator[tuple[str, str, str, str]]:
