@@ -181,7 +181,7 @@ def main() -> None:
         print(json.dumps(row) if arguments.json else _line(row), flush=True)
     if arguments.bound:
         trace = mix.run(next(iter(given.values())), 0, lambda p: print(f"  {p.stage}: {p.best:.5f} gap {p.gap:.2%}"))
-        print(trace.claim, trace.seconds, f"bound of own hardware {trace.certificate['bound_of_own_hardware']:.5f}")
+        print(trace.claim, trace.seconds, f"bound of own hardware {trace.certificate.bound_of_own_hardware:.5f}")
 
 
 def compare(

@@ -12,7 +12,7 @@ from test_mix import problem
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import regret_text
 from codesign.search.amortised.answer import Answer, Instant, of_leaves, with_plans
@@ -23,8 +23,8 @@ from codesign.search.amortised.training import losses
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.programme import Programme
-from codesign.verification import Asked, certificate_of, verify
-from codesign.verification.certificate import claim_of
+from codesign.verification import Asked, derivation_of, verify
+from codesign.verification.derivation import claim_of
 from codesign.verification.study import Model
 
 
@@ -190,13 +190,13 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     proof = Certified(gap=1e-2, pairs=8, block=64, explain=False)
     told: list[Progress] = []
     trace = Amortised(str(path), proof).run(given, 0, told.append)
-    assert trace.certificate["certified"], trace.claim
-    assert told[-1].best == pytest.approx(trace.certificate["best"])  # dollars, not their log
+    assert trace.certificate.certified, trace.claim
+    assert told[-1].best == pytest.approx(trace.certificate.best)  # dollars, not their log
     assert told[-1].proven
-    write_certificate(trace.evidence, tmp_path)
-    stored = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    stored = read_evidence(tmp_path)
     assert stored is not None
-    certificate, objective = certificate_of(*stored), given.objective
+    certificate, objective = derivation_of(*stored), given.objective
     asked = Asked(given.scenario, given.space, objective, objective.goal, targets=())
     model = Model(asked)
     answer = verify(asked, certificate.claim, certificate, 256, 0, model=model)
@@ -208,7 +208,7 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     assert "its bound is" in verify(asked, claim, lie, 0, 0, model=model).line
 
     alone = Amortised(str(path)).run(given, 0)
-    claim = claim_of(alone.certificate | {"infeasible": False})
+    claim = claim_of(alone.certificate.claimed())
     assert alone.evidence is None
     assert claim.best == pytest.approx(asked.priced({name: float(x[0]) for name, x in alone.points.items()})[0], 1e-9)
     line = verify(asked, claim, None, 256, 0, model=model).line

@@ -13,7 +13,7 @@ from builders import training
 
 from codesign.cli import main
 from codesign.objective import Objective
-from codesign.run.certificate import FOLDER, HEADER, read_certificate, write_certificate
+from codesign.run.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
 from codesign.search.front.parametric_sequence import Sweep
@@ -44,8 +44,8 @@ def trace() -> Trace:
 @pytest.fixture
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
-    write_certificate(trace.evidence, tmp_path)
-    found = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    found = read_evidence(tmp_path)
     assert found is not None
     return found
 
@@ -240,11 +240,11 @@ def test_a_limit_on_the_first_metric_holds_on_the_front():
     """Fastest first or cheapest first: the limit on what is dear is kept, and what is kept says so."""
     limited = dataclasses.replace(PROBLEM, objective=Objective("time_s", limits={"capex_usd": 48e6}))
     trace = Pareto(("capex_usd", "time_s"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
-    values = [one["values"]["capex_usd"] for one in trace.certificate["front"]["points"]]
+    values = [one.values["capex_usd"] for one in trace.certificate.front.points]
     assert len(values) > 1
     assert max(values) <= 48e6 * (1 + 1e-6)
     fastest = Pareto(("time_s", "capex_usd"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
-    first, last = (trace.certificate["front"]["points"], fastest.certificate["front"]["points"])
+    first, last = (trace.certificate.front.points, fastest.certificate.front.points)
     assert min(p["values"]["time_s"] for p in first) == pytest.approx(
         min(p["values"]["time_s"] for p in last), rel=2e-3
     )

@@ -159,19 +159,19 @@ def mixed():
 def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     _, problems, trace = mixed
     found = trace.certificate
-    assert found["certified"], trace.claim
-    assert found["bound"] <= found["best"] <= found["bound"] * 1.0051
-    own = [entry["own_bound"] / entry["own_best"] for entry in found["workloads"]]
-    assert found["bound_of_own_hardware"] == pytest.approx(max(own))  # of relative goals
-    assert found["best"] >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
-    designs = [entry["design"] for entry in found["workloads"]]
+    assert found.certified, trace.claim
+    assert found.bound <= found.best <= found.bound * 1.0051
+    own = [entry.own_bound / entry.own_best for entry in found.workloads]
+    assert found.bound_of_own_hardware == pytest.approx(max(own))  # of relative goals
+    assert found.best >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
+    designs = [entry.design for entry in found.workloads]
     assert designs[0]["hbm"] == designs[1]["hbm"]
     assert trace.tables["workloads"]["workload"].tolist() == list(problems)
     assert trace.tables["workloads"]["limit.time_s"].max() <= 1 + 1e-6
-    for entry in found["workloads"]:
-        assert max(entry["used"].values()) <= 1 + 1e-6
-        assert entry["value"] >= entry["own_bound"] * (1 - 1e-9)
-    assert found["best"] == pytest.approx(max(1 + entry["costs"] for entry in found["workloads"]), rel=1e-6)
+    for entry in found.workloads:
+        assert max(entry.used.values()) <= 1 + 1e-6
+        assert entry.value >= entry.own_bound * (1 - 1e-9)
+    assert found.best == pytest.approx(max(1 + entry.costs for entry in found.workloads), rel=1e-6)
 
 
 def test_workloads_of_one_structure_compile_once(mixed):
@@ -224,11 +224,11 @@ def test_robust_design_holds_in_every_case_and_is_proven():
     )
     proof = Certified(gap=1e-3, pairs=64, explain=False)
     trace = Robust(cases, "worst", proof=proof).run(problem(), 0)
-    assert trace.certificate["certified"], trace.claim
-    goals = [case["goal"] for case in trace.certificate["robust"]["cases"]]
+    assert trace.certificate.certified, trace.claim
+    goals = [case["goal"] for case in trace.certificate.robust.cases]
     assert len(goals) == 4
-    assert trace.certificate["best"] == pytest.approx(max(goals), rel=1e-6)
-    nominal = proof.run(problem(), 0).certificate["best"]
+    assert trace.certificate.best == pytest.approx(max(goals), rel=1e-6)
+    nominal = proof.run(problem(), 0).certificate.best
     assert min(goals) < nominal < max(goals)
 
 

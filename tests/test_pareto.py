@@ -260,18 +260,18 @@ def test_front_of_a_study_is_priced_and_told():
     told = []
     search = Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96)
     trace = search.run(problem, 0, lambda progress: told.append(progress))
-    front = trace.certificate["front"]
-    json.dumps(trace.certificate, allow_nan=False)
+    front = trace.certificate.front
+    json.dumps(trace.certificate.to_json(), allow_nan=False)
     assert trace.claim.startswith("certified: ")
-    assert all(row["certified"] and row["gap"] <= 5e-3 * 1.001 for row in front["points"])
+    assert all(row.certified and row.gap <= 5e-3 * 1.001 for row in front.points)
     frame = designs(problem, trace, 0).sort_values("time_s")
     assert frame["feasible"].all()
-    expected = [[row["values"][name] for name in ("time_s", "capex_usd")] for row in front["points"]]
+    expected = [[row.values[name] for name in ("time_s", "capex_usd")] for row in front.points]
     np.testing.assert_allclose(frame[["time_s", "capex_usd"]], expected, rtol=1e-9)
     assert (np.diff(frame["capex_usd"]) < 0).all()
     assert told[-1].done == told[-1].total or told[-1].done >= 4
     assert len(frame) > 5
-    assert front["hypervolume"] <= front["hypervolume_at_most"]
+    assert front.hypervolume <= front.hypervolume_at_most
 
 
 def test_report_shows_the_front_with_its_bounds(tmp_path):

@@ -11,13 +11,13 @@ from builders import gpt3, training
 
 from codesign.cli import main
 from codesign.objective import Objective
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Certified, Problem, Trace
-from codesign.search.branch_and_bound.certified import Wanted
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.certificate import Wanted
 from codesign.space import Continuous, DesignSpace
-from codesign.verification import Asked, Certificate, Refuted, certificate_of, verify
+from codesign.verification import Asked, Derivation, Refuted, derivation_of, verify
 from codesign.verification.inequality import derive, lower_of
 from codesign.verification.study import Model
 
@@ -55,15 +55,15 @@ def model() -> Model:
 @pytest.fixture
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
-    write_certificate(trace.evidence, tmp_path)
-    found = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    found = read_evidence(tmp_path)
     assert found is not None
     return found
 
 
 def answer_of(stored: Stored, model: Model, asked: Asked = ASKED, attack: int = 0) -> str:
     try:
-        certificate: Certificate | Refuted = certificate_of(*stored)
+        certificate: Derivation | Refuted = derivation_of(*stored)
     except Refuted as found:
         return f"not verified: {found}"
     return verify(asked, certificate.claim, certificate, attack, 0, model=model).line
@@ -71,19 +71,19 @@ def answer_of(stored: Stored, model: Model, asked: Asked = ASKED, attack: int = 
 
 def tightest(stored: Stored, model: Model) -> int:
     """The node whose bound is the claim."""
-    certificate = certificate_of(*stored)
+    certificate = derivation_of(*stored)
     return int(np.argmin(lower_of(certificate, derive(certificate, model, lambda done, total: None))))
 
 
 def test_an_honest_proof_is_verified(trace, stored: Stored, model: Model):
-    certificate = certificate_of(*stored)
+    certificate = derivation_of(*stored)
     assert (certificate.low < certificate.high).any()  # groups
     answer = verify(ASKED, certificate.claim, certificate, 4096, 1, model=model)
     assert answer.verified, answer.line
     assert answer.line.startswith(f"verified: no {GOAL} below")
     assert answer.numbers["plans"] == 48
-    assert answer.numbers["bound"] == pytest.approx(trace.certificate["bound"], rel=1e-8)
-    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate["best"], rel=1e-3)
+    assert answer.numbers["bound"] == pytest.approx(trace.certificate.bound, rel=1e-8)
+    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate.best, rel=1e-3)
     assert answer.numbers["held"] > 4000
     assert any("convex by the rules of curvature" in text for text in answer.checks)
     assert answer.numbers["directions_tested"] == 0
@@ -94,7 +94,8 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Model)
     """A model a thousand times as deep fits nowhere: weights of constraints alone rule out every node."""
     scenario = training(model=gpt3(layers=96e3))
     deep, asked = copy.copy(oracle), dataclasses.replace(ASKED, scenario=scenario)
-    deep.problem = dataclasses.replace(PROBLEM, scenario=scenario)
+    deep.model = copy.copy(oracle.model)
+    deep.problem = deep.model.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
     there.asked = asked
     trace = Certified(pairs=64, explain=False).search(deep, Wanted(GOAL), 0)
@@ -159,7 +160,7 @@ def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, monke
     from codesign.verification import coverage
 
     monkeypatch.setattr(coverage, "MOST_LISTED", 20)
-    whole = certificate_of(*stored)
+    whole = derivation_of(*stored)
     found = coverage.cover(whole, ASKED)
     assert (found.plans, found.exact) == (48, False)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
@@ -230,7 +231,7 @@ def test_a_bonus_beyond_a_cliff_is_refused_by_the_rules_and_by_the_attack(stored
     model = Model(asked)
     told = answer_of((forced, tables), model, asked)
     assert told.startswith("not verified: row goal is not proven convex: gt of")
-    told = verify(asked, certificate_of(forced, tables).claim, None, 20_000, 0, model=model).line
+    told = verify(asked, derivation_of(forced, tables).claim, None, 20_000, 0, model=model).line
     assert told.startswith("not verified: claimed is that no design's net is below")
     assert "but a feasible design has net " in told
     assert "plan.pp=" in told

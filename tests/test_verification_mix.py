@@ -10,10 +10,10 @@ from builders import gpt3, training
 from scipy.optimize import linprog
 
 from codesign.objective import Objective
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import same_claim
 from codesign.run.verify_mix import answer_of_mix, asked_of_mix
-from codesign.search import Cases, Entry, Mix, Problem, Trace, Uncertain
+from codesign.search import Cases, Certificate, Entry, Mix, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
 from codesign.space import Continuous, DesignSpace
@@ -64,8 +64,8 @@ def models() -> list[Model]:
 
 def kept(trace: Trace, folder) -> Stored:
     assert trace.evidence is not None
-    write_certificate(trace.evidence, folder)
-    found = read_certificate(folder)
+    write_evidence(trace.evidence, folder)
+    found = read_evidence(folder)
     assert found is not None
     return found
 
@@ -83,22 +83,22 @@ def trace_of(how: str, solved: dict[str, Trace]) -> Trace:
 
 def answer(how: str, trace: Trace, stored: Stored | None, models: list[Model], attack: int = 0, **claimed) -> Answer:
     asked = asked_by(mix_of(how, how == "worst"))
-    said = trace.certificate | claimed
+    said = Certificate.from_json(trace.certificate.to_json() | claimed)
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_an_honest_mix_is_verified(how, solved, models, tmp_path):
     trace = trace_of(how, solved)
-    assert trace.certificate["certified"], trace.claim
+    assert trace.certificate.certified, trace.claim
     told = answer(how, trace, kept(trace, tmp_path), models, 4000 if how == "worst" else 0)
     assert told.verified, told.line
     assert told.line.startswith(f"verified: no {how} of 2 goals")
     assert told.numbers["plans"] == 48
-    assert told.numbers["bound"] >= trace.certificate["bound"] * (1 - 1e-8)
+    assert told.numbers["bound"] >= trace.certificate.bound * (1 - 1e-8)
     assert not told.numbers.get("trusted")
-    assert told.numbers["best_of_attack"] >= trace.certificate["bound"] * (1 - 1e-9)
-    assert told.numbers["best_of_attack"] <= trace.certificate["best"] * (1 + 1e-6)
+    assert told.numbers["best_of_attack"] >= trace.certificate.bound * (1 - 1e-9)
+    assert told.numbers["best_of_attack"] <= trace.certificate.best * (1 + 1e-6)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def honest(solved, tmp_path) -> tuple[Trace, Stored]:
 
 def test_a_bound_that_is_too_good_is_refused(honest, models):
     trace, (header, tables) = honest
-    best, bound = trace.certificate["best"], trace.certificate["bound"]
+    best, bound = trace.certificate.best, trace.certificate.bound
     better = 0.9 * best + 0.1 * bound
     lie = {"bound": better, "gap": best / better - 1}
     header["claim"] |= lie
@@ -173,7 +173,7 @@ def test_other_designs_are_refused(honest, models):
     trace, stored = honest
 
     def told(k: int, key: str, **change) -> str:
-        rows = copy.deepcopy(trace.certificate["workloads"])
+        rows = trace.certificate.to_json()["workloads"]
         rows[k][key] = rows[k][key] | change if isinstance(rows[k][key], dict) else change["value"]
         return answer("worst", trace, stored, models, workloads=rows).line
 
@@ -181,7 +181,7 @@ def test_other_designs_are_refused(honest, models):
     assert "short: its design has usd_per_million_tokens" in told(0, "value", value=0.5)
     assert "small: its own best design has usd_per_million_tokens" in told(1, "own_best", value=0.5)
     assert "is outside 1e+10 to 1.6e+11" in told(0, "design", hbm=1e9)
-    shown = {"var.hbm": 2 * trace.certificate["workloads"][0]["design"]["hbm"]}
+    shown = {"var.hbm": 2 * trace.certificate.workloads[0].design["hbm"]}
     told_of = answer_of_mix(
         asked_by(mix_of("worst", relative=True)), trace.certificate, stored, 0, 0, lambda stage, done, total: None,
         same_claim, models, shown,
@@ -192,7 +192,7 @@ def test_other_designs_are_refused(honest, models):
 
 def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     trace = trace_of("log_sum", solved)
-    lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate["best"], "workloads": []}
+    lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate.best, "workloads": []}
     told = answer("log_sum", trace, None, models, 20_000, **lie)
     assert not told.verified
     assert "but feasible designs have 0.55" in told.line
@@ -204,7 +204,7 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     cases = Cases({"price": Uncertain("cluster.accelerator.hbm.usd_per_byte", (0.5, 2.0))})
     mix = dataclasses.replace(mix_of("sum"), cases=cases)
     trace = mix.run(PROBLEMS["short"], 0)
-    assert trace.certificate["certified"]
+    assert trace.certificate.certified
     stored = kept(trace, tmp_path)
 
     def told(mix: Mix) -> str:
@@ -230,12 +230,14 @@ def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
     stored, asked = kept(trace, tmp_path), asked_by(mix)
     there = [models[0], Model(asked.workloads["small"])]  # limits are part of its program
 
-    def told(said: dict) -> str:
+    def told(said: Certificate) -> str:
         return answer_of_mix(asked, said, stored, 500, 0, lambda *_: None, same_claim, there).line
 
     assert told(trace.certificate).startswith("verified: no design of ")
     assert told(trace.certificate).endswith("keeps all constraints (of small alone)")
-    assert "does not say that 'small' has no feasible design" in told(trace.certificate | {"alone_infeasible": []})
+    assert "does not say that 'small' has no feasible design" in told(
+        dataclasses.replace(trace.certificate, alone_infeasible=())
+    )
     there[1] = models[1]  # which has time enough
     assert told(trace.certificate).startswith("not verified: ")
 

@@ -8,6 +8,7 @@ import numpy as np
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Problem, Robust
 from ..search import Cases as Stated
+from ..search.certificate import Certificate, Robustness
 from ..verification import Asked, Claim, Refuted
 from ..verification.cases import Case, Cases
 
@@ -31,7 +32,7 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     return Cases(every, how, tail)
 
 
-def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[str, Any], claim: Claim) -> None:
+def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: Claim) -> None:
     """What `summary.json` says of the cases, which reports are made of, against the study and the best design.
 
     Raises:
@@ -39,14 +40,14 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[st
     """
     if asked.cases is None or not isinstance(search, Robust):
         return
-    told, stated = claimed.get("robust") or {}, search.cases
-    said = (told.get("how"), told.get("tail"), len(told.get("cases") or ()))
+    told, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
+    said = (told.how, told.tail, len(told.cases))
     known = (asked.cases.how, asked.cases.tail, len(asked.cases.every))
     if said != known:
         told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
         raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
     goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
-    for number, (case, row, goal) in enumerate(zip(told["cases"], stated.factors(seed), goals, strict=True)):
+    for number, (case, row, goal) in enumerate(zip(told.cases, stated.factors(seed), goals, strict=True)):
         found = dict(zip(stated.uncertain, map(float, row), strict=True)) | ({} if goal is None else {"goal": goal})
         for name, value in found.items():
             if not _same(case.get(name), float(value)):

@@ -17,6 +17,7 @@ from .blackbox.peers import Tpe as Tpe
 from .branch_and_bound.certified import Certified as Certified
 from .branch_and_bound.inverse import Inverse as Inverse
 from .branch_and_bound.whole import Whole as Whole
+from .certificate import Certificate as Certificate
 from .descent.gradient import Descent as Descent
 from .descent.gradient import GridThenGradient as GridThenGradient
 from .descent.optimiser import Optimiser as Optimiser

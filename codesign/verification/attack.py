@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from .certificate import Certificate, Refuted
 from .coverage import Cover
+from .derivation import Derivation, Refuted
 from .inequality import Sums
 from .polish import polish
 from .study import Exact, Model
@@ -77,7 +77,7 @@ class Attack:
     legal: Callable[[np.ndarray], np.ndarray]
     aims: list[Aim]
     start: tuple[np.ndarray, np.ndarray] | None = None
-    certificate: Certificate | None = None
+    certificate: Derivation | None = None
     sums: Sums | None = None
     covered: Cover | None = None
     hardest: int = 0

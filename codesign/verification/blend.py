@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .certificate import Refuted
+from .derivation import Refuted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .certificate import Certificate, Refuted
+from .derivation import Derivation, Refuted
 from .study import Model
 
 DESIGNS = 2048  # random designs that each direction is tested on
@@ -29,7 +29,7 @@ class Directions:
 
 
 def check_directions(
-    certificate: Certificate,
+    certificate: Derivation,
     model: Model,
     rng: np.random.Generator,
     proven: Set[tuple[str, str]],

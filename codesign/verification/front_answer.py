@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from ..rules import Rules
 from .attack import EXTREME, Aim, Attack, aims_of, sample
-from .certificate import Certificate, Refuted, certificate_of
 from .coverage import cover, covered_by
+from .derivation import Derivation, Refuted, derivation_of
 from .directions import check_directions
 from .envelope import check_corners, envelope
 from .front import SAME, Front, check_points, front_of
@@ -45,7 +45,7 @@ def verify_front(
     """
     answer = Answer(False, "")
     try:
-        front, certificate = front_of(header, tables), certificate_of(header, tables)
+        front, certificate = front_of(header, tables), derivation_of(header, tables)
         _verify(answer, asked, front, certificate, model or Model(asked), attack, seed, told)
         answer.verified = True
     except Refuted as found:
@@ -57,7 +57,7 @@ def _verify(
     answer: Answer,
     asked: Asked,
     front: Front,
-    certificate: Certificate,
+    certificate: Derivation,
     model: Model,
     attack: int,
     seed: int,
@@ -173,7 +173,7 @@ def _check_designs(
     return sample(plan, list(asked.lists.values())), u
 
 
-def _attacker(front: Front, asked: Asked, model: Model, certificate: Certificate) -> Attack:
+def _attacker(front: Front, asked: Asked, model: Model, certificate: Derivation) -> Attack:
     """Against all statements; designs are kept and polished for some of them, spread over the front."""
     lists, strongest = list(asked.lists.values()), front.statements.strongest()
     columns = [0, *(model.names.index(name) for name in model.levelled)]

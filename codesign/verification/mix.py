@@ -10,12 +10,12 @@ import numpy as np
 
 from .attack import sample
 from .blend import Blend
-from .certificate import Claim, Refuted
 from .coverage import cover
+from .derivation import Claim, Refuted
 from .inequality import rows_in
 from .mix_attack import MixAttack, Tuple
 from .mix_bound import replayed
-from .mix_certificate import MixCertificate, Part
+from .mix_derivation import MixDerivation, Part
 from .mix_designs import AskedMix, Said, check_designs, offset_of
 from .mix_tuples import Cuts, bounded
 from .structure import check_structure
@@ -27,7 +27,7 @@ def verify_mix(
     asked: AskedMix,
     claim: Claim,
     said: Sequence[Said],
-    certificate: MixCertificate | Refuted | None,
+    certificate: MixDerivation | Refuted | None,
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
@@ -59,7 +59,7 @@ def _verify(
     asked: AskedMix,
     claim: Claim,
     said: Sequence[Said],
-    certificate: MixCertificate | Refuted | None,
+    certificate: MixDerivation | Refuted | None,
     attack: int,
     rng: np.random.Generator,
     told: Told,
@@ -109,7 +109,7 @@ def _check_bound(
     answer: Answer,
     asked: AskedMix,
     claim: Claim,
-    certificate: MixCertificate,
+    certificate: MixDerivation,
     models: Sequence[Model],
     blend: Blend,
     told: Told,
@@ -240,7 +240,7 @@ def _refuse(asked: AskedMix, claim: Claim, tried: MixAttack) -> None:
     )
 
 
-def _line(asked: AskedMix, claim: Claim, certificate: MixCertificate | None, attacked: float | None) -> str:
+def _line(asked: AskedMix, claim: Claim, certificate: MixDerivation | None, attacked: float | None) -> str:
     """The answer in one line."""
     if certificate is None or claim.bound is None:
         better = claim.best is not None and attacked is not None and attacked < claim.best * (1 - SAME)

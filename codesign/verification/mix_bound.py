@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Float
 
 from .blend import Blend
-from .certificate import Refuted
+from .derivation import Refuted
 from .inequality import MODEL, SINGLE, UNIT, rows_in, summed
-from .mix_certificate import Duals, MixCertificate, Part
+from .mix_derivation import Duals, MixDerivation, Part
 from .study import Model
 
 Told = Callable[[int, int], None]
@@ -48,7 +48,7 @@ class Floors:
         return min(ruled_out, max(float(floor.min()) for floor in self.floor))
 
 
-def replayed(certificate: MixCertificate, models: Sequence[Model], blend: Blend, target: float, told: Told) -> Floors:
+def replayed(certificate: MixDerivation, models: Sequence[Model], blend: Blend, target: float, told: Told) -> Floors:
     """Floors by all rounds in order, rounded outward.
 
     Raises:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .blend import Blend
-from .certificate import Claim, Refuted
-from .mix_certificate import MixCertificate
+from .derivation import Claim, Refuted
+from .mix_derivation import MixDerivation
 from .study import Asked
 from .verify import SAME, priced
 
@@ -42,7 +42,7 @@ class AskedMix:
         return Blend(self.how, np.array(self.weights), self.tail, offset)
 
 
-def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixCertificate | None) -> np.ndarray:
+def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixDerivation | None) -> np.ndarray:
     """Logs that the goals are relative to: each workload's own best, which the run shows with its design.
 
     Raises:

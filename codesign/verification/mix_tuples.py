@@ -14,7 +14,7 @@ from jaxtyping import Float
 from .blend import Blend
 from .inequality import UNIT, summed
 from .mix_bound import constants, sum_below
-from .mix_certificate import Duals
+from .mix_derivation import Duals
 from .mix_programme import PRECISE, Cuts, Programme, Region, Solved
 
 MOST_PARTS = 600  # boxes and tuples, after which a mixed-integer solver is asked

@@ -21,7 +21,7 @@ from ..smooth import at_least
 from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
 from .cases import Cases
-from .certificate import GOAL
+from .derivation import GOAL
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds

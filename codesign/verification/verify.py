@@ -15,8 +15,8 @@ from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
 from .attack import Attack, aims_of, sample
-from .certificate import Certificate, Claim, Refuted
 from .coverage import Cover, cover
+from .derivation import Claim, Derivation, Refuted
 from .directions import check_directions
 from .inequality import Sums, derive, lower_of
 from .structure import check_structure
@@ -45,7 +45,7 @@ class Answer:
 def verify(
     asked: Asked,
     claim: Claim,
-    certificate: Certificate | Refuted | None,
+    certificate: Derivation | Refuted | None,
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
@@ -75,7 +75,7 @@ def _verify(
     answer: Answer,
     asked: Asked,
     claim: Claim,
-    certificate: Certificate | Refuted | None,
+    certificate: Derivation | Refuted | None,
     attack: int,
     rng: np.random.Generator,
     told: Told,
@@ -209,7 +209,7 @@ def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
             raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.units.{name}, not whole")
 
 
-def _check_bound(certificate: Certificate, lower: np.ndarray, asked: Asked) -> str:
+def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> str:
     """No node's bound may lie below the claim."""
     claim = certificate.claim
     low = int(np.argmin(lower))
@@ -234,7 +234,7 @@ def _attacker(
     asked: Asked,
     claim: Claim,
     model: Model,
-    certificate: Certificate | None,
+    certificate: Derivation | None,
     sums: Sums | None,
     covered: Cover | None,
 ) -> Attack:
@@ -297,7 +297,7 @@ def _attacked(tried: Attack, lanes: int, claim: Claim) -> str:
     return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {found}{held}"
 
 
-def _line(claim: Claim, asked: Asked, certificate: Certificate | None, tried: Attack) -> str:
+def _line(claim: Claim, asked: Asked, certificate: Derivation | None, tried: Attack) -> str:
     """The answer in one line."""
     if certificate is None or (claim.bound is None and not claim.infeasible):
         better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME

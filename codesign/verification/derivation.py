@@ -44,7 +44,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Derivation:
     """What a bound rests on.
 
     rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
@@ -93,7 +93,7 @@ class Certificate:
         return f"node {node} ({', '.join(words)})" if words else f"node {node}"
 
 
-def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Certificate:
+def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Derivation:
     """The certificate of these numbers, with everything checked that needs no model.
 
     Raises:
@@ -118,7 +118,7 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
             raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
     low, high = (column_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
-    found = Certificate(
+    found = Derivation(
         claim, rows, variables, plan, tuple(map(str, held)),
         _views(rows, views), low, high, _best(nodes, plan, low, views),
         column_table(points, [f"u.{name}" for name in variables], "points", float),
@@ -190,7 +190,7 @@ def _best(
     return found
 
 
-def _check(found: Certificate) -> None:
+def _check(found: Derivation) -> None:
     """Everything that points somewhere must arrive; weights may not be negative.
 
     Raises:
