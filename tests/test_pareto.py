@@ -23,12 +23,13 @@ from codesign.search import Pareto, Problem
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
-from codesign.search.front.convex_combinations import BLENDS, blends, neighbours
+from codesign.search.front.convex_combinations import blends, neighbours
 from codesign.search.front.epsilon_constraint import Cell, Walk
 from codesign.search.front.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.front.parametric_sequence import Sweep
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
+from codesign.search.settings import FRONT
 from codesign.space import Continuous, DesignSpace
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12)
@@ -188,10 +189,10 @@ def test_blends_lie_between_neighbours_and_keep_to_their_plans():
     values = np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
     plan, u = np.array([7, 8, 9]), np.array([[0.0, 0.9], [0.9, 0.0], [0.45, 0.45]])
     plans, between = blends(values, plan, u)
-    assert len(plans) == 4 * BLENDS  # two pairs along the front, both ways
-    assert (np.bincount(plans, minlength=10)[7:] == [BLENDS, BLENDS, 2 * BLENDS]).all()
+    assert len(plans) == 4 * FRONT.blends  # two pairs along the front, both ways
+    assert (np.bincount(plans, minlength=10)[7:] == [FRONT.blends, FRONT.blends, 2 * FRONT.blends]).all()
     np.testing.assert_allclose(between.sum(axis=1), 0.9)
-    np.testing.assert_allclose(between[plans == 7, 0], 0.45 * np.arange(1, BLENDS + 1) / (BLENDS + 1))
+    np.testing.assert_allclose(between[plans == 7, 0], 0.45 * np.arange(1, FRONT.blends + 1) / (FRONT.blends + 1))
     surface = np.random.default_rng(0).uniform(size=(30, 3))
     one, other = neighbours(surface)
     assert (one != other).all()

@@ -35,7 +35,7 @@ class Convexity:
     """Pairs of points that rows were tested on, their worst excess over convexity, why rows are not proven convex."""
 
     pairs: int = 0
-    worst: dict[str, float] = field(default_factory=dict)
+    worst: dict[str, float | None] = field(default_factory=dict)
     unproven: dict[str, str] = field(default_factory=dict)
 
 
@@ -197,12 +197,12 @@ class Certificate:
             ):
                 if read.get(name) is not None:
                     read[name] = tuple(_of(kind, row) for row in read[name])
-            for name, kind in (("convexity", Convexity), ("robust", Robustness), ("front", ProvenFront)):
+            if read.get("front") is not None:
+                points = tuple(_of(OnFront, row) for row in read["front"]["points"])
+                read["front"] = _of(ProvenFront, dict(read["front"]) | {"points": points})
+            for name, kind in (("convexity", Convexity), ("robust", Robustness)):
                 if read.get(name) is not None:
                     read[name] = _of(kind, read[name])
-            if isinstance(front := read.get("front"), ProvenFront):
-                points = tuple(_of(OnFront, row) for row in front.points)
-                read["front"] = dataclasses.replace(front, points=points)
             if read.get("history") is not None:
                 read["history"] = tuple((row[0], row[1], row[2]) for row in read["history"])
             read["alone_infeasible"] = tuple(read.get("alone_infeasible") or ())

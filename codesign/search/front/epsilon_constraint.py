@@ -19,6 +19,7 @@ from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome
 from ..branch_and_bound.oracle import GOAL
+from ..settings import FRONT
 from .convex_combinations import blends
 from .level_pairs import Point
 from .non_dominated import non_dominated_rows
@@ -26,9 +27,6 @@ from .parametric_sequence import Sweep
 from .refinement import Between
 
 MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
-RESERVED = 0.3  # of the time for designs between
-WAVE = 32  # cells whose middles are solved side by side
-BLOCK = 256  # blends that are proven side by side
 
 
 @dataclass
@@ -171,7 +169,7 @@ class Walk:
 
     def _programmes(self) -> bool:
         """Split the cell of which least is known until so many programmes are solved; False where time ran out."""
-        reserve = RESERVED * self.sweep.effort.seconds if self.between else 0.0
+        reserve = FRONT.reserved * self.sweep.effort.seconds if self.between else 0.0
         while self.done < self.planned:
             if self.sweep.left <= reserve:
                 return False
@@ -198,7 +196,7 @@ class Walk:
         left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
             unknown = self._unknown(0.0)
-            chosen = np.argsort(-unknown, kind="stable")[: min(WAVE, left)]
+            chosen = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
             chosen = chosen[unknown[chosen] > 0]
             if len(chosen) == 0:
                 return True
@@ -240,10 +238,10 @@ class Walk:
         plan, u, values = plan[holds], u[holds], values[holds]
         new = non_dominated_rows(np.concatenate([known, values])) - len(known)
         points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
-        for first in range(0, len(points), BLOCK):
+        for first in range(0, len(points), FRONT.block):
             if self.sweep.left <= 0:
                 return False
-            some = points[first : first + BLOCK]
+            some = points[first : first + FRONT.block]
             between.prove(some)
             self._take(some)
             self._told("blends", first + len(some), len(points))

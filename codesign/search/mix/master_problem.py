@@ -17,9 +17,8 @@ import scipy  # loads its parts when they are asked for
 from jaxtyping import Float
 
 from ..blend import Blend
+from ..settings import MIX
 from .joint import Member, Seen
-
-CUTS = 16  # tangents of a plan in one programme
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Solution:
 
 def chosen_cuts(known: list[Seen]) -> list[Seen]:
     """The first and the latest."""
-    return known if len(known) <= CUTS else [known[0], *known[-CUTS + 1 :]]
+    return known if len(known) <= MIX.cuts else [known[0], *known[-MIX.cuts + 1 :]]
 
 
 class Master:
