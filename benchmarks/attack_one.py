@@ -27,7 +27,7 @@ from codesign.search.branch_and_bound.node_relaxation import GroupOracle, oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.certificate import Wanted
 from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
-from codesign.verification.study import Exact, Model
+from codesign.verification.study import CheckedModel, Exact
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
 DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
@@ -60,7 +60,7 @@ class Noted(Oracle):
         MADE[:] = [self]
 
 
-class Rows(Model):
+class Rows(CheckedModel):
     """What the attack asks of a study: the search's own rows run exactly, by NumPy; slopes from their differences."""
 
     def __init__(self, problem: Problem, oracle: Oracle, listed: dict[str, list[float]]):

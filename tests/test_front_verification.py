@@ -16,13 +16,13 @@ from codesign.objective import Objective
 from codesign.run.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume
 from codesign.verification.front import Statements, front_of
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8], "zero": [0, 1], "offload_optimizer": [0, 0.25, 0.5, 1]},
@@ -51,8 +51,8 @@ def stored(trace, tmp_path) -> Stored:
 
 
 @functools.cache
-def model() -> Model:
-    return Model(ASKED)
+def model() -> CheckedModel:
+    return CheckedModel(ASKED)
 
 
 def answer_of(stored: Stored, attack: int = 0) -> Answer:
@@ -208,7 +208,7 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     claimed = [Statement("goal", one.levels, one.lower) for one in walk.found]
     again = walk.sweep.pool.back(claimed, oracle)
     np.testing.assert_allclose(again.bounds, [one.bound for one in claimed], rtol=0, atol=1e-9)
-    assert isinstance(Sweep(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
+    assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
 
 
 def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):

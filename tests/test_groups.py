@@ -17,8 +17,8 @@ from codesign.search.branch_and_bound.node_tree import PlanTree
 from codesign.search.branch_and_bound.oracle import GOAL, rows_of
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.certificate import Wanted
-from codesign.search.front.epsilon_constraint import Walk
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.epsilon_constraint import FrontWalk
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 
@@ -170,7 +170,7 @@ def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
 
 def test_front_over_groups_against_random_designs(grouped: GroupOracle):
     """No design that keeps a level lies below the bound proven there; those of the front keep theirs."""
-    walk = Walk(Sweep(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
+    walk = FrontWalk(ParametricSequence(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
     assert walk.run() == ""
     assert len(walk.found) > 12
     rng = np.random.default_rng(1)

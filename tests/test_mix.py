@@ -13,7 +13,7 @@ from posynomial_oracles import Posynomials
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
-from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
+from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
@@ -152,7 +152,7 @@ def problem(goal: str = "usd_per_million_tokens", seconds: float = 12.0, batch: 
 @pytest.fixture(scope="module")
 def mixed():
     problems = {"short": problem(seconds=9.0, batch=512.0), "long": problem(seconds=20.0, batch=1024.0)}
-    mix = Mix({name: Entry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
+    mix = Mix({name: MixEntry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
     return mix, problems, mix.run(problems["short"], 0)
 
 
@@ -187,7 +187,7 @@ def test_mix_has_one_hardware():
     other = dataclasses.replace(SPACE, hardware=SPACE.hardware | {"hbm": Continuous(HBM, 40e9, 100e9)})
     problems = {"a": problem(), "b": dataclasses.replace(problem(), space=other)}
     with pytest.raises(ConfigError, match=r"space\.hardware\.hbm of b differs"):
-        Mix({"a": Entry(), "b": Entry()}).bound(problems)
+        Mix({"a": MixEntry(), "b": MixEntry()}).bound(problems)
 
 
 @pytest.mark.parametrize(

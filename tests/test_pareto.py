@@ -24,9 +24,9 @@ from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 from codesign.search.front.convex_combinations import blends, neighbours
-from codesign.search.front.epsilon_constraint import Cell, Walk
+from codesign.search.front.epsilon_constraint import Cell, FrontWalk
 from codesign.search.front.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
 from codesign.search.settings import FRONT
@@ -101,9 +101,9 @@ class Rooms(AbstractOracle):
         return float(((np.sqrt(self.a) + np.sqrt(self.b)) ** 2).min() / money)
 
 
-def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> Walk:
-    sweep = Sweep(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
-    walk = Walk(sweep, rows, levels, between)
+def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> FrontWalk:
+    sweep = ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
+    walk = FrontWalk(sweep, rows, levels, between)
     assert walk.run() == ""
     return walk
 
@@ -215,7 +215,7 @@ def test_later_programmes_ask_less_than_the_first():
     sweep, one = walk.sweep, walk.found[-1]
     before = sweep.oracle.evaluated
     again = sweep.solve(GOAL, dict(one.levels))
-    fresh = Sweep(Remembering(Rooms()), (), sweep.effort, 1)
+    fresh = ParametricSequence(Remembering(Rooms()), (), sweep.effort, 1)
     alone = fresh.solve(GOAL, dict(one.levels))
     assert sweep.oracle.evaluated - before < 0.5 * fresh.oracle.evaluated
     assert again.upper == pytest.approx(alone.upper, abs=5e-3)
@@ -243,7 +243,9 @@ def test_interrupt_leaves_the_front_so_far():
         if progress.done == 4:
             raise KeyboardInterrupt
 
-    walk = Walk(Sweep(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient)
+    walk = FrontWalk(
+        ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient
+    )
     assert walk.run() == "interrupted"
     assert len(walk.found) == 3
 

@@ -25,7 +25,7 @@ from codesign.search.blend import Blend
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 from codesign.verification.verify import described
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
@@ -63,11 +63,11 @@ def traces() -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def nominal() -> Model:
-    return Model(asked_of(STUDIES["worst"]).nominal)
+def nominal() -> CheckedModel:
+    return CheckedModel(asked_of(STUDIES["worst"]).nominal)
 
 
-def model_of(asked: Asked, nominal: Model) -> Model:
+def model_of(asked: Asked, nominal: CheckedModel) -> CheckedModel:
     """The same programs: scenarios are an argument of both."""
     model = copy.copy(nominal)
     model.asked = asked
@@ -87,7 +87,7 @@ def kept(traces, tmp_path):
     return kept
 
 
-def answer_of(stored: tuple[dict, dict], search: Robust, nominal: Model, attack: int = 0) -> Answer:
+def answer_of(stored: tuple[dict, dict], search: Robust, nominal: CheckedModel, attack: int = 0) -> Answer:
     certificate, asked = derivation_of(*stored), asked_of(search)
     return verify(asked, certificate.claim, certificate, attack, 0, model=model_of(asked, nominal))
 
@@ -128,7 +128,7 @@ def test_blended_tangents_lie_below_the_blended_rows(how, nominal):
     assert ("harmonic" in asked.cases.words(-1.0)) == (how in ("sum", "cvar"))
 
 
-def _order(model: Model) -> list[int]:
+def _order(model: CheckedModel) -> list[int]:
     return [model.fields.index(name) for name in model.program.fields]
 
 
@@ -197,7 +197,7 @@ def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(tra
     )
 
 
-def _attack(asked: Asked, nominal: Model) -> Attack:
+def _attack(asked: Asked, nominal: CheckedModel) -> Attack:
     model = model_of(asked, nominal)
     return Attack(
         model, list(asked.lists.values()), np.zeros((1, 3), dtype=int), np.zeros((1, 3), dtype=int),

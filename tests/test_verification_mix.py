@@ -13,14 +13,14 @@ from codesign.objective import Objective
 from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import same_claim
 from codesign.run.verify_mix import answer_of_mix, asked_of_mix
-from codesign.search import Cases, Certificate, Entry, Mix, Problem, Trace, Uncertain
+from codesign.search import Cases, Certificate, Mix, MixEntry, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
-from codesign.search.blend import Blend as Searched
+from codesign.search.blend import CheckedBlend as Searched
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, AskedMix
-from codesign.verification.blend import Blend
+from codesign.verification.blend import CheckedBlend
 from codesign.verification.mix_tuples import Cuts, bounded
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 TARGETS = ("energy_j",)
 SPACE = DesignSpace(
@@ -43,7 +43,7 @@ PROBLEMS = {"short": problem(9.0, 512.0, 96.0), "small": problem(20.0, 1024.0, 4
 
 
 def mix_of(how: str, relative: bool = False) -> Mix:
-    entries = {"short": Entry(weight=2.0), "small": Entry()}
+    entries = {"short": MixEntry(weight=2.0), "small": MixEntry()}
     return Mix(entries, how=how, relative=relative, gap=2e-3, pairs=64).bound(PROBLEMS)
 
 
@@ -54,9 +54,9 @@ def asked_by(mix: Mix) -> AskedMix:
 
 
 @pytest.fixture(scope="module")
-def models() -> list[Model]:
+def models() -> list[CheckedModel]:
     """One program: the scenario is an argument."""
-    first = Model(next(iter(asked_by(mix_of("sum")).workloads.values())))
+    first = CheckedModel(next(iter(asked_by(mix_of("sum")).workloads.values())))
     second = copy.copy(first)
     second.asked = asked_by(mix_of("sum")).workloads["small"]
     return [first, second]
@@ -81,7 +81,9 @@ def trace_of(how: str, solved: dict[str, Trace]) -> Trace:
     return solved[how]
 
 
-def answer(how: str, trace: Trace, stored: Stored | None, models: list[Model], attack: int = 0, **claimed) -> Answer:
+def answer(
+    how: str, trace: Trace, stored: Stored | None, models: list[CheckedModel], attack: int = 0, **claimed
+) -> Answer:
     asked = asked_by(mix_of(how, how == "worst"))
     said = Certificate.from_json(trace.certificate.to_json() | claimed)
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
@@ -228,7 +230,7 @@ def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
     trace = mix.run(PROBLEMS["short"], 0)
     assert trace.claim == "no feasible design: small has none alone"
     stored, asked = kept(trace, tmp_path), asked_by(mix)
-    there = [models[0], Model(asked.workloads["small"])]  # limits are part of its program
+    there = [models[0], CheckedModel(asked.workloads["small"])]  # limits are part of its program
 
     def told(said: Certificate) -> str:
         return answer_of_mix(asked, said, stored, 500, 0, lambda *_: None, same_claim, there).line
@@ -246,7 +248,7 @@ def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
 def test_blends_agree_with_those_of_the_search(how):
     rng = np.random.default_rng(0)
     weights, offset = np.array([1.0, 2.0, 1.0]), np.array([0.5, -1.0, 0.0])
-    own, searched = Blend(how, weights, 0.4, offset), Searched(how, weights, 0.4, offset)
+    own, searched = CheckedBlend(how, weights, 0.4, offset), Searched(how, weights, 0.4, offset)
     logs = 2 * rng.normal(size=(50, 3))
     assert own.value(logs) == pytest.approx(searched.value(logs), abs=1e-12)
     constant, slopes = own.mean(list(logs[:5]), np.full(5, 0.2))
@@ -266,7 +268,7 @@ def cuts_of(rng: np.random.Generator, plans: int, each: int) -> Cuts:
 def test_tuples_left_are_bounded_as_each_solved_for_itself(how):
     rng = np.random.default_rng(3)
     cuts = [cuts_of(rng, 6, 4) for _ in range(3)]
-    blend = Blend(how, np.array([1.0, 2.0, 1.0]), 1.0, np.zeros(3))
+    blend = CheckedBlend(how, np.array([1.0, 2.0, 1.0]), 1.0, np.zeros(3))
     points = np.zeros((1, 3)) if how == "log_sum" else np.eye(3)
     best = min(least_of(cuts, chosen, blend) for chosen in itertools.product(range(6), repeat=3))
     proven = bounded(cuts, blend, points, best - 1e-5, lambda done, total: None)
@@ -278,7 +280,7 @@ def test_tuples_left_are_bounded_as_each_solved_for_itself(how):
     assert lie.trusted
 
 
-def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: Blend) -> float:
+def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: CheckedBlend) -> float:
     """The least blended goal of one tuple: of hardware, goals, and the blend of these."""
     upper, right = [], []
     for k, (each, plan) in enumerate(zip(cuts, chosen, strict=True)):

@@ -14,7 +14,7 @@ from codesign.run.verify import _check_frame
 from codesign.search import Certified, Problem, Trace, Whole
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(
@@ -38,8 +38,8 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return Model(ASKED)
+def model() -> CheckedModel:
+    return CheckedModel(ASKED)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def stored(trace, tmp_path) -> tuple[dict, dict]:
     return found
 
 
-def answer_of(header: dict, tables: dict, model: Model) -> str:
+def answer_of(header: dict, tables: dict, model: CheckedModel) -> str:
     try:
         certificate = derivation_of(header, tables)
     except Refuted as found:

@@ -20,7 +20,7 @@ OTHERS = (  # fitted by other parts of a calibration, or describing the folder
 NOT_KERNELS = ("gemm_published.csv", "moe_all_to_all.csv")  # other tables whose name fits a pattern
 
 
-class Group(NamedTuple):
+class TableGroup(NamedTuple):
     """Rows of one class, device, framework and number format, as work and measured seconds."""
 
     table: KernelTable
@@ -81,7 +81,9 @@ def format_key(table: KernelTable, row_format: str, cache_format: str | None) ->
     return f"{ours}_kv_{cache}"
 
 
-def kernel_groups(directory: Path, messages: list[str], tables: tuple[KernelTable, ...] = TABLES) -> Iterator[Group]:
+def kernel_groups(
+    directory: Path, messages: list[str], tables: tuple[KernelTable, ...] = TABLES
+) -> Iterator[TableGroup]:
     """Every group of every kernel table below a folder.
 
     Args:
@@ -100,7 +102,9 @@ def kernel_groups(directory: Path, messages: list[str], tables: tuple[KernelTabl
             yield from _split(table, pd.concat(frames, ignore_index=True), folder, messages)
 
 
-def _split(table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]) -> Iterator[Group]:
+def _split(
+    table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]
+) -> Iterator[TableGroup]:
     keys = ["gpu", "framework", table.format_column]
     if "kv_cache_dtype" in table.required:
         keys.append("kv_cache_dtype")
@@ -117,7 +121,7 @@ def _split(table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], mes
             continue
         _, column, element = FORMATS[row_format]
         peak = who.peaks.flops(0 if table.name == "elementwise" else column)
-        yield Group(
+        yield TableGroup(
             table, who, str(framework), format_key(table, row_format, cache[0] if cache else None), peak, element,
             table.works(group), group[table.latency].to_numpy(dtype=float) * 1e-6,
         )  # fmt: skip

@@ -38,8 +38,8 @@ class Section:
     title: str
     text: str = ""
     picture: Picture | None = None
-    table: tables.Table | None = None
-    folded: tuple[str, tables.Table] | None = None
+    table: tables.PageTable | None = None
+    folded: tuple[str, tables.PageTable] | None = None
     missing: str = ""
 
 

@@ -11,7 +11,7 @@ from ..search.certificate import ProvenFront
 from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
-from .tables import Table
+from .tables import PageTable
 from .wording import degrees
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"
@@ -57,7 +57,7 @@ def text(run: RunFolder) -> str:
     return " ".join(words)
 
 
-def table(run: RunFolder) -> Table:
+def table(run: RunFolder) -> PageTable:
     """Every design of the front: metrics, bound, gap and plan."""
     found = front(run)
     names = found.metrics
@@ -71,7 +71,7 @@ def table(run: RunFolder) -> Table:
         rows.append((*values, bound, gap, _plan(run, names, row.values)))
     limit = "At most" if names[0] in found.maximised else "At least"
     head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
-    return Table(head, rows, frozenset({len(head) - 1}), "front")
+    return PageTable(head, rows, frozenset({len(head) - 1}), "front")
 
 
 def _plan(run: RunFolder, names: list[str], values: dict[str, float]) -> str:

@@ -9,7 +9,7 @@ from ..search.certificate import Certificate, Shared
 from .figures import INK, SOFT, canvas
 from .labels import DASH, TIMES, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
-from .tables import Table
+from .tables import PageTable
 from .wording import PLAN_NAMES, choices, constraint, degrees, inside
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
@@ -68,7 +68,7 @@ def text(run: RunFolder) -> str:
     return " ".join(words)
 
 
-def plans(run: RunFolder) -> Table:
+def plans(run: RunFolder) -> PageTable:
     """Every workload: goal, what it could have alone, plan, limits that are nearly used."""
     rows = []
     for entry in workloads(run):
@@ -84,7 +84,7 @@ def plans(run: RunFolder) -> Table:
             tuple(part for part in (degrees(design), choices(design)) if part) or (DASH,), tuple(used) or (DASH,),
         ))  # fmt: skip
     head = ("Workload", "Here", "On hardware of its own", "Sharing costs", "Plan", "Limits used")
-    return Table(head, rows, frozenset({0, 4, 5}), "mix")
+    return PageTable(head, rows, frozenset({0, 4, 5}), "mix")
 
 
 def hardware_names(entries: Sequence[Shared]) -> list[str]:
@@ -92,7 +92,7 @@ def hardware_names(entries: Sequence[Shared]) -> list[str]:
     return [name for name in entries[0].design if name not in PLAN_NAMES]
 
 
-def hardware(run: RunFolder) -> Table:
+def hardware(run: RunFolder) -> PageTable:
     """The common hardware beside what each workload would have taken."""
     entries = workloads(run)
     own = [entry for entry in entries if entry.own_design]
@@ -101,7 +101,7 @@ def hardware(run: RunFolder) -> Table:
         (variable(name), *(number(design[name], run.unit(name)) for design in designs))
         for name in hardware_names(entries)
     ]
-    return Table(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in own)), rows)
+    return PageTable(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in own)), rows)
 
 
 def sharing(entries: Sequence[Shared]) -> Figure:

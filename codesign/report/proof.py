@@ -12,7 +12,7 @@ from . import mix
 from .figures import ACCENT, INK, SOFT, canvas
 from .labels import DASH, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
-from .tables import Table
+from .tables import PageTable
 from .wording import constraint
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
@@ -65,12 +65,12 @@ def text(run: RunFolder) -> str:
     return " ".join(words) + " The proof is of the model, not of reality."
 
 
-def table(run: RunFolder) -> Table | None:
+def table(run: RunFolder) -> PageTable | None:
     """What binds and what a tenth more of it would bring; or by how much constraints must give."""
     return explained(certificate(run))
 
 
-def explained(found: Certificate) -> Table | None:
+def explained(found: Certificate) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
     if found.infeasible:
         return _conflict(found.infeasible)
@@ -86,7 +86,7 @@ def explained(found: Certificate) -> Table | None:
         if row.used > 0.5
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
-    return Table(head, rows, frozenset({0, 4}), "binding") if rows else None
+    return PageTable(head, rows, frozenset({0, 4}), "binding") if rows else None
 
 
 def _brought(row: Binding) -> str:
@@ -99,13 +99,13 @@ def _reach(change: float | None) -> str:
     return "any" if change is None else f"{signed(100 * change, 1)} %"
 
 
-def _conflict(rows: Sequence[MustGive]) -> Table:
+def _conflict(rows: Sequence[MustGive]) -> PageTable:
     """By how much each constraint must give, alone or, where none can give enough alone, together."""
     if any(row.alone for row in rows) or all(row.together is None for row in rows):
         cells = [(constraint(row.constraint), _must_give(row)) for row in rows]
-        return Table(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
+        return PageTable(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
     cells = [(constraint(row.constraint), _times(row.needed), _times(row.together)) for row in rows]
-    return Table(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
+    return PageTable(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
 
 
 def _must_give(row: MustGive) -> str:

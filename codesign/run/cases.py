@@ -9,13 +9,13 @@ from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Problem, Robust
 from ..search import Cases as Stated
 from ..search.certificate import Certificate, Robustness
-from ..verification import Asked, Claim, Refuted
-from ..verification.cases import Case, Cases
+from ..verification import Asked, Refuted, StatedClaim
+from ..verification.cases import Case, StudyCases
 
 SAME = 1e-8  # relative; how well what is told and what is found here must agree
 
 
-def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> Cases:
+def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> StudyCases:
     """The cases that the configuration states; random ones follow from its seed.
 
     Raises:
@@ -29,10 +29,10 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
         for row in stated.factors(seed)
     ]  # fmt: skip
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
-    return Cases(every, how, tail)
+    return StudyCases(every, how, tail)
 
 
-def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: Claim) -> None:
+def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
     """What `summary.json` says of the cases, which reports are made of, against the study and the best design.
 
     Raises:
@@ -54,7 +54,7 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certifi
                 raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
 
 
-def check_shown(folder: RunFolder, claim: Claim) -> None:
+def check_shown(folder: RunFolder, claim: StatedClaim) -> None:
     """The design that is claimed must be among those of the frame, which shows them at nominal constants.
 
     Raises:

@@ -17,7 +17,7 @@ from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
 from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
 from ..strict_json import dumps
-from ..verification import Answer, Asked, AskedMix, Claim, Derivation, Refuted, derivation_of, verify
+from ..verification import Answer, Asked, AskedMix, Derivation, Refuted, StatedClaim, derivation_of, verify
 from ..verification.derivation import claim_of
 from ..verification.verify import SAME, check_listed
 from .cases import cases_of, check_shown, check_told
@@ -121,7 +121,7 @@ def _answer(
     return answer
 
 
-def same_claim(claimed: Certificate, claim: Claim) -> Claim:
+def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
     """The claim of the certificate, which must be that of the summary, from which reports are made.
 
     Raises:
@@ -136,7 +136,7 @@ def same_claim(claimed: Certificate, claim: Claim) -> Claim:
     return claim
 
 
-def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
+def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
     """The best row of the frame, which reports show: as good as it says, and not better than the bound.
 
     The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.

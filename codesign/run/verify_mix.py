@@ -11,21 +11,21 @@ from ..verification import (
     Answer,
     Asked,
     AskedMix,
-    Claim,
     MixDerivation,
     Refuted,
     Said,
+    StatedClaim,
     derivation_of,
     mix_derivation_of,
     verify,
     verify_mix,
 )
 from ..verification.derivation import claim_of
-from ..verification.study import Model
+from ..verification.study import CheckedModel
 from ..verification.verify import SAME, Told
 from .cases import cases_of
 
-SameClaim = Callable[[Certificate, Claim], Claim]
+SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 
 def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
@@ -52,7 +52,7 @@ def answer_of_mix(
     seed: int,
     told: Told,
     same_claim: SameClaim,
-    models: list[Model] | None = None,
+    models: list[CheckedModel] | None = None,
     shown: Mapping[str, Any] | None = None,
 ) -> Answer:
     """Compare what the run says in its files, then check it.
@@ -95,7 +95,7 @@ def _impossible(
     attack: int,
     seed: int,
     told: Told,
-    models: list[Model] | None,
+    models: list[CheckedModel] | None,
 ) -> Answer:
     """Of a mix in which one workload has no feasible design, on whatever hardware."""
     name = stored[0].get("workload")

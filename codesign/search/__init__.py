@@ -26,7 +26,7 @@ from .descent.relaxed import Gradient as Gradient
 from .exhaustive.grid import Grid as Grid
 from .front.pareto import Pareto as Pareto
 from .grid_then_proof import GridThenProof as GridThenProof
-from .mix.entry import Entry as Entry
+from .mix.entry import MixEntry as MixEntry
 from .mix.mix import Mix as Mix
 from .robust import Cases as Cases
 from .robust import Robust as Robust

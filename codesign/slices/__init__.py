@@ -9,6 +9,6 @@ from .allocators import TorusCuboids as TorusCuboids
 from .blocking import SharedRack as SharedRack
 from .blocking import blocking as blocking
 from .demand import MIXES as MIXES
-from .demand import Mix as Mix
-from .scheduler import Outcome as Outcome
+from .demand import DemandMix as DemandMix
+from .scheduler import SchedulerOutcome as SchedulerOutcome
 from .scheduler import simulate as simulate

@@ -1,8 +1,8 @@
 """Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
 
-from .derivation import Claim as Claim
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
+from .derivation import StatedClaim as StatedClaim
 from .derivation import derivation_of as derivation_of
 from .front_answer import verify_front as verify_front
 from .front_answer import verify_unproven as verify_unproven

@@ -10,7 +10,7 @@ from .coverage import Cover
 from .derivation import Derivation, Refuted
 from .inequality import Sums
 from .polish import polish
-from .study import Exact, Model
+from .study import CheckedModel, Exact
 
 PART = 1 << 16  # designs at once
 VALUES = 64  # of each variable among them: what one or two variables decide is computed once for these, not for each
@@ -46,7 +46,7 @@ class Aim:
         return np.where(np.isfinite(found), found, np.inf)
 
 
-def aims_of(model: Model) -> list[Aim]:
+def aims_of(model: CheckedModel) -> list[Aim]:
     """The goal, then the least of each target: a goal may have its cliff there."""
     levels = np.full(len(model.levelled), np.inf)
     upper = np.concatenate([np.zeros(len(model.constraints)), levels])
@@ -69,7 +69,7 @@ class Attack:
         hardest: the case in which fewest random designs hold; one that fails there says nothing against the claim.
     """
 
-    model: Model
+    model: CheckedModel
     lists: list[np.ndarray]
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]

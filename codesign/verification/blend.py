@@ -13,7 +13,7 @@ from .derivation import Refuted
 
 
 @dataclass(frozen=True)
-class Blend:
+class CheckedBlend:
     """A mean of goals by the worst weights that it admits.
 
     Of goals exp(x - offset), for the weights q of a set Q of non-negative numbers adding to 1,

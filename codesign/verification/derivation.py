@@ -16,7 +16,7 @@ class Refuted(Exception):
 
 
 @dataclass(frozen=True)
-class Claim:
+class StatedClaim:
     """What is claimed: values of the goal; `bound` None where nothing is proven, `best` where nothing was found.
 
     infeasible: that no design keeps all constraints. design: plan fields and hardware values of the best design.
@@ -53,7 +53,7 @@ class Derivation:
     sums of tangents.
     """
 
-    claim: Claim
+    claim: StatedClaim
     rows: tuple[str, ...]
     variables: tuple[str, ...]
     plan: dict[str, np.ndarray]
@@ -132,7 +132,7 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
     return found
 
 
-def claim_of(found: Mapping[str, Any]) -> Claim:
+def claim_of(found: Mapping[str, Any]) -> StatedClaim:
     """The claim as it was written.
 
     Raises:
@@ -145,7 +145,9 @@ def claim_of(found: Mapping[str, Any]) -> Claim:
     for name, value in values.items():
         if value is not None and (not np.isfinite(value) or (name != "gap" and value <= 0)):
             raise Refuted(f"claim: {name} is {value:g}")
-    return Claim(str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design)
+    return StatedClaim(
+        str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design
+    )
 
 
 def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .derivation import Derivation, Refuted
-from .study import Model
+from .study import CheckedModel
 
 DESIGNS = 2048  # random designs that each direction is tested on
 SAME = 1e-9  # log by which a row may contradict a direction, for rounding
@@ -30,7 +30,7 @@ class Directions:
 
 def check_directions(
     certificate: Derivation,
-    model: Model,
+    model: CheckedModel,
     rng: np.random.Generator,
     proven: Set[tuple[str, str]],
     told: Callable[[int, int], None],

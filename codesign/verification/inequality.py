@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .derivation import Derivation, Refuted
-from .study import Model
+from .study import CheckedModel
 
 UNIT = 2.0**-53  # rounding of one operation in float64
 MODEL = 1e-12
@@ -40,7 +40,7 @@ class Sums:
         return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
 
 
-def derive(certificate: Derivation, model: Model, told: Callable[[int, int], None]) -> Sums:
+def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, int], None]) -> Sums:
     """Evaluate the model where the certificate says and add up: weak duality over the cube.
 
     For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
@@ -73,7 +73,7 @@ def derive(certificate: Derivation, model: Model, told: Callable[[int, int], Non
     return _added(certificate, cut_row, value[call, cut_row], slope[call, cut_row], len(model.names))
 
 
-def rows_in(certificate: Derivation, model: Model) -> np.ndarray:
+def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
     """Place of each row of the certificate among the model's."""
     known = model.names[: model.bounded]
     for name in certificate.rows:

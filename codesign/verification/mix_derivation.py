@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .derivation import VERSION, Claim, Derivation, Refuted, claim_of, column_table, derivation_of
+from .derivation import VERSION, Derivation, Refuted, StatedClaim, claim_of, column_table, derivation_of
 
 KIND = "mix"
 STRAY = 1e-6  # by which prices on hardware may miss zero, and shares 1; what they miss is charged
@@ -41,7 +41,7 @@ class MixDerivation:
     tuples that these leave.
     """
 
-    claim: Claim
+    claim: StatedClaim
     parts: tuple[Part, ...]
     offset: Float[np.ndarray, " workloads"]
     rounds: tuple[Duals, ...]

@@ -3,12 +3,12 @@
 import numpy as np
 
 from .derivation import GOAL, Derivation, Refuted
-from .study import Model
+from .study import CheckedModel
 
 RULES = "rules of the plan"
 
 
-def check_structure(certificate: Derivation, model: Model) -> tuple[set[tuple[str, str]], str]:
+def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[tuple[str, str]], str]:
     """Walk over the program of the rows anew.
 
     Returns:

@@ -23,7 +23,7 @@ from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.warm_start import COLD, WarmStart
 from ..certificate import Wanted, certify
-from .answer import Answer, Instant, with_plans
+from .answer import Instant, InstantAnswer, with_plans
 from .guesser import Guesser, shipped
 
 
@@ -56,9 +56,9 @@ class Amortised(AbstractSearch):
         """
         guesser = self._fitting(problem)
         instant = Instant(problem, guesser.shape)
-        Answer(guesser, instant, problem).run()  # compiles
+        InstantAnswer(guesser, instant, problem).run()  # compiles
         began = time.perf_counter()
-        answer = Answer(guesser, instant, problem).run()
+        answer = InstantAnswer(guesser, instant, problem).run()
         seconds = time.perf_counter() - began
         with contextlib.suppress(KeyboardInterrupt):  # the answer is there
             report(Progress("amortised", answer.evaluated, answer.evaluated, math.exp(min(answer.upper, 700.0))))
@@ -90,7 +90,7 @@ class Amortised(AbstractSearch):
         raise ConfigError(f"search=amortised has no network for this study ({'; '.join(reasons) or 'none is there'})")
 
     def _proven(
-        self, problem: Problem, guesser: Guesser, answer: Answer, seed: int, report: Report, seconds: float
+        self, problem: Problem, guesser: Guesser, answer: InstantAnswer, seed: int, report: Report, seconds: float
     ) -> Trace:
         """The certified search, started from the answer."""
         proof = self.proof

@@ -28,14 +28,14 @@ from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
 from ..settings import AMORTISED
-from .guesser import Guesser, Shape
+from .guesser import Guesser, NetworkShape
 from .settling import Settling
 
 
 def bare_oracle(problem: Problem) -> Oracle:
     """An oracle that lists no plans: they are given later, by `with_plans`; compiles once for all of them."""
     space = DesignSpace({}, problem.space.hardware)
-    fields = {name: np.zeros(1) for name in Shape.of(problem.space).fields}
+    fields = {name: np.zeros(1) for name in NetworkShape.of(problem.space).fields}
     oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), AMORTISED.solved, plans=fields)
     _, tree = ravel_pytree(numbers(problem.scenario))
     oracle._compiled = quick_jit(
@@ -85,7 +85,7 @@ def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
 
 def legality(problem: Problem) -> Callable[..., Any]:
     """(leaves of the scenario, table of plans) -> which break no rule; compiled once for studies of one structure."""
-    fields, (_, tree) = Shape.of(problem.space).fields, ravel_pytree(numbers(problem.scenario))
+    fields, (_, tree) = NetworkShape.of(problem.space).fields, ravel_pytree(numbers(problem.scenario))
 
     def one(leaves: Any, plan: Any) -> Any:
         placed = problem.space.place(tree(leaves), dict(zip(fields, plan, strict=True)))
@@ -98,7 +98,7 @@ def legality(problem: Problem) -> Callable[..., Any]:
 class Instant:
     """What answers to studies of one structure share: the compiled model and rules, and every combination of plans."""
 
-    def __init__(self, problem: Problem, shape: Shape):
+    def __init__(self, problem: Problem, shape: NetworkShape):
         self.shape, self.table = shape, shape.table
         self.oracle, self.legal = bare_oracle(problem), legality(problem)
         self.hard = hard_model(self.oracle)
@@ -108,7 +108,7 @@ class Instant:
         return (self.table != self.table[plan]).sum(axis=1) <= changes
 
 
-class Answer:
+class InstantAnswer:
     """The design that a guess leads to: `run`, then `row`, `u` and `upper`."""
 
     def __init__(
@@ -142,7 +142,7 @@ class Answer:
         """Points asked for."""
         return self.screened + self.settling.programme.oracle.evaluated
 
-    def run(self) -> "Answer":
+    def run(self) -> "InstantAnswer":
         """Guess, screen, settle; then again from the best design, until nothing better comes."""
         scores, logits = self.guesser.guess(self.problem)
         likely = self._legal(np.argpartition(-scores, min(AMORTISED.checked, len(scores)) - 1)[: AMORTISED.checked])

@@ -18,7 +18,7 @@ from ..settings import AMORTISED, BRANCH_AND_BOUND
 
 
 @dataclass
-class Box:
+class TrustRegion:
     """Where a plan is solved: the best point seen, its rows, how far the box reaches from it."""
 
     centre: Float[np.ndarray, " variables"]
@@ -42,7 +42,7 @@ class Settling:
         self.inside = np.full(programme.oracle.count, -np.inf)
         self.seen = np.zeros(programme.oracle.count, dtype=bool)
         self.edges: dict[int, np.ndarray] = {}
-        self._boxes: dict[int, Box] = {}
+        self._boxes: dict[int, TrustRegion] = {}
         self._points = InsidePoints()
 
     @property
@@ -54,7 +54,7 @@ class Settling:
         """Begin with plans, each at its own hardware."""
         exact = self._learn(plan, u, REFERENCE_SHARPNESS)
         for lane, p in enumerate(plan.tolist()):
-            self._boxes[p] = Box(u[lane], exact[lane], AMORTISED.reach)
+            self._boxes[p] = TrustRegion(u[lane], exact[lane], AMORTISED.reach)
 
     def refine(self, plan: Int[np.ndarray, " k"]) -> None:
         """One round: solve the programmes of these plans in their boxes, evaluate where those say, move the boxes."""
@@ -102,4 +102,4 @@ class Settling:
             self.edges[p] = points[lane + len(plan)]
             moved = points[lane + (best - 1) * len(plan)] if best else box.centre
             stayed = np.abs(moved - box.centre).max() < 0.99 * box.reach
-            self._boxes[p] = Box(moved, rows[best], box.reach * AMORTISED.shrink if stayed else box.reach)
+            self._boxes[p] = TrustRegion(moved, rows[best], box.reach * AMORTISED.shrink if stayed else box.reach)

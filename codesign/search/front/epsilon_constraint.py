@@ -23,14 +23,14 @@ from ..settings import FRONT
 from .convex_combinations import blends
 from .level_pairs import Point
 from .non_dominated import non_dominated_rows
-from .parametric_sequence import Sweep
+from .parametric_sequence import ParametricSequence
 from .refinement import Between
 
 MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
 
 
 @dataclass
-class Found:
+class FrontDesign:
     """A design on the front: plan and coordinates, logs of all metrics, bound and gap of the first under its levels."""
 
     plan: int
@@ -72,7 +72,7 @@ class Cell:
 
 
 @dataclass
-class Walk:
+class FrontWalk:
     """From the ends of a front over its levels.
 
     Args:
@@ -83,12 +83,12 @@ class Walk:
         report: told after each programme.
     """
 
-    sweep: Sweep
+    sweep: ParametricSequence
     rows: tuple[str, ...]
     levels: int
     between: int = 0
     report: Report = silent
-    found: list[Found] = field(default_factory=list)
+    found: list[FrontDesign] = field(default_factory=list)
     impossible: list[dict[str, float]] = field(default_factory=list)
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
@@ -132,10 +132,10 @@ class Walk:
         gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
         self.report(Progress(stage, done, total, float("nan"), gap))
 
-    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> Found:
+    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> FrontDesign:
         bounding = outcome.bounding
         values = self._values(bounding.plan, bounding.u)
-        return Found(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
+        return FrontDesign(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
 
     def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
         return self._metrics(np.array([plan]), u[None])[0][0]
@@ -223,7 +223,7 @@ class Walk:
         if points:
             values = self._metrics(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
             for p, own in zip(points, values, strict=True):
-                self.found.append(Found(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
+                self.found.append(FrontDesign(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
 
     def _blend(self, between: Between) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""

@@ -19,7 +19,7 @@ from .remembered_cuts import Memory, Remembering
 
 
 @dataclass
-class Step:
+class SolvedProgramme:
     """A programme that was solved: what was minimised, what was allowed, how it ended."""
 
     goal: str
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass
-class Sweep:
+class ParametricSequence:
     """Solves programmes one after the other, with one oracle and one compilation.
 
     Args:
@@ -76,7 +76,7 @@ class Sweep:
     limits: tuple[str, ...]
     effort: Effort
     seed: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SolvedProgramme] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
     pool: Pool = field(init=False)
 
@@ -98,7 +98,7 @@ class Sweep:
         search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm, pruned=True)
         outcome = search.run(lambda: self._follow(search, goal, allowed)) if self.steps else search.run()
         outcome.bounding.own.forget()  # the oracle remembers the latest cuts
-        self.steps.append(Step(goal, allowed, outcome))
+        self.steps.append(SolvedProgramme(goal, allowed, outcome))
         return outcome
 
     def _warm(self, programme: Programme, goal: str, allowed: dict[str, float]) -> WarmStart:
@@ -115,7 +115,7 @@ class Sweep:
         leaf = neighbour.bounding.table.leaf if near else None
         return WarmStart(passed_down(lower, self.oracle.parents), leaf)
 
-    def _neighbour(self, goal: str, allowed: dict[str, float]) -> Step:
+    def _neighbour(self, goal: str, allowed: dict[str, float]) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(goal, allowed))
 
     def _follow(self, search: BranchAndBound, goal: str, allowed: dict[str, float]) -> None:

@@ -32,10 +32,10 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
-from .epsilon_constraint import Found, Walk
+from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
 from .non_dominated import hypervolume, knee, non_dominated_rows
-from .parametric_sequence import Sweep
+from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
 SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
@@ -114,15 +114,15 @@ class Pareto(AbstractSearch):
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
-        sweep = Sweep(Remembering(oracle), limits, effort, seed)
+        sweep = ParametricSequence(Remembering(oracle), limits, effort, seed)
         told = proving(report, verdict.convex)
-        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
+        walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()
         if not walk.found:
             return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)
 
-    def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: Sweep, seed: int) -> Trace:
+    def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: ParametricSequence, seed: int) -> Trace:
         """Why there is no front; that there can be none is proven once more, by notes that are of this alone."""
         if not sweep.steps:
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ class Pareto(AbstractSearch):
             ).run()
         return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
-    def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
+    def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
         on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
         front = [walk.found[i] for i in on_front]
@@ -151,7 +151,7 @@ class Pareto(AbstractSearch):
             kept.header.update(claim=first.claimed(), kind="front", front=certificate.to_json()["front"])
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
 
-    def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> Certificate:
+    def _certificate(self, verdict: Verdict, front: list[FrontDesign], walk: FrontWalk, stopped: str) -> Certificate:
         """Every design of the front with its bound, in values of the metrics."""
         logs, convex = np.array([one.values for one in front]), verdict.convex
         corners = walk.optimistic() if convex else np.zeros((0, len(self.metrics)))
@@ -199,7 +199,7 @@ def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
     return extended
 
 
-def _claim(verdict: Verdict, front: list[Found], gap: float, stopped: str) -> str:
+def _claim(verdict: Verdict, front: list[FrontDesign], gap: float, stopped: str) -> str:
     """In words, how much the front proves."""
     if not verdict.convex:
         return f"front of the best found, no proof: {verdict.reason}"

@@ -15,7 +15,7 @@ from ..branch_and_bound.oracle import GOAL, AbstractOracle
 from ..branch_and_bound.programme import Programme
 from ..settings import BRANCH_AND_BOUND, FRONT
 from .level_pairs import Levelled, Lines, Point, apart
-from .parametric_sequence import Step, Sweep
+from .parametric_sequence import ParametricSequence, SolvedProgramme
 from .remembered_cuts import Memory
 
 
@@ -27,7 +27,7 @@ class Between:
         others: rows that have levels.
     """
 
-    def __init__(self, sweep: Sweep, others: tuple[str, ...]):
+    def __init__(self, sweep: ParametricSequence, others: tuple[str, ...]):
         self.sweep, self.others, self.oracle = sweep, others, sweep.oracle
         self.gap = sweep.effort.gap
         self.rows = (GOAL, *sweep.limits, *others)
@@ -114,7 +114,7 @@ class Between:
         every = np.flatnonzero(self._nearest(level).bounding.table.leaf)
         return every, passed_down(floor, self.oracle.parents)[every]
 
-    def _nearest(self, level: np.ndarray) -> Step:
+    def _nearest(self, level: np.ndarray) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(GOAL, self._allowed(level)))
 
     def prove(self, points: list[Point]) -> list[Point]:

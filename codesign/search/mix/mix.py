@@ -29,7 +29,7 @@ from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, Convexity, Shared, Wanted, certify
 from ..robust import Cases, robust_oracle
 from .alternating import Alternating
-from .entry import Entry, check_hardware, entry_of
+from .entry import MixEntry, check_hardware, entry_of
 from .joint import Member
 from .mix_evidence import ALONE, evidence_of_mix, round_alone
 from .oracles import Oracles, oracles_of
@@ -41,7 +41,7 @@ class Mix(AbstractSearch):
     """One hardware for several workloads.
 
     Args:
-        workloads: name -> `Entry`, or its fields as a mapping; none takes an entry of the defaults away.
+        workloads: name -> `MixEntry`, or its fields as a mapping; none takes an entry of the defaults away.
         how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
             `worst` or `cvar`.
         tail: share of the weight that cvar takes the mean of.
@@ -56,7 +56,7 @@ class Mix(AbstractSearch):
         problems: name -> its problem; the configuration fills this in from the overrides.
     """
 
-    workloads: dict[str, Entry | dict | None]
+    workloads: dict[str, MixEntry | dict | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
@@ -82,7 +82,7 @@ class Mix(AbstractSearch):
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, MixEntry]:
         """Name -> workload, in order."""
         return {name: entry_of(name, given) for name, given in self.workloads.items()}
 
@@ -113,10 +113,10 @@ class Mix(AbstractSearch):
         Without problems of its own, the mix of the one problem.
         """
         problems = self.problems or {next(iter(self.workloads)): problem}
-        return _Run(self, problems, seed, report).trace()
+        return _MixRun(self, problems, seed, report).trace()
 
 
-class _Run:
+class _MixRun:
     """One run of a mix."""
 
     def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):

@@ -23,8 +23,8 @@ from ..branch_and_bound.interior_point import ELASTIC
 from ..settings import MIX
 from .alternating import Alternating
 from .joint import Member, solve_tuples
-from .master_problem import Lean, Master, Solution
-from .mix_evidence import Round, Whole
+from .master_problem import Lean, Master, MasterSolution
+from .mix_evidence import Round, WholeShares
 from .side import Side
 
 WITHIN = 1e-6  # log by which a mixed-integer bound is lowered for the solver's tolerances
@@ -44,7 +44,7 @@ class Proof:
                           for k, m in enumerate(members)])  # fmt: skip
         self.points = [goals, *(goals + 3.0 * row for row in np.eye(len(members)))]
         self.rounds: list[Round] = []
-        self.whole: Whole | None = None
+        self.whole: WholeShares | None = None
 
     def late(self) -> bool:
         """Whether time is up."""
@@ -92,7 +92,7 @@ class Proof:
                 return
             pools = [self._pool(k, solution, pools) for k in range(len(self.members))]
 
-    def _settled(self, pools: list[np.ndarray], rounds: int = 40) -> Solution | None:
+    def _settled(self, pools: list[np.ndarray], rounds: int = 40) -> MasterSolution | None:
         """The relaxed programme with tangents added where its solution lies, until it hardly changes."""
         solution, values = None, []
         for _ in range(rounds):
@@ -157,7 +157,7 @@ class Proof:
         soft = [min(s.exact[0] + ELASTIC * max(s.exact[1:].max(initial=0.0), 0.0) for s in known[p]) for p in left]
         return np.union1d(left[np.argsort(soft, kind="stable")[: MIX.pool]], self.search.plans[k : k + 1])
 
-    def _pool(self, k: int, solution: Solution, pools: list[np.ndarray]) -> np.ndarray:
+    def _pool(self, k: int, solution: MasterSolution, pools: list[np.ndarray]) -> np.ndarray:
         side = self.sides[k]
         used = pools[k][solution.shares[k] > 1e-6]
         pool = np.unique(
@@ -166,7 +166,7 @@ class Proof:
         side.look(pool, self.search.u)
         return pool
 
-    def _try(self, solution: Solution, pools: list[np.ndarray]) -> None:
+    def _try(self, solution: MasterSolution, pools: list[np.ndarray]) -> None:
         """The tuple with the largest shares of a solution, and exchanges from there where it is the best so far."""
         tuples = np.array([[int(p[np.argmax(s)]) for p, s in zip(pools, solution.shares, strict=True)]])
         bounding = solve_tuples(
@@ -193,7 +193,7 @@ class Proof:
             before = self.lower
             self._raise(min(solution.bound - WITHIN, outside))
             if self.lower > before:
-                self.whole = Whole.of(self.members, inside, self.points)
+                self.whole = WholeShares.of(self.members, inside, self.points)
             self.note("choose")
             if not solution.shares or self.done or self.lower >= outside - WITHIN:
                 break
