@@ -1,6 +1,7 @@
 """Classes are put together, not inherited from: what is concrete is final; and one name means one thing."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 

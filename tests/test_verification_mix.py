@@ -15,7 +15,7 @@ from codesign.run.verify import same_claim
 from codesign.run.verify_mix import answer_of_mix, asked_of_mix
 from codesign.search import Cases, Certificate, Mix, MixEntry, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
-from codesign.search.blend import CheckedBlend as Searched
+from codesign.search.blend import Blend as Searched
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, AskedMix
 from codesign.verification.blend import CheckedBlend
