@@ -19,14 +19,15 @@ from codesign.errors import ConfigError
 from codesign.metrics import evaluate
 from codesign.rules import Rules
 from codesign.run.setup import prepare_jax
-from codesign.search import Inverse, Problem, Trace, Whole
-from codesign.search.branch_and_bound.certified import Certified, Wanted
+from codesign.search import Certificate, Inverse, Problem, Trace, Whole
+from codesign.search.branch_and_bound.certified import Certified
 from codesign.search.branch_and_bound.inverse import wanted_rows
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle, oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.certificate import Wanted
 from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
-from codesign.verification.study import Exact, Model
+from codesign.verification.study import CheckedModel, Exact
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
 DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
@@ -59,7 +60,7 @@ class Noted(Oracle):
         MADE[:] = [self]
 
 
-class Rows(Model):
+class Rows(CheckedModel):
     """What the attack asks of a study: the search's own rows run exactly, by NumPy; slopes from their differences."""
 
     def __init__(self, problem: Problem, oracle: Oracle, listed: dict[str, list[float]]):
@@ -193,15 +194,15 @@ def study(given: Family, seed: int, number: int) -> dict[str, Any]:
         trace, oracle = solved(problem, asked, seed)
     except ConfigError as refusal:
         return row | {"reason": str(refusal), "cpu_s": round(time.process_time() - began, 2)}
-    told = trace.certificate
-    infeasible, bound = told["convex"] and trace.claim.startswith("certified: no design"), told.get("bound")
-    tested = "tested on" in told["reason"]
+    told = trace.certificate or Certificate()
+    infeasible, bound = told.convex and trace.claim.startswith("certified: no design"), told.bound
+    tested = "tested on" in told.reason
     row |= {
-        "plans": oracle.plan_count, "claim": trace.claim, "reason": told["reason"],
-        "best": told["best"], "bound": bound,
-        "verdict": "proven" if told["convex"] else "tested" if tested else "refused",
+        "plans": oracle.plan_count, "claim": trace.claim, "reason": told.reason,
+        "best": told.best, "bound": bound,
+        "verdict": "proven" if told.convex else "tested" if tested else "refused",
     }  # fmt: skip
-    sign = -1.0 if told["sense"] == "maximise" else 1.0
+    sign = -1.0 if told.sense == "maximise" else 1.0
     limit = math.inf if infeasible else sign * math.log(bound) if bound else -math.inf
     if limit > -math.inf:
         found = attacked(problem, asked, trace, oracle, limit, seed + number)

@@ -34,7 +34,7 @@ from codesign.config import scenario_from_config
 from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.run.setup import prepare_jax
-from codesign.search import Entry, Mix, Problem
+from codesign.search import Mix, MixEntry, Problem
 from codesign.search.blackbox.box import Box
 from codesign.search.blend import Blend
 from codesign.search.mix.alternating import Alternating
@@ -166,7 +166,7 @@ def main() -> None:
     arguments = parser.parse_args()
     prepare_jax()
     given = problems()
-    mix = Mix({name: Entry() for name in given}, seconds=max(arguments.bound, 1.0)).bound(given)
+    mix = Mix({name: MixEntry() for name in given}, seconds=max(arguments.bound, 1.0)).bound(given)
     members = mix.members()
     for member in members:  # compiles the first, which serves all
         member.tangents(np.zeros(1, dtype=int), np.full((1, len(HARDWARE)), 0.5), 50.0, keep=False)
@@ -181,7 +181,7 @@ def main() -> None:
         print(json.dumps(row) if arguments.json else _line(row), flush=True)
     if arguments.bound:
         trace = mix.run(next(iter(given.values())), 0, lambda p: print(f"  {p.stage}: {p.best:.5f} gap {p.gap:.2%}"))
-        print(trace.claim, trace.seconds, f"bound of own hardware {trace.certificate['bound_of_own_hardware']:.5f}")
+        print(trace.claim, trace.seconds, f"bound of own hardware {trace.certificate.bound_of_own_hardware:.5f}")
 
 
 def compare(

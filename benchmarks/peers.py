@@ -93,9 +93,9 @@ def volumes(logs: np.ndarray, front: dict[str, Any]) -> dict[str, float]:
 
     Up to the front's own reference, a tenth of each range beyond its worst, and `far`: 10 % of each metric beyond.
     """
-    worst = np.log([[row["values"][name] for name in front["metrics"]] for row in front["points"]]).max(axis=0)
-    corners, found = np.log(np.array(front["corners"])), {}
-    near = np.log([front["reference"][name] for name in front["metrics"]])
+    worst = np.log([[row.values[name] for name in front.metrics] for row in front.points]).max(axis=0)
+    corners, found = np.log(np.array(front.corners)), {}
+    near = np.log([front.reference[name] for name in front.metrics])
     for suffix, reference in (("", near), ("_far", worst + math.log(1.1))):
         found[f"hypervolume{suffix}"] = hypervolume(logs, reference)
         found[f"share{suffix}"] = found[f"hypervolume{suffix}"] / hypervolume(corners, reference)
@@ -115,14 +115,14 @@ def fronts(
     oracle.tangents(oracle.sample(np.random.default_rng(0), 1), np.full((1, len(oracle.variables)), 0.5), 1.0)
     began = time.process_time()
     trace = pareto.front(oracle, 0)
-    spent, took, found = time.process_time() - began, trace.seconds["pareto"], trace.certificate["front"]
-    gaps = [row["gap"] for row in found["points"]]
-    own = volumes(np.log([[row["values"][metric] for metric in metrics] for row in found["points"]]), found)
+    spent, took, found = time.process_time() - began, trace.seconds["pareto"], trace.certificate.front
+    gaps = [row.gap for row in found.points]
+    own = volumes(np.log([[row.values[metric] for metric in metrics] for row in found.points]), found)
     common = {"instance": name, "front": " against ".join(metrics)}
     rows = [
         {"method": "certified", "designs": len(gaps), "worst_gap": max(gaps), "seconds": took, "cpu_s": spent,
          "points": trace.counts["points"], "programmes": trace.counts["programmes"],
-         "certified": trace.certificate["certified"]} | own | common
+         "certified": trace.certificate.certified} | own | common
     ]  # fmt: skip
     asked = Problem(problem.scenario, problem.space, Objective(metrics[0], limits=problem.objective.limits))
     evaluator = Evaluator(Box(asked), rows_with(asked, metrics[1:]), (GOAL, *metrics[1:]))

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from codesign.fabrics import seconds_per_byte
-from codesign.topology import Dragonfly, FatTree, PcieBoxes, RailCluster, Torus, all_flows, load, route
+from codesign.topology import Dragonfly, PcieBoxes, RailCluster, SwitchedTree, Torus, all_flows, load, route
 
 VECTORS = 100_000
 SHAPE = PcieBoxes(domains=2, switches=2, split=True, name="two boxes, split flat")
-SHAPES = (RailCluster(128, 8, 32, 32), FatTree(64, 16, 16), Torus((32, 32)), Dragonfly(16, 16, 4, 4))
+SHAPES = (RailCluster(128, 8, 32, 32), SwitchedTree(64, 16, 16), Torus((32, 32)), Dragonfly(16, 16, 4, 4))
 
 
 def routed() -> list[dict]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .objective import Objective as Objective
     from .scenario import Cluster as Cluster
     from .scenario import Scenario as Scenario
+    from .search import Certificate as Certificate
     from .search import Certified as Certified
     from .search import Grid as Grid
     from .search import GridThenProof as GridThenProof
@@ -45,16 +46,28 @@ _HOME = {
     "metrics": ("Metrics", "evaluate"),
     "objective": ("Objective",),
     "scenario": ("Cluster", "Scenario"),
-    "search": ("Certified", "Grid", "GridThenProof", "Inverse", "Mix", "Pareto", "Problem", "Robust", "Whole"),
+    "search": (
+        "Certificate",
+        "Certified",
+        "Grid",
+        "GridThenProof",
+        "Inverse",
+        "Mix",
+        "Pareto",
+        "Problem",
+        "Robust",
+        "Whole",
+    ),
     "solving": ("Solution", "solve"),
     "space": ("Continuous", "DesignSpace", "Ratio"),
     "workloads": ("Plan",),
 }
 
 __all__ = [
-    "Certified", "Cluster", "CodesignError", "ConfigError", "Continuous", "DesignSpace", "Grid", "GridThenProof",
-    "Inverse", "Metrics", "Mix", "Objective", "Pareto", "Plan", "Problem", "Ratio", "Robust", "Scenario", "Solution",
-    "Study", "Whole", "evaluate", "replace", "scenario_from_config", "solve", "study_from_config",
+    "Certificate", "Certified", "Cluster", "CodesignError", "ConfigError", "Continuous", "DesignSpace", "Grid",
+    "GridThenProof", "Inverse", "Metrics", "Mix", "Objective", "Pareto", "Plan", "Problem", "Ratio", "Robust",
+    "Scenario", "Solution", "Study", "Whole", "evaluate", "replace", "scenario_from_config", "solve",
+    "study_from_config",
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_j
 """Primitive that runs a program -> the parameter that holds it."""
 
 
-class Step(NamedTuple):
+class InterpretedStep(NamedTuple):
     """One operation: what does it, slots of inputs and outputs, slots that nobody reads afterwards."""
 
     does: Callable[..., Any]
@@ -33,13 +33,13 @@ class Step(NamedTuple):
     done_with: tuple[int, ...]
 
 
-class Program(NamedTuple):
+class InterpretedProgram(NamedTuple):
     """A traced program over numbered slots; `slots` holds its constants."""
 
     slots: list[Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    steps: list[Step]
+    steps: list[InterpretedStep]
 
 
 def _doer(equation: Any) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ def _doer(equation: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def _program(traced: Any) -> Program:
+def _program(traced: Any) -> InterpretedProgram:
     """A traced program with its variables numbered."""
     jaxpr, number, slots = traced.jaxpr, {}, []
 
@@ -77,11 +77,11 @@ def _program(traced: Any) -> Program:
     for does, several, read, written in reversed(plain):
         last = tuple({*read, *written} - needed)
         needed |= {*read}
-        steps.append(Step(does, several, read, written, last))
-    return Program(slots, inputs, outputs, steps[::-1])
+        steps.append(InterpretedStep(does, several, read, written, last))
+    return InterpretedProgram(slots, inputs, outputs, steps[::-1])
 
 
-def _run(program: Program, *arguments: Any) -> list[Any]:
+def _run(program: InterpretedProgram, *arguments: Any) -> list[Any]:
     """Outputs of a program."""
     slots = program.slots.copy()
     for slot, value in zip(program.inputs, arguments, strict=True):

@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 
 from .errors import ConfigError
 from .results import check_float64, designs, placed
 from .scenario import Scenario
-from .search import AbstractSearch, Certified, Problem, Report, Trace, silent
+from .search import AbstractSearch, Certificate, Certified, Problem, Report, Trace, silent
 from .search.logarithms import refuse_without_logarithm
 
 
@@ -51,14 +51,14 @@ class Solution:
         return self.trace.claim
 
     @property
-    def certificate(self) -> dict[str, Any]:
-        """The same in numbers; empty where a search proves nothing."""
+    def certificate(self) -> Certificate | None:
+        """The same in numbers; None where a search can prove nothing."""
         return self.trace.certificate
 
     @property
     def certified(self) -> bool:
         """Whether the gap that was asked for is proven, and every row that the proof rests on."""
-        return bool(self.certificate.get("certified"))
+        return self.certificate is not None and self.certificate.certified
 
     @property
     def feasible(self) -> bool:
@@ -73,12 +73,12 @@ class Solution:
     @property
     def bound(self) -> float | None:
         """What no design's goal can be better than; None where nothing is proven."""
-        return self.certificate.get("bound")
+        return self.certificate.bound if self.certificate else None
 
     @property
     def gap(self) -> float | None:
         """How much better, relatively, any design may be than the best; None where nothing is proven."""
-        return self.certificate.get("gap")
+        return self.certificate.gap if self.certificate else None
 
     def scenario(self, rank: int = 1) -> Scenario:
         """The scenario of a design, 1 being the best.

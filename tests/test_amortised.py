@@ -12,25 +12,25 @@ from test_mix import problem
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import regret_text
-from codesign.search.amortised.answer import Answer, Instant, of_leaves, with_plans
-from codesign.search.amortised.families import FAMILIES, Family
-from codesign.search.amortised.guesser import FOLDER, Guesser, Shape, shipped
+from codesign.search.amortised.answer import Instant, InstantAnswer, of_leaves, with_plans
+from codesign.search.amortised.families import FAMILIES, StudyFamily
+from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
 from codesign.search.amortised.network import Network
 from codesign.search.amortised.training import losses
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.programme import Programme
-from codesign.verification import Asked, certificate_of, verify
-from codesign.verification.certificate import claim_of
-from codesign.verification.study import Model
+from codesign.verification import Asked, derivation_of, verify
+from codesign.verification.derivation import claim_of
+from codesign.verification.study import CheckedModel
 
 
 def untrained(given) -> Guesser:
     """A network of random weights for a problem."""
-    shape, inputs = Shape.of(given.space), ("workload.global_batch", "cluster.accelerator.price_usd")
+    shape, inputs = NetworkShape.of(given.space), ("workload.global_batch", "cluster.accelerator.price_usd")
     parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(2))
     facts = {"goal": given.objective.goal, "kind": "fitted", "seed": 0}
     centre, whiten = np.array([7.0, 10.0, 2.0]), np.array([[1.0, 0.0], [0.5, 1.0], [0.0, 2.0]])
@@ -38,7 +38,7 @@ def untrained(given) -> Guesser:
 
 
 def test_every_output_scores_the_plans_that_have_its_two_values():
-    shape = Shape({"tp": (1.0, 2.0, 4.0), "pp": (1.0, 3.0), "zero": (0.0, 1.0, 2.0)}, ("x", "y"))
+    shape = NetworkShape({"tp": (1.0, 2.0, 4.0), "pp": (1.0, 3.0), "zero": (0.0, 1.0, 2.0)}, ("x", "y"))
     first = shape.outputs - len(shape.pairs[0])
     pairs, logits = shape.split(jnp.eye(shape.outputs)[first:])
     scores, has = shape.scores(np.asarray(pairs)), shape.has(shape.table).astype(bool)
@@ -49,7 +49,7 @@ def test_every_output_scores_the_plans_that_have_its_two_values():
 
 
 def test_hardware_suits_a_plan_by_each_of_its_values():
-    shape = Shape({"tp": (1.0, 2.0), "pp": (1.0, 3.0)}, ("x", "y"))
+    shape = NetworkShape({"tp": (1.0, 2.0), "pp": (1.0, 3.0)}, ("x", "y"))
     logits = np.zeros((5, 2))
     logits[0, 0], logits[2, 0], logits[3, 1] = 1.0, 2.0, -9.0  # all plans; tp = 2; pp = 1
     u = shape.suits(logits, shape.has(np.array([[1.0, 1.0], [2.0, 3.0]])))
@@ -60,8 +60,8 @@ def test_hardware_suits_a_plan_by_each_of_its_values():
 
 def test_settling_mends_even_an_untrained_guess():
     given = problem()
-    instant = Instant(given, Shape.of(given.space))
-    answer = Answer(untrained(given), instant, given).run()
+    instant = Instant(given, NetworkShape.of(given.space))
+    answer = InstantAnswer(untrained(given), instant, given).run()
     plans = given.space.plans(given.scenario)
     table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
     listed = of_leaves(with_plans(instant.oracle, given, table), answer.leaves)
@@ -156,8 +156,8 @@ def test_a_network_says_which_studies_it_does_not_fit():
 
 def test_slope_of_the_training_loss_against_differences():
     given = problem()
-    family = Family("made_up", (), ({"workload.global_batch": 1024.0},), {}, {}, {"time_s": (5.0, 9.0, False)})
-    shape = Shape.of(given.space)
+    family = StudyFamily("made_up", (), ({"workload.global_batch": 1024.0},), {}, {}, {"time_s": (5.0, 9.0, False)})
+    shape = NetworkShape.of(given.space)
     loss = losses(family, given, shape)
     row, u = jnp.array([1024.0, 6.0]), jnp.array([0.4, 0.6])
     plan = jnp.array([{"tp": 4.0, "pp": 8.0, "micro_batch": 2.0}.get(name, 1.0) for name in shape.fields])
@@ -190,15 +190,15 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     proof = Certified(gap=1e-2, pairs=8, block=64, explain=False)
     told: list[Progress] = []
     trace = Amortised(str(path), proof).run(given, 0, told.append)
-    assert trace.certificate["certified"], trace.claim
-    assert told[-1].best == pytest.approx(trace.certificate["best"])  # dollars, not their log
+    assert trace.certificate.certified, trace.claim
+    assert told[-1].best == pytest.approx(trace.certificate.best)  # dollars, not their log
     assert told[-1].proven
-    write_certificate(trace.evidence, tmp_path)
-    stored = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    stored = read_evidence(tmp_path)
     assert stored is not None
-    certificate, objective = certificate_of(*stored), given.objective
+    certificate, objective = derivation_of(*stored), given.objective
     asked = Asked(given.scenario, given.space, objective, objective.goal, targets=())
-    model = Model(asked)
+    model = CheckedModel(asked)
     answer = verify(asked, certificate.claim, certificate, 256, 0, model=model)
     assert answer.verified, answer.line
     assert answer.line.startswith("verified: no usd_per_million_tokens below")
@@ -208,7 +208,7 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     assert "its bound is" in verify(asked, claim, lie, 0, 0, model=model).line
 
     alone = Amortised(str(path)).run(given, 0)
-    claim = claim_of(alone.certificate | {"infeasible": False})
+    claim = claim_of(alone.certificate.claimed())
     assert alone.evidence is None
     assert claim.best == pytest.approx(asked.priced({name: float(x[0]) for name, x in alone.points.items()})[0], 1e-9)
     line = verify(asked, claim, None, 256, 0, model=model).line

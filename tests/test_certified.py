@@ -17,7 +17,7 @@ from codesign.results import designs
 from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.certified import Wanted, _explained
+from codesign.search.branch_and_bound.certified import held_by
 from codesign.search.branch_and_bound.convexity import PROVEN, check
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.inverse import wanted_rows
@@ -26,6 +26,7 @@ from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Tangents, rows_of
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import Resource, polish, resources
+from codesign.search.certificate import Wanted
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -38,9 +39,9 @@ HBM_RATE = "cluster.accelerator.hbm.bandwidth_bytes_per_s"
 def test_what_more_brings_is_told_of_the_goal(oracle: Oracle, sign):
     """Rows are minimised; of a goal that is maximised, more of a resource brings more."""
     found = Resource("capex_usd", 1.0, -0.4, -0.3, (-0.1, 0.1), -0.02, 0)
-    (row,) = _explained(oracle, 0, np.full(len(oracle.variables), 0.5), [found], sign)["constraints"]
-    assert (row["elasticity_fewer"], row["elasticity_more"]) == (-0.4 * sign, -0.3 * sign)
-    assert np.log1p(row["tenth_more"]) == pytest.approx(-0.02 * sign)
+    (row,) = held_by(oracle, 0, np.full(len(oracle.variables), 0.5), [found], sign)["constraints"]
+    assert (row.elasticity_fewer, row.elasticity_more) == (-0.4 * sign, -0.3 * sign)
+    assert np.log1p(row.tenth_more) == pytest.approx(-0.02 * sign)
 
 
 def test_optimum_on_a_kink_and_its_elasticity():
@@ -224,14 +225,14 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
     wanted = Wanted("usd_per_million_tokens")
     trace = search.traced(oracle, wanted, verdict, BranchAndBound(programme, search.effort, 0).run(), 0)
-    assert trace.certificate["certified"]
-    assert trace.certificate["bound"] <= trace.certificate["best"] <= trace.certificate["bound"] * 1.001
+    assert trace.certificate.certified
+    assert trace.certificate.bound <= trace.certificate.best <= trace.certificate.bound * 1.001
     frame = designs(easy, trace, 0)
     assert frame.iloc[0]["feasible"]
-    assert frame.iloc[0]["objective"] == pytest.approx(trace.certificate["best"], rel=1e-6)
-    used = {row["constraint"]: row for row in trace.certificate["constraints"]}
-    assert used["capex_usd"]["used"] == pytest.approx(frame.iloc[0]["limit.capex_usd"], rel=1e-6)
-    json.dumps(trace.certificate, allow_nan=False)
+    assert frame.iloc[0]["objective"] == pytest.approx(trace.certificate.best, rel=1e-6)
+    used = {row.constraint: row for row in trace.certificate.constraints}
+    assert used["capex_usd"].used == pytest.approx(frame.iloc[0]["limit.capex_usd"], rel=1e-6)
+    json.dumps(trace.certificate.to_json(), allow_nan=False)
 
 
 def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):

@@ -1,10 +1,17 @@
 """Classes are put together, not inherited from: what is concrete is final; and one name means one thing."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from codesign.search.branch_and_bound.bounds_table import BoundsTable
+
 PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
+TWICE = {"Layout"}  # of devices by a plan, of variables in a block: waits for a change of staging
 ALLOWED = {"CodesignError", "Draft"}  # errors are caught by their family; drafts of programs wait for their own change
 
 
@@ -31,3 +38,32 @@ def test_no_concrete_class_has_a_subclass():
         if base in ours - ALLOWED and not base.lstrip("_").startswith("Abstract")
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_one_name_is_one_class():
+    """A reader who meets a name knows which class it is, wherever that is."""
+    places = defaultdict(list)
+    for path, node in classes():
+        places[node.name].append(str(path))
+    wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in TWICE}
+    assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
+
+
+def test_one_name_is_one_file_of_the_search():
+    """Whoever is told the name of a file of the search finds it."""
+    found = [path.name for path in sorted((PACKAGE / "search").rglob("*.py")) if path.name != "__init__.py"]
+    assert len(found) == len(set(found))
+
+
+def test_bounds_only_rise_and_are_written_by_their_table_alone():
+    """Arrays of the table cannot be written to from outside; a lower bound, or none, raises nothing."""
+    table = BoundsTable(3, np.arange(3))
+    assert table.raise_(np.array([0, 1]), np.array([1.0, -2.0])).tolist() == [True, True]
+    assert table.raise_(np.array([0, 1]), np.array([0.5, np.nan])).tolist() == [False, False]
+    assert table.lower.tolist() == [1.0, -2.0, -np.inf]
+    table.grow(5)
+    table.split(np.array([2]), np.array([3, 4]))
+    assert table.leaf.tolist() == [True, True, False, True, True]
+    for array in (table.lower, table.leaf, table.rounds):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1

@@ -10,6 +10,7 @@ from codesign.errors import ConfigError
 from codesign.report.proof import explained
 from codesign.results import Results
 from codesign.run.infeasible import refuse_infeasible
+from codesign.search import Certificate
 from codesign.search.branch_and_bound.conflict import Conflict
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.oracle import GOAL
@@ -34,12 +35,12 @@ def test_constraints_of_which_none_can_give_enough_alone_give_together():
     rows = ("money", "time", "harmless")
     conflict = Conflict(conflicting(), rows, Effort(gap=1e-4), 0, lambda progress: told.append(progress.done)).explain()
     money, time, harmless = conflict.proof
-    assert not any(row["alone"] for row in conflict.proof)
-    assert money["needed"] == pytest.approx(2.0, rel=1e-3)
-    assert time["needed"] == pytest.approx(2.0, rel=1e-3)
-    assert harmless["needed"] == 1.0 == harmless["together"]
-    assert money["together"] == pytest.approx(np.sqrt(20 * 4 / 0.075), rel=1e-3)
-    assert money["together"] * time["together"] == pytest.approx(20 * 4 / 0.075, rel=1e-3)
+    assert not any(row.alone for row in conflict.proof)
+    assert money.needed == pytest.approx(2.0, rel=1e-3)
+    assert time.needed == pytest.approx(2.0, rel=1e-3)
+    assert harmless.needed == 1.0 == harmless.together
+    assert money.together == pytest.approx(np.sqrt(20 * 4 / 0.075), rel=1e-3)
+    assert money.together * time.together == pytest.approx(20 * 4 / 0.075, rel=1e-3)
     assert conflict.design is not None
     assert conflict.design[0].tolist() == [0]
     assert told == sorted(told)
@@ -48,10 +49,10 @@ def test_constraints_of_which_none_can_give_enough_alone_give_together():
 def test_conflict_that_one_constraint_can_end():
     oracle = conflicting()
     alone = Conflict(oracle, ("money", "harmless"), Effort(gap=1e-4), 0).explain()
-    assert alone.proof[0]["alone"]
-    assert alone.proof[0]["factor"] == pytest.approx(2.0, rel=1e-3)
-    assert not alone.proof[1]["alone"]
-    assert alone.proof[0]["together"] is None
+    assert alone.proof[0].alone
+    assert alone.proof[0].factor == pytest.approx(2.0, rel=1e-3)
+    assert not alone.proof[1].alone
+    assert alone.proof[0].together is None
 
 
 def test_an_interrupted_explanation_says_nothing():
@@ -73,11 +74,15 @@ def rows(**given: float) -> list[dict]:
     ]  # fmt: skip
 
 
+def claiming(conflict: list[dict]) -> Certificate:
+    return Certificate.from_json({"infeasible": conflict})
+
+
 def test_a_conflict_is_told_in_the_words_of_the_configuration():
     study = study_from_config("objective.limits.capex_usd=1e6")
     empty, nothing, one = pd.DataFrame(), pd.DataFrame({"feasible": [False]}), pd.DataFrame({"feasible": [True]})
     nothing, one = (Results(best, empty, empty, empty) for best in (nothing, one))
-    together = {"infeasible": rows(**{"capex_usd": 40.0, "usage.hbm": 1.5})}
+    together = claiming(rows(**{"capex_usd": 40.0, "usage.hbm": 1.5}))
     with pytest.raises(ConfigError) as refused:
         refuse_infeasible(study, nothing, together)
     assert "together: objective.limits.capex_usd = $40 M instead of $1 M and 1.5 times the HBM" in str(refused.value)
@@ -85,17 +90,17 @@ def test_a_conflict_is_told_in_the_words_of_the_configuration():
     alone = rows()
     alone[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
     with pytest.raises(ConfigError, match=r"enough, with all else as it is, would be objective.limits.capex_usd"):
-        refuse_infeasible(study, nothing, {"infeasible": alone})
+        refuse_infeasible(study, nothing, claiming(alone))
     refuse_infeasible(study, one, together)
 
 
 def test_a_conflict_is_told_in_a_table():
-    together = explained({"infeasible": rows(capex_usd=40.0)})
+    together = explained(claiming(rows(capex_usd=40.0)))
     assert together.head == ("Constraint", "Must give, whatever the others do", "Enough together")
     assert together.rows[0][1:] == ("a factor of 1.2", "a factor of 40")
     assert together.rows[1][1:] == ("nothing", "nothing")
     one = rows()
     one[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
-    assert explained({"infeasible": one}).rows[0][1] == "a factor of 40 suffices, 39.9 does not"
+    assert explained(claiming(one)).rows[0][1] == "a factor of 40 suffices, 39.9 does not"
     one[0] |= {"factor_at_least": None}  # of a model that is not convex nothing is proven
-    assert explained({"infeasible": one}).rows[0][1] == "a factor of 40 suffices"
+    assert explained(claiming(one)).rows[0][1] == "a factor of 40 suffices"

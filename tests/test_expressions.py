@@ -202,6 +202,6 @@ def test_form_decides_on_the_proof():
     assert "its reciprocal would be" in Objective("time_s", limits={"1 / time_s": 1.0}).doubt()
     problem = Problem(training(), space, Objective("time_s ** 0.5 * (capex_usd - 1)", limits=limits))
     trace = Certified(pairs=16, explain=False, block=16).run(problem, seed=0)
-    assert trace.certificate["certified"] is False
-    assert trace.certificate["convexity"]["worst"]["goal"] < 1e-9  # the pairs alone would have let it pass
+    assert trace.certificate.certified is False
+    assert trace.certificate.convexity.worst["goal"] < 1e-9  # the pairs alone would have let it pass
     assert "a difference is no posynomial" in trace.claim

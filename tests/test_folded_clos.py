@@ -16,7 +16,7 @@ from codesign.errors import ConfigError
 from codesign.fabrics import Contended, FoldedClos, Group
 from codesign.fields import check_ranges, replace
 from codesign.metrics import evaluate
-from codesign.topology import FatTree
+from codesign.topology import SwitchedTree
 
 
 def ndr() -> FoldedClos:
@@ -95,7 +95,7 @@ def test_half_of_the_hosts_reach_the_other_half_at_full_rate():
 
 
 def test_two_tiers_are_the_fat_tree_of_the_topologies():
-    graph = FatTree(leaves=16, per_leaf=8, spines=8).graph()
+    graph = SwitchedTree(leaves=16, per_leaf=8, spines=8).graph()
     fabric = clos(16, 128)
     assert float(fabric.switches()) == sum("node" not in name for name in graph)
     hops = nx.shortest_path_length(graph, "node 0")

@@ -13,16 +13,16 @@ from builders import training
 
 from codesign.cli import main
 from codesign.objective import Objective
-from codesign.run.certificate import FOLDER, HEADER, read_certificate, write_certificate
+from codesign.run.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume
 from codesign.verification.front import Statements, front_of
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8], "zero": [0, 1], "offload_optimizer": [0, 0.25, 0.5, 1]},
@@ -44,15 +44,15 @@ def trace() -> Trace:
 @pytest.fixture
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
-    write_certificate(trace.evidence, tmp_path)
-    found = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    found = read_evidence(tmp_path)
     assert found is not None
     return found
 
 
 @functools.cache
-def model() -> Model:
-    return Model(ASKED)
+def model() -> CheckedModel:
+    return CheckedModel(ASKED)
 
 
 def answer_of(stored: Stored, attack: int = 0) -> Answer:
@@ -208,7 +208,7 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     claimed = [Statement("goal", one.levels, one.lower) for one in walk.found]
     again = walk.sweep.pool.back(claimed, oracle)
     np.testing.assert_allclose(again.bounds, [one.bound for one in claimed], rtol=0, atol=1e-9)
-    assert isinstance(Sweep(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
+    assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
 
 
 def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
@@ -240,11 +240,11 @@ def test_a_limit_on_the_first_metric_holds_on_the_front():
     """Fastest first or cheapest first: the limit on what is dear is kept, and what is kept says so."""
     limited = dataclasses.replace(PROBLEM, objective=Objective("time_s", limits={"capex_usd": 48e6}))
     trace = Pareto(("capex_usd", "time_s"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
-    values = [one["values"]["capex_usd"] for one in trace.certificate["front"]["points"]]
+    values = [one.values["capex_usd"] for one in trace.certificate.front.points]
     assert len(values) > 1
     assert max(values) <= 48e6 * (1 + 1e-6)
     fastest = Pareto(("time_s", "capex_usd"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
-    first, last = (trace.certificate["front"]["points"], fastest.certificate["front"]["points"])
+    first, last = (trace.certificate.front.points, fastest.certificate.front.points)
     assert min(p["values"]["time_s"] for p in first) == pytest.approx(
         min(p["values"]["time_s"] for p in last), rel=2e-3
     )

@@ -3,12 +3,12 @@
 import numpy as np
 
 from codesign.config import study_from_config
-from codesign.search import GridThenProof, Trace
+from codesign.search import Certificate, GridThenProof, Trace
 from codesign.search.grid_then_proof import joined
 
 
 def found(tp: float, claim: str, **counts: int) -> Trace:
-    return Trace({"tp": np.array([tp])}, ["known"], counts, {claim: 1.0}, claim, {"best": tp})
+    return Trace({"tp": np.array([tp])}, ["known"], counts, {claim: 1.0}, claim, Certificate(best=tp))
 
 
 def test_designs_join_and_the_last_one_claims():
@@ -16,7 +16,7 @@ def test_designs_join_and_the_last_one_claims():
     assert trace.points["tp"].tolist() == [1.0, 8.0]
     assert len(trace.method) == 2
     assert trace.counts == {"points": 15, "plans": 3, "feasible": 2}
-    assert (trace.claim, trace.certificate) == ("proof", {"best": 8.0})
+    assert (trace.claim, trace.certificate) == ("proof", Certificate(best=8.0))
     assert set(trace.seconds) == {"grid", "proof"}
 
 

@@ -9,7 +9,6 @@ from codesign.search import Certified, Problem
 from codesign.search.branch_and_bound import node_relaxation as groups
 from codesign.search.branch_and_bound.bounds_table import passed_down
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.certified import Wanted
 from codesign.search.branch_and_bound.dominance import find_orders, views
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import Oracle
@@ -17,8 +16,9 @@ from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.node_tree import PlanTree
 from codesign.search.branch_and_bound.oracle import GOAL, rows_of
 from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.front.epsilon_constraint import Walk
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.certificate import Wanted
+from codesign.search.front.epsilon_constraint import FrontWalk
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 
@@ -170,7 +170,7 @@ def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
 
 def test_front_over_groups_against_random_designs(grouped: GroupOracle):
     """No design that keeps a level lies below the bound proven there; those of the front keep theirs."""
-    walk = Walk(Sweep(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
+    walk = FrontWalk(ParametricSequence(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
     assert walk.run() == ""
     assert len(walk.found) > 12
     rng = np.random.default_rng(1)
@@ -190,7 +190,7 @@ def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped:
     some = GroupOracle(problem, rows_of(problem), 256)
     trace = Certified(pairs=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
     assert trace.claim.startswith("best found, no proof: 540 combinations of plan values are too many to bound")
-    assert not trace.certificate["certified"]
-    assert trace.certificate["bound"] is None
+    assert not trace.certificate.certified
+    assert trace.certificate.bound is None
     best = np.exp(BranchAndBound(Programme(grouped), Effort(gap=1e-3), 0).run().upper)
-    assert best * 0.999 <= trace.certificate["best"] <= best * 1.5
+    assert best * 0.999 <= trace.certificate.best <= best * 1.5

@@ -8,7 +8,7 @@ import tree_schedules as executed
 from codesign.collectives import InNetworkAllReduce, MulticastAllReduce, Quantised, RingAllReduce, Tuned
 from codesign.fabrics import Group, SwitchDomain
 from codesign.hardware import Link
-from codesign.validation.in_switch import Accelerator, simulate
+from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
 LINK = SwitchDomain(8.0, 450e9, 500e-9, 2e-11).link(Group(8.0))
 SCIN = InNetworkAllReduce()
@@ -70,7 +70,7 @@ class TestSimulated:
     @pytest.mark.parametrize("waves", [1, 2, 4, 8, 16])
     @pytest.mark.parametrize("nbytes", [512, 2**15, 2**17, 2**18, 2**19])
     def test_within_four_per_cent(self, waves, nbytes):
-        outcome = simulate(nbytes, Accelerator(members=2, waves=waves))
+        outcome = simulate(nbytes, SwitchedAccelerator(members=2, waves=waves))
         assert all(result == outcome.expected for result in outcome.sums)
         assert seconds(InNetworkAllReduce(wave_bytes=65536.0 / waves), nbytes) == pytest.approx(
             outcome.seconds, rel=0.04
@@ -89,7 +89,7 @@ class TestSimulated:
         ids=lambda c: next(iter(c)),
     )
     def test_other_designs_within_four_per_cent(self, changes):
-        design = Accelerator(members=2, **changes)
+        design = SwitchedAccelerator(members=2, **changes)
         names = {"payload_bytes": "payload_bytes", "header_bytes": "header_bytes", "switches": "switches"}
         numbers = {name: float(getattr(design, field)) for field, name in names.items()}
         closed = InNetworkAllReduce(
@@ -103,20 +103,20 @@ class TestSimulated:
             assert seconds(closed, nbytes, 2, link) == pytest.approx(simulate(nbytes, design).seconds, rel=0.04)
 
     def test_eight_members_sum_exactly_and_send_what_the_packets_say(self):
-        outcome = simulate(2**15, Accelerator())
+        outcome = simulate(2**15, SwitchedAccelerator())
         assert outcome.sums == [outcome.expected] * 8
         packets = 2**15 / 128
         assert outcome.up_bytes == outcome.down_bytes == packets * 160
         assert outcome.most_outstanding_bytes <= 65536
 
     def test_late_members_only_delay(self):
-        on_time = simulate(2**16, Accelerator(members=4)).seconds
-        late = simulate(2**16, Accelerator(members=4, jitter_s=100e-9), seed=1)
+        on_time = simulate(2**16, SwitchedAccelerator(members=4)).seconds
+        late = simulate(2**16, SwitchedAccelerator(members=4, jitter_s=100e-9), seed=1)
         assert late.sums == [late.expected] * 4
         assert on_time < late.seconds < on_time + 16 * 100e-9
 
     def test_prototype(self):
-        design = Accelerator(4, 1, 8e9 * 64 / 66, 360e-9, 4096, 32, 32, 32, 65536, 16, 16e-9, 80e-9, 16e-9)
+        design = SwitchedAccelerator(4, 1, 8e9 * 64 / 66, 360e-9, 4096, 32, 32, 32, 65536, 16, 16e-9, 80e-9, 16e-9)
         closed = InNetworkAllReduce(
             payload_bytes=4096.0, header_bytes=32.0, request_bytes=32.0, acknowledgement_bytes=32.0, switches=1.0,
             response_s=16e-9, bubble_cycles=4.0, clock_hz=250e6,

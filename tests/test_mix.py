@@ -13,7 +13,7 @@ from posynomial_oracles import Posynomials
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
-from codesign.search import Cases, Certified, Entry, Mix, Problem, Robust, Uncertain
+from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
@@ -152,26 +152,26 @@ def problem(goal: str = "usd_per_million_tokens", seconds: float = 12.0, batch: 
 @pytest.fixture(scope="module")
 def mixed():
     problems = {"short": problem(seconds=9.0, batch=512.0), "long": problem(seconds=20.0, batch=1024.0)}
-    mix = Mix({name: Entry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
+    mix = Mix({name: MixEntry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
     return mix, problems, mix.run(problems["short"], 0)
 
 
 def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     _, problems, trace = mixed
     found = trace.certificate
-    assert found["certified"], trace.claim
-    assert found["bound"] <= found["best"] <= found["bound"] * 1.0051
-    own = [entry["own_bound"] / entry["own_best"] for entry in found["workloads"]]
-    assert found["bound_of_own_hardware"] == pytest.approx(max(own))  # of relative goals
-    assert found["best"] >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
-    designs = [entry["design"] for entry in found["workloads"]]
+    assert found.certified, trace.claim
+    assert found.bound <= found.best <= found.bound * 1.0051
+    own = [entry.own_bound / entry.own_best for entry in found.workloads]
+    assert found.bound_of_own_hardware == pytest.approx(max(own))  # of relative goals
+    assert found.best >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
+    designs = [entry.design for entry in found.workloads]
     assert designs[0]["hbm"] == designs[1]["hbm"]
     assert trace.tables["workloads"]["workload"].tolist() == list(problems)
     assert trace.tables["workloads"]["limit.time_s"].max() <= 1 + 1e-6
-    for entry in found["workloads"]:
-        assert max(entry["used"].values()) <= 1 + 1e-6
-        assert entry["value"] >= entry["own_bound"] * (1 - 1e-9)
-    assert found["best"] == pytest.approx(max(1 + entry["costs"] for entry in found["workloads"]), rel=1e-6)
+    for entry in found.workloads:
+        assert max(entry.used.values()) <= 1 + 1e-6
+        assert entry.value >= entry.own_bound * (1 - 1e-9)
+    assert found.best == pytest.approx(max(1 + entry.costs for entry in found.workloads), rel=1e-6)
 
 
 def test_workloads_of_one_structure_compile_once(mixed):
@@ -187,7 +187,7 @@ def test_mix_has_one_hardware():
     other = dataclasses.replace(SPACE, hardware=SPACE.hardware | {"hbm": Continuous(HBM, 40e9, 100e9)})
     problems = {"a": problem(), "b": dataclasses.replace(problem(), space=other)}
     with pytest.raises(ConfigError, match=r"space\.hardware\.hbm of b differs"):
-        Mix({"a": Entry(), "b": Entry()}).bound(problems)
+        Mix({"a": MixEntry(), "b": MixEntry()}).bound(problems)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +224,11 @@ def test_robust_design_holds_in_every_case_and_is_proven():
     )
     proof = Certified(gap=1e-3, pairs=64, explain=False)
     trace = Robust(cases, "worst", proof=proof).run(problem(), 0)
-    assert trace.certificate["certified"], trace.claim
-    goals = [case["goal"] for case in trace.certificate["robust"]["cases"]]
+    assert trace.certificate.certified, trace.claim
+    goals = [case["goal"] for case in trace.certificate.robust.cases]
     assert len(goals) == 4
-    assert trace.certificate["best"] == pytest.approx(max(goals), rel=1e-6)
-    nominal = proof.run(problem(), 0).certificate["best"]
+    assert trace.certificate.best == pytest.approx(max(goals), rel=1e-6)
+    nominal = proof.run(problem(), 0).certificate.best
     assert min(goals) < nominal < max(goals)
 
 

@@ -23,12 +23,13 @@ from codesign.search import Pareto, Problem
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
-from codesign.search.front.convex_combinations import BLENDS, blends, neighbours
-from codesign.search.front.epsilon_constraint import Cell, Walk
+from codesign.search.front.convex_combinations import blends, neighbours
+from codesign.search.front.epsilon_constraint import Cell, FrontWalk
 from codesign.search.front.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
-from codesign.search.front.parametric_sequence import Sweep
+from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
+from codesign.search.settings import FRONT
 from codesign.space import Continuous, DesignSpace
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12)
@@ -100,9 +101,9 @@ class Rooms(AbstractOracle):
         return float(((np.sqrt(self.a) + np.sqrt(self.b)) ** 2).min() / money)
 
 
-def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> Walk:
-    sweep = Sweep(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
-    walk = Walk(sweep, rows, levels, between)
+def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> FrontWalk:
+    sweep = ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
+    walk = FrontWalk(sweep, rows, levels, between)
     assert walk.run() == ""
     return walk
 
@@ -188,10 +189,10 @@ def test_blends_lie_between_neighbours_and_keep_to_their_plans():
     values = np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
     plan, u = np.array([7, 8, 9]), np.array([[0.0, 0.9], [0.9, 0.0], [0.45, 0.45]])
     plans, between = blends(values, plan, u)
-    assert len(plans) == 4 * BLENDS  # two pairs along the front, both ways
-    assert (np.bincount(plans, minlength=10)[7:] == [BLENDS, BLENDS, 2 * BLENDS]).all()
+    assert len(plans) == 4 * FRONT.blends  # two pairs along the front, both ways
+    assert (np.bincount(plans, minlength=10)[7:] == [FRONT.blends, FRONT.blends, 2 * FRONT.blends]).all()
     np.testing.assert_allclose(between.sum(axis=1), 0.9)
-    np.testing.assert_allclose(between[plans == 7, 0], 0.45 * np.arange(1, BLENDS + 1) / (BLENDS + 1))
+    np.testing.assert_allclose(between[plans == 7, 0], 0.45 * np.arange(1, FRONT.blends + 1) / (FRONT.blends + 1))
     surface = np.random.default_rng(0).uniform(size=(30, 3))
     one, other = neighbours(surface)
     assert (one != other).all()
@@ -214,7 +215,7 @@ def test_later_programmes_ask_less_than_the_first():
     sweep, one = walk.sweep, walk.found[-1]
     before = sweep.oracle.evaluated
     again = sweep.solve(GOAL, dict(one.levels))
-    fresh = Sweep(Remembering(Rooms()), (), sweep.effort, 1)
+    fresh = ParametricSequence(Remembering(Rooms()), (), sweep.effort, 1)
     alone = fresh.solve(GOAL, dict(one.levels))
     assert sweep.oracle.evaluated - before < 0.5 * fresh.oracle.evaluated
     assert again.upper == pytest.approx(alone.upper, abs=5e-3)
@@ -242,7 +243,9 @@ def test_interrupt_leaves_the_front_so_far():
         if progress.done == 4:
             raise KeyboardInterrupt
 
-    walk = Walk(Sweep(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient)
+    walk = FrontWalk(
+        ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient
+    )
     assert walk.run() == "interrupted"
     assert len(walk.found) == 3
 
@@ -260,18 +263,18 @@ def test_front_of_a_study_is_priced_and_told():
     told = []
     search = Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96)
     trace = search.run(problem, 0, lambda progress: told.append(progress))
-    front = trace.certificate["front"]
-    json.dumps(trace.certificate, allow_nan=False)
+    front = trace.certificate.front
+    json.dumps(trace.certificate.to_json(), allow_nan=False)
     assert trace.claim.startswith("certified: ")
-    assert all(row["certified"] and row["gap"] <= 5e-3 * 1.001 for row in front["points"])
+    assert all(row.certified and row.gap <= 5e-3 * 1.001 for row in front.points)
     frame = designs(problem, trace, 0).sort_values("time_s")
     assert frame["feasible"].all()
-    expected = [[row["values"][name] for name in ("time_s", "capex_usd")] for row in front["points"]]
+    expected = [[row.values[name] for name in ("time_s", "capex_usd")] for row in front.points]
     np.testing.assert_allclose(frame[["time_s", "capex_usd"]], expected, rtol=1e-9)
     assert (np.diff(frame["capex_usd"]) < 0).all()
     assert told[-1].done == told[-1].total or told[-1].done >= 4
     assert len(frame) > 5
-    assert front["hypervolume"] <= front["hypervolume_at_most"]
+    assert front.hypervolume <= front.hypervolume_at_most
 
 
 def test_report_shows_the_front_with_its_bounds(tmp_path):

@@ -17,15 +17,15 @@ from codesign.objective import Objective
 from codesign.report.run_folder import RunFolder
 from codesign.results import designs
 from codesign.run.cases import cases_of, check_told
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import _check_frame
 from codesign.run.verify import asked_of as asked_of_study
-from codesign.search import Cases, Certified, Problem, Robust, Trace, Uncertain
+from codesign.search import Cases, Certificate, Certified, Problem, Robust, Trace, Uncertain
 from codesign.search.blend import Blend
 from codesign.space import Continuous, DesignSpace
-from codesign.verification import Answer, Asked, Refuted, certificate_of, verify
+from codesign.verification import Answer, Asked, Refuted, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 from codesign.verification.verify import described
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
@@ -63,11 +63,11 @@ def traces() -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def nominal() -> Model:
-    return Model(asked_of(STUDIES["worst"]).nominal)
+def nominal() -> CheckedModel:
+    return CheckedModel(asked_of(STUDIES["worst"]).nominal)
 
 
-def model_of(asked: Asked, nominal: Model) -> Model:
+def model_of(asked: Asked, nominal: CheckedModel) -> CheckedModel:
     """The same programs: scenarios are an argument of both."""
     model = copy.copy(nominal)
     model.asked = asked
@@ -79,16 +79,16 @@ def kept(traces, tmp_path):
     """As a run folder keeps it."""
 
     def kept(how: str) -> tuple[dict, dict]:
-        write_certificate(traces[how].evidence, tmp_path)
-        found = read_certificate(tmp_path)
+        write_evidence(traces[how].evidence, tmp_path)
+        found = read_evidence(tmp_path)
         assert found is not None
         return found
 
     return kept
 
 
-def answer_of(stored: tuple[dict, dict], search: Robust, nominal: Model, attack: int = 0) -> Answer:
-    certificate, asked = certificate_of(*stored), asked_of(search)
+def answer_of(stored: tuple[dict, dict], search: Robust, nominal: CheckedModel, attack: int = 0) -> Answer:
+    certificate, asked = derivation_of(*stored), asked_of(search)
     return verify(asked, certificate.claim, certificate, attack, 0, model=model_of(asked, nominal))
 
 
@@ -98,10 +98,10 @@ def test_an_honest_proof_over_cases_is_verified(how, traces, kept, nominal):
     answer = answer_of(kept(how), search, nominal, 512)
     assert answer.verified, answer.line
     assert answer.line.startswith(f"verified: no {GOAL} below")
-    assert answer.numbers["bound"] == pytest.approx(trace.certificate["bound"], rel=1e-8)
-    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate["best"], rel=1e-2)
+    assert answer.numbers["bound"] == pytest.approx(trace.certificate.bound, rel=1e-8)
+    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate.best, rel=1e-2)
     assert answer.numbers["held"] > 300
-    count = len(trace.certificate["robust"]["cases"])
+    count = len(trace.certificate.robust.cases)
     assert any(text.startswith(f"designs are judged in {count} cases: {GOAL} is ") for text in answer.checks)
 
 
@@ -128,7 +128,7 @@ def test_blended_tangents_lie_below_the_blended_rows(how, nominal):
     assert ("harmonic" in asked.cases.words(-1.0)) == (how in ("sum", "cvar"))
 
 
-def _order(model: Model) -> list[int]:
+def _order(model: CheckedModel) -> list[int]:
     return [model.fields.index(name) for name in model.program.fields]
 
 
@@ -161,7 +161,7 @@ def test_a_case_left_out_is_refused(traces, kept, nominal):
     stored, claimed = kept("worst"), traces["worst"].certificate
     few = UNCERTAIN | {"hbm_price": Uncertain(PRICE, (0.5,))}
     search = dataclasses.replace(STUDIES["worst"], cases=Cases(few))
-    claim = certificate_of(*stored).claim
+    claim = derivation_of(*stored).claim
     with pytest.raises(
         Refuted, match=r"tells of 4 cases by how = worst, .*; the study asks for 2 cases by how = worst"
     ):
@@ -171,7 +171,7 @@ def test_a_case_left_out_is_refused(traces, kept, nominal):
     header, tables = stored
     bare = header["claim"] | {"best": None, "gap": None, "design": {}}
     assert "its bound is" in answer_of((header | {"claim": bare}, tables), search, nominal).line
-    fewer = dataclasses.replace(certificate_of(*stored).claim, best=None, gap=None, design={})
+    fewer = dataclasses.replace(derivation_of(*stored).claim, best=None, gap=None, design={})
     asked = asked_of(search)
     told = verify(asked, fewer, None, 512, 0, model=model_of(asked, nominal)).line
     assert f"claimed is that no design's {GOAL} is below" in told
@@ -197,7 +197,7 @@ def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(tra
     )
 
 
-def _attack(asked: Asked, nominal: Model) -> Attack:
+def _attack(asked: Asked, nominal: CheckedModel) -> Attack:
     model = model_of(asked, nominal)
     return Attack(
         model, list(asked.lists.values()), np.zeros((1, 3), dtype=int), np.zeros((1, 3), dtype=int),
@@ -207,14 +207,14 @@ def _attack(asked: Asked, nominal: Model) -> Attack:
 
 def test_what_the_run_says_of_its_cases_is_checked(traces, kept, tmp_path):
     trace, search = traces["cvar"], STUDIES["cvar"]
-    asked, claim = asked_of(search), certificate_of(*kept("cvar")).claim
+    asked, claim = asked_of(search), derivation_of(*kept("cvar")).claim
     check_told(asked, search, SEED, trace.certificate, claim)
     frame = designs(PROBLEM, trace, SEED)
     _check_frame(asked, RunFolder(tmp_path, {}, frame), claim)
-    told = copy.deepcopy(trace.certificate)
+    told = trace.certificate.to_json()
     told["robust"]["cases"][1]["goal"] *= 1.001
     with pytest.raises(Refuted, match=r"^summary\.json: case 2 has goal .*, not "):
-        check_told(asked, search, SEED, told, claim)
+        check_told(asked, search, SEED, Certificate.from_json(told), claim)
     with pytest.raises(Refuted, match=r"^summary\.json: case 1 has hbm_price .*, not "):
         check_told(asked, search, SEED + 1, trace.certificate, claim)  # other random cases
     others = frame[~np.isclose(frame["var.hbm"], claim.design["hbm"], rtol=1e-6)]

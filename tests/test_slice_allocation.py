@@ -10,7 +10,7 @@ import pytest
 
 from codesign.errors import ConfigError
 from codesign.scenario import Facility
-from codesign.slices import MIXES, CircuitRack, FixedServers, Mix, SharedRack, SubCubes, TorusCuboids, simulate
+from codesign.slices import MIXES, CircuitRack, DemandMix, FixedServers, SharedRack, SubCubes, TorusCuboids, simulate
 from codesign.slices.blocking import blocking
 
 RACKS = {
@@ -171,7 +171,7 @@ class TestBlocking:
     def test_large_racks_against_the_scheduler(self, capacity):
         """What was 1.136 and 50 once: slices of one size and of several; few at once, so that many generations pass."""
         for sizes in ((capacity // 32,), (5, 24, 64, 100)):
-            seen = simulate(CircuitRack(1, capacity), Mix(sizes), load=0.95, arrivals=3_000, look_every=10**6)
+            seen = simulate(CircuitRack(1, capacity), DemandMix(sizes), load=0.95, arrivals=3_000, look_every=10**6)
             rack = SharedRack(float(capacity), 0.95, sizes=sizes)
             assert seen.acceptance == pytest.approx(float(rack.acceptance()), abs=0.03)
 
@@ -211,7 +211,7 @@ class TestSimulation:
         assert found.fragmented == found.stranded == 0
 
     def test_a_single_kind_of_request_is_erlang_b(self):
-        found = simulate(CircuitRack(1, 10), Mix((1,)), load=1.0, arrivals=8_000)
+        found = simulate(CircuitRack(1, 10), DemandMix((1,)), load=1.0, arrivals=8_000)
         terms = [10.0**n / factorial(n) for n in range(11)]
         assert 1 - found.requests == pytest.approx(terms[-1] / sum(terms), abs=0.015)
 

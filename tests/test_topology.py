@@ -24,9 +24,9 @@ from codesign.topology import (
     CircuitSwitch,
     Crossbar,
     Dragonfly,
-    FatTree,
     PcieBoxes,
     RailCluster,
+    SwitchedTree,
     Torus,
     all_flows,
     best_rates,
@@ -57,8 +57,8 @@ SHAPES = [
     PcieBoxes(),
     Crossbar(12),
     Crossbar(6, planes=3),
-    FatTree(),
-    FatTree(4, 6, 2),
+    SwitchedTree(),
+    SwitchedTree(4, 6, 2),
     RailCluster(),
     Torus((4, 4)),
     Torus((2, 3, 4)),
@@ -191,7 +191,7 @@ def test_it_says_which_cable_limits_the_job():
 
 
 def test_d_mod_k_gives_each_way_down_to_one_destination():
-    topology = FatTree(8, 4, 4).build()
+    topology = SwitchedTree(8, 4, 4).build()
     routes = route(topology)
     reached: dict[int, set[int]] = {}
     for a in range(32):
@@ -282,7 +282,7 @@ def test_slopes_link_by_link_are_the_dual_prices(seed):
 
 def test_all_groups_of_a_fabric_are_finite_and_legal():
     links = {"port": Channel(50e9, 1e-6), "spine": Channel(50e9, 1e-6)}
-    fabric = RoutedTopology(FatTree(4, 4, 4), links, pattern="all_to_all")
+    fabric = RoutedTopology(SwitchedTree(4, 4, 4), links, pattern="all_to_all")
     check_ranges(fabric)
     assert get_path(fabric, "links.spine.bandwidth_bytes_per_s") == 50e9
     sizes = jnp.array([1.0, 2.0, 5.0, 16.0, 99.0])

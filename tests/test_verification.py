@@ -11,15 +11,15 @@ from builders import gpt3, training
 
 from codesign.cli import main
 from codesign.objective import Objective
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Certified, Problem, Trace
-from codesign.search.branch_and_bound.certified import Wanted
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.certificate import Wanted
 from codesign.space import Continuous, DesignSpace
-from codesign.verification import Asked, Certificate, Refuted, certificate_of, verify
+from codesign.verification import Asked, Derivation, Refuted, derivation_of, verify
 from codesign.verification.inequality import derive, lower_of
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 TARGETS = ("capex_usd", "provisioned_power_w")  # the model's times are not compiled for these tests
 GOAL = "capex_usd * provisioned_power_w ** 0.5"
@@ -48,53 +48,54 @@ def trace(oracle: GroupOracle) -> Trace:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return Model(ASKED)
+def model() -> CheckedModel:
+    return CheckedModel(ASKED)
 
 
 @pytest.fixture
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
-    write_certificate(trace.evidence, tmp_path)
-    found = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    found = read_evidence(tmp_path)
     assert found is not None
     return found
 
 
-def answer_of(stored: Stored, model: Model, asked: Asked = ASKED, attack: int = 0) -> str:
+def answer_of(stored: Stored, model: CheckedModel, asked: Asked = ASKED, attack: int = 0) -> str:
     try:
-        certificate: Certificate | Refuted = certificate_of(*stored)
+        certificate: Derivation | Refuted = derivation_of(*stored)
     except Refuted as found:
         return f"not verified: {found}"
     return verify(asked, certificate.claim, certificate, attack, 0, model=model).line
 
 
-def tightest(stored: Stored, model: Model) -> int:
+def tightest(stored: Stored, model: CheckedModel) -> int:
     """The node whose bound is the claim."""
-    certificate = certificate_of(*stored)
+    certificate = derivation_of(*stored)
     return int(np.argmin(lower_of(certificate, derive(certificate, model, lambda done, total: None))))
 
 
-def test_an_honest_proof_is_verified(trace, stored: Stored, model: Model):
-    certificate = certificate_of(*stored)
+def test_an_honest_proof_is_verified(trace, stored: Stored, model: CheckedModel):
+    certificate = derivation_of(*stored)
     assert (certificate.low < certificate.high).any()  # groups
     answer = verify(ASKED, certificate.claim, certificate, 4096, 1, model=model)
     assert answer.verified, answer.line
     assert answer.line.startswith(f"verified: no {GOAL} below")
     assert answer.numbers["plans"] == 48
-    assert answer.numbers["bound"] == pytest.approx(trace.certificate["bound"], rel=1e-8)
-    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate["best"], rel=1e-3)
+    assert answer.numbers["bound"] == pytest.approx(trace.certificate.bound, rel=1e-8)
+    assert answer.numbers["best_of_attack"] == pytest.approx(trace.certificate.best, rel=1e-3)
     assert answer.numbers["held"] > 4000
     assert any("convex by the rules of curvature" in text for text in answer.checks)
     assert answer.numbers["directions_tested"] == 0
     assert answer.numbers["directions_proven"] > 0
 
 
-def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Model):
+def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: CheckedModel):
     """A model a thousand times as deep fits nowhere: weights of constraints alone rule out every node."""
     scenario = training(model=gpt3(layers=96e3))
     deep, asked = copy.copy(oracle), dataclasses.replace(ASKED, scenario=scenario)
-    deep.problem = dataclasses.replace(PROBLEM, scenario=scenario)
+    deep.model = copy.copy(oracle.model)
+    deep.problem = deep.model.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
     there.asked = asked
     trace = Certified(pairs=64, explain=False).search(deep, Wanted(GOAL), 0)
@@ -106,7 +107,7 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Model)
     assert "they do not rule it out" in answer_of(stored, model)
 
 
-def test_lies_about_the_numbers_are_named(stored: Stored, model: Model):
+def test_lies_about_the_numbers_are_named(stored: Stored, model: CheckedModel):
     header, tables = stored
     lies = {
         "its multiplier is negative": ("cuts", "weight", lambda column: -column),
@@ -128,7 +129,7 @@ def test_lies_about_the_numbers_are_named(stored: Stored, model: Model):
     assert "cannot be read" in answer_of(({"claim": {}}, tables), model)
 
 
-def test_a_bound_raised_by_a_percent_is_refused(stored: Stored, model: Model):
+def test_a_bound_raised_by_a_percent_is_refused(stored: Stored, model: CheckedModel):
     header, tables = stored
     claim = header["claim"] | {"bound": header["claim"]["bound"] * 1.01}
     assert "apart, claimed is" in answer_of((header | {"claim": claim}, tables), model)
@@ -140,7 +141,7 @@ def test_a_bound_raised_by_a_percent_is_refused(stored: Stored, model: Model):
     assert "its bound is" in told
 
 
-def test_a_node_dropped_is_named_by_its_plan(stored: Stored, model: Model):
+def test_a_node_dropped_is_named_by_its_plan(stored: Stored, model: CheckedModel):
     header, tables = stored
     last = len(tables["nodes"]["number"]) - 1
     kept = tables["cuts"]["node"] < last
@@ -159,7 +160,7 @@ def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, monke
     from codesign.verification import coverage
 
     monkeypatch.setattr(coverage, "MOST_LISTED", 20)
-    whole = certificate_of(*stored)
+    whole = derivation_of(*stored)
     found = coverage.cover(whole, ASKED)
     assert (found.plans, found.exact) == (48, False)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
@@ -171,7 +172,7 @@ def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, monke
         coverage.cover(dataclasses.replace(whole, high=half), ASKED)
 
 
-def test_a_wrong_direction_is_named(stored: Stored, model: Model):
+def test_a_wrong_direction_is_named(stored: Stored, model: CheckedModel):
     """Groups taken at a value that is not best for their rows."""
     header, tables = stored
     nodes = {name: column.copy() for name, column in tables["nodes"].items()}
@@ -184,7 +185,7 @@ def test_a_wrong_direction_is_named(stored: Stored, model: Model):
     assert "is not taken where it is least" in told
 
 
-def test_a_point_moved_without_its_multipliers_is_refused(stored: Stored, model: Model):
+def test_a_point_moved_without_its_multipliers_is_refused(stored: Stored, model: CheckedModel):
     header, tables = stored
     node = tightest(stored, model)
     point = tables["cuts"]["point"][tables["cuts"]["node"] == node]
@@ -196,7 +197,7 @@ def test_a_point_moved_without_its_multipliers_is_refused(stored: Stored, model:
     assert "its bound is" in told or "rule it out" in told
 
 
-def test_another_best_design_is_refused(stored: Stored, model: Model):
+def test_another_best_design_is_refused(stored: Stored, model: CheckedModel):
     header, tables = stored
     claim = header["claim"]
     for change, words in (
@@ -227,10 +228,10 @@ def test_a_bonus_beyond_a_cliff_is_refused_by_the_rules_and_by_the_attack(stored
     objective = dataclasses.replace(PROBLEM.objective, minimise="net", custom={"net": net})
     asked = dataclasses.replace(ASKED, objective=objective, goal="net")
     forced = header | {"claim": claim | {"goal": "net"}}
-    model = Model(asked)
+    model = CheckedModel(asked)
     told = answer_of((forced, tables), model, asked)
     assert told.startswith("not verified: row goal is not proven convex: gt of")
-    told = verify(asked, certificate_of(forced, tables).claim, None, 20_000, 0, model=model).line
+    told = verify(asked, derivation_of(forced, tables).claim, None, 20_000, 0, model=model).line
     assert told.startswith("not verified: claimed is that no design's net is below")
     assert "but a feasible design has net " in told
     assert "plan.pp=" in told

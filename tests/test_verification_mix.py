@@ -10,17 +10,17 @@ from builders import gpt3, training
 from scipy.optimize import linprog
 
 from codesign.objective import Objective
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import same_claim
 from codesign.run.verify_mix import answer_of_mix, asked_of_mix
-from codesign.search import Cases, Entry, Mix, Problem, Trace, Uncertain
+from codesign.search import Cases, Certificate, Mix, MixEntry, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, AskedMix
-from codesign.verification.blend import Blend
+from codesign.verification.blend import CheckedBlend
 from codesign.verification.mix_tuples import Cuts, bounded
-from codesign.verification.study import Model
+from codesign.verification.study import CheckedModel
 
 TARGETS = ("energy_j",)
 SPACE = DesignSpace(
@@ -43,7 +43,7 @@ PROBLEMS = {"short": problem(9.0, 512.0, 96.0), "small": problem(20.0, 1024.0, 4
 
 
 def mix_of(how: str, relative: bool = False) -> Mix:
-    entries = {"short": Entry(weight=2.0), "small": Entry()}
+    entries = {"short": MixEntry(weight=2.0), "small": MixEntry()}
     return Mix(entries, how=how, relative=relative, gap=2e-3, pairs=64).bound(PROBLEMS)
 
 
@@ -54,9 +54,9 @@ def asked_by(mix: Mix) -> AskedMix:
 
 
 @pytest.fixture(scope="module")
-def models() -> list[Model]:
+def models() -> list[CheckedModel]:
     """One program: the scenario is an argument."""
-    first = Model(next(iter(asked_by(mix_of("sum")).workloads.values())))
+    first = CheckedModel(next(iter(asked_by(mix_of("sum")).workloads.values())))
     second = copy.copy(first)
     second.asked = asked_by(mix_of("sum")).workloads["small"]
     return [first, second]
@@ -64,8 +64,8 @@ def models() -> list[Model]:
 
 def kept(trace: Trace, folder) -> Stored:
     assert trace.evidence is not None
-    write_certificate(trace.evidence, folder)
-    found = read_certificate(folder)
+    write_evidence(trace.evidence, folder)
+    found = read_evidence(folder)
     assert found is not None
     return found
 
@@ -81,24 +81,26 @@ def trace_of(how: str, solved: dict[str, Trace]) -> Trace:
     return solved[how]
 
 
-def answer(how: str, trace: Trace, stored: Stored | None, models: list[Model], attack: int = 0, **claimed) -> Answer:
+def answer(
+    how: str, trace: Trace, stored: Stored | None, models: list[CheckedModel], attack: int = 0, **claimed
+) -> Answer:
     asked = asked_by(mix_of(how, how == "worst"))
-    said = trace.certificate | claimed
+    said = Certificate.from_json(trace.certificate.to_json() | claimed)
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_an_honest_mix_is_verified(how, solved, models, tmp_path):
     trace = trace_of(how, solved)
-    assert trace.certificate["certified"], trace.claim
+    assert trace.certificate.certified, trace.claim
     told = answer(how, trace, kept(trace, tmp_path), models, 4000 if how == "worst" else 0)
     assert told.verified, told.line
     assert told.line.startswith(f"verified: no {how} of 2 goals")
     assert told.numbers["plans"] == 48
-    assert told.numbers["bound"] >= trace.certificate["bound"] * (1 - 1e-8)
+    assert told.numbers["bound"] >= trace.certificate.bound * (1 - 1e-8)
     assert not told.numbers.get("trusted")
-    assert told.numbers["best_of_attack"] >= trace.certificate["bound"] * (1 - 1e-9)
-    assert told.numbers["best_of_attack"] <= trace.certificate["best"] * (1 + 1e-6)
+    assert told.numbers["best_of_attack"] >= trace.certificate.bound * (1 - 1e-9)
+    assert told.numbers["best_of_attack"] <= trace.certificate.best * (1 + 1e-6)
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def honest(solved, tmp_path) -> tuple[Trace, Stored]:
 
 def test_a_bound_that_is_too_good_is_refused(honest, models):
     trace, (header, tables) = honest
-    best, bound = trace.certificate["best"], trace.certificate["bound"]
+    best, bound = trace.certificate.best, trace.certificate.bound
     better = 0.9 * best + 0.1 * bound
     lie = {"bound": better, "gap": best / better - 1}
     header["claim"] |= lie
@@ -173,7 +175,7 @@ def test_other_designs_are_refused(honest, models):
     trace, stored = honest
 
     def told(k: int, key: str, **change) -> str:
-        rows = copy.deepcopy(trace.certificate["workloads"])
+        rows = trace.certificate.to_json()["workloads"]
         rows[k][key] = rows[k][key] | change if isinstance(rows[k][key], dict) else change["value"]
         return answer("worst", trace, stored, models, workloads=rows).line
 
@@ -181,7 +183,7 @@ def test_other_designs_are_refused(honest, models):
     assert "short: its design has usd_per_million_tokens" in told(0, "value", value=0.5)
     assert "small: its own best design has usd_per_million_tokens" in told(1, "own_best", value=0.5)
     assert "is outside 1e+10 to 1.6e+11" in told(0, "design", hbm=1e9)
-    shown = {"var.hbm": 2 * trace.certificate["workloads"][0]["design"]["hbm"]}
+    shown = {"var.hbm": 2 * trace.certificate.workloads[0].design["hbm"]}
     told_of = answer_of_mix(
         asked_by(mix_of("worst", relative=True)), trace.certificate, stored, 0, 0, lambda stage, done, total: None,
         same_claim, models, shown,
@@ -192,7 +194,7 @@ def test_other_designs_are_refused(honest, models):
 
 def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     trace = trace_of("log_sum", solved)
-    lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate["best"], "workloads": []}
+    lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate.best, "workloads": []}
     told = answer("log_sum", trace, None, models, 20_000, **lie)
     assert not told.verified
     assert "but feasible designs have 0.55" in told.line
@@ -204,7 +206,7 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     cases = Cases({"price": Uncertain("cluster.accelerator.hbm.usd_per_byte", (0.5, 2.0))})
     mix = dataclasses.replace(mix_of("sum"), cases=cases)
     trace = mix.run(PROBLEMS["short"], 0)
-    assert trace.certificate["certified"]
+    assert trace.certificate.certified
     stored = kept(trace, tmp_path)
 
     def told(mix: Mix) -> str:
@@ -228,14 +230,16 @@ def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
     trace = mix.run(PROBLEMS["short"], 0)
     assert trace.claim == "no feasible design: small has none alone"
     stored, asked = kept(trace, tmp_path), asked_by(mix)
-    there = [models[0], Model(asked.workloads["small"])]  # limits are part of its program
+    there = [models[0], CheckedModel(asked.workloads["small"])]  # limits are part of its program
 
-    def told(said: dict) -> str:
+    def told(said: Certificate) -> str:
         return answer_of_mix(asked, said, stored, 500, 0, lambda *_: None, same_claim, there).line
 
     assert told(trace.certificate).startswith("verified: no design of ")
     assert told(trace.certificate).endswith("keeps all constraints (of small alone)")
-    assert "does not say that 'small' has no feasible design" in told(trace.certificate | {"alone_infeasible": []})
+    assert "does not say that 'small' has no feasible design" in told(
+        dataclasses.replace(trace.certificate, alone_infeasible=())
+    )
     there[1] = models[1]  # which has time enough
     assert told(trace.certificate).startswith("not verified: ")
 
@@ -244,7 +248,7 @@ def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
 def test_blends_agree_with_those_of_the_search(how):
     rng = np.random.default_rng(0)
     weights, offset = np.array([1.0, 2.0, 1.0]), np.array([0.5, -1.0, 0.0])
-    own, searched = Blend(how, weights, 0.4, offset), Searched(how, weights, 0.4, offset)
+    own, searched = CheckedBlend(how, weights, 0.4, offset), Searched(how, weights, 0.4, offset)
     logs = 2 * rng.normal(size=(50, 3))
     assert own.value(logs) == pytest.approx(searched.value(logs), abs=1e-12)
     constant, slopes = own.mean(list(logs[:5]), np.full(5, 0.2))
@@ -264,7 +268,7 @@ def cuts_of(rng: np.random.Generator, plans: int, each: int) -> Cuts:
 def test_tuples_left_are_bounded_as_each_solved_for_itself(how):
     rng = np.random.default_rng(3)
     cuts = [cuts_of(rng, 6, 4) for _ in range(3)]
-    blend = Blend(how, np.array([1.0, 2.0, 1.0]), 1.0, np.zeros(3))
+    blend = CheckedBlend(how, np.array([1.0, 2.0, 1.0]), 1.0, np.zeros(3))
     points = np.zeros((1, 3)) if how == "log_sum" else np.eye(3)
     best = min(least_of(cuts, chosen, blend) for chosen in itertools.product(range(6), repeat=3))
     proven = bounded(cuts, blend, points, best - 1e-5, lambda done, total: None)
@@ -276,7 +280,7 @@ def test_tuples_left_are_bounded_as_each_solved_for_itself(how):
     assert lie.trusted
 
 
-def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: Blend) -> float:
+def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: CheckedBlend) -> float:
     """The least blended goal of one tuple: of hardware, goals, and the blend of these."""
     upper, right = [], []
     for k, (each, plan) in enumerate(zip(cuts, chosen, strict=True)):

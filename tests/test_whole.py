@@ -74,8 +74,8 @@ def test_whole_lanes_of_a_served_model():
     trace = Whole({"up": 75e9}, Certified(gap=1e-5, pairs=8, block=16, explain=False)).run(problem, 0)
     lanes = trace.points["up"] / 75e9
     assert lanes == pytest.approx(np.round(lanes), abs=1e-12)
-    assert trace.certificate["certified"]
-    assert trace.certificate["bound"] <= trace.certificate["best"]
+    assert trace.certificate.certified
+    assert trace.certificate.bound <= trace.certificate.best
 
     def one(tp, batch, up):
         metrics = evaluate(replace(problem.scenario, {"plan.tp": tp, "plan.micro_batch": batch, UP: up}))
@@ -83,7 +83,7 @@ def test_whole_lanes_of_a_served_model():
 
     every = np.array(list(itertools.product([8.0, 16.0], [4.0, 16.0], 75e9 * np.arange(2, 13))))
     prices = interpreted(jax.vmap(one))(*map(jnp.asarray, every.T))
-    assert trace.certificate["best"] == pytest.approx(float(prices.min()), rel=2e-5)
+    assert trace.certificate.best == pytest.approx(float(prices.min()), rel=2e-5)
 
 
 def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
@@ -95,14 +95,14 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
     listed = [4.0, 8.0, 16.0]
     proof = Certified(gap=1e-5, pairs=8, block=16, explain=False)
     trace = Whole({}, proof, {"domain": listed}).run(problem, 0)
-    assert trace.certificate["certified"]
+    assert trace.certificate.certified
     assert trace.points["domain"][0] in listed
     best = []
     for value in listed:
         one = DesignSpace(space.plan, {"up": hardware["up"]})
         held = Problem(replace(problem.scenario, {ends: value}), one, problem.objective)
-        best.append(proof.run(held, 0).certificate["best"] or np.inf)
-    assert trace.certificate["best"] == pytest.approx(min(best), rel=3e-5)
+        best.append(proof.run(held, 0).certificate.best or np.inf)
+    assert trace.certificate.best == pytest.approx(min(best), rel=3e-5)
     assert trace.points["domain"][0] == listed[int(np.argmin(best))] or best.count(min(best)) > 1
     assert sorted(trace.points["domain"]) == [
         value for value, price in zip(listed, best, strict=True) if price < np.inf
@@ -114,7 +114,7 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
 
     cut = Whole({}, proof, {"domain": listed}).run(problem, 0, impatient)
     assert "interrupted" in cut.claim
-    assert cut.certificate["bound"] is None  # nothing is known of the third
+    assert cut.certificate.bound is None  # nothing is known of the third
     assert 16.0 not in cut.points["domain"]
 
 

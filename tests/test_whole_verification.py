@@ -9,12 +9,12 @@ from builders import training
 
 from codesign.objective import Objective
 from codesign.report.run_folder import RunFolder
-from codesign.run.certificate import read_certificate, write_certificate
+from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import _check_frame
 from codesign.search import Certified, Problem, Trace, Whole
 from codesign.space import Continuous, DesignSpace, Ratio
-from codesign.verification import Asked, Refuted, certificate_of, coverage, verify
-from codesign.verification.study import Model
+from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
+from codesign.verification.study import CheckedModel
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(
@@ -38,21 +38,21 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return Model(ASKED)
+def model() -> CheckedModel:
+    return CheckedModel(ASKED)
 
 
 @pytest.fixture
 def stored(trace, tmp_path) -> tuple[dict, dict]:
-    write_certificate(trace.evidence, tmp_path)
-    found = read_certificate(tmp_path)
+    write_evidence(trace.evidence, tmp_path)
+    found = read_evidence(tmp_path)
     assert found is not None
     return found
 
 
-def answer_of(header: dict, tables: dict, model: Model) -> str:
+def answer_of(header: dict, tables: dict, model: CheckedModel) -> str:
     try:
-        certificate = certificate_of(header, tables)
+        certificate = derivation_of(header, tables)
     except Refuted as found:
         return f"not verified: {found}"
     return verify(ASKED, certificate.claim, certificate, 0, 0, model=model).line
@@ -75,7 +75,7 @@ def kept(stored: tuple[dict, dict], mine: np.ndarray) -> tuple[dict, dict]:
 
 def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     """One listed variable is the ratio to another that is free: no scenario holds it, and yet it is held."""
-    certificate = certificate_of(*stored)
+    certificate = derivation_of(*stored)
     answer = verify(ASKED, certificate.claim, certificate, 2048, 1, model=model)
     assert answer.verified, answer.line
     assert answer.line.startswith(f"verified: no {GOAL} below")
@@ -83,8 +83,8 @@ def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     assert certificate.variables == ("hbm",)
     assert answer.numbers["plans"] == 6 * len(SPACE.plans(PROBLEM.scenario)["pp"])
     assert any("with every value of ddr (2), up (3)" in text for text in answer.checks)
-    assert answer.numbers["bound"] == pytest.approx(trace.certificate["bound"], rel=1e-8)
-    assert answer.numbers["bound"] <= answer.numbers["best_of_attack"] <= trace.certificate["best"] * (1 + 1e-9)
+    assert answer.numbers["bound"] == pytest.approx(trace.certificate.bound, rel=1e-8)
+    assert answer.numbers["bound"] <= answer.numbers["best_of_attack"] <= trace.certificate.best * (1 + 1e-9)
     assert answer.numbers["held"] > 2000
     design = certificate.claim.design
     assert design["hbm"] / UNITS["hbm"] == round(design["hbm"] / UNITS["hbm"])
@@ -92,10 +92,10 @@ def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
 
 
 def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, stored, model):
-    claim = dataclasses.replace(certificate_of(*stored).claim, bound=None, gap=None)
+    claim = dataclasses.replace(derivation_of(*stored).claim, bound=None, gap=None)
     answer = verify(ASKED, claim, None, 512, 0, model=model)
     assert answer.line.startswith("nothing claimed to verify: the search proves nothing, what it found is as it says")
-    assert answer.numbers["best_of_attack"] >= trace.certificate["bound"]
+    assert answer.numbers["best_of_attack"] >= trace.certificate.bound
 
 
 def test_a_combination_dropped_is_named(stored, model):
@@ -117,7 +117,7 @@ def test_a_combination_dropped_is_named(stored, model):
 
 
 def test_where_plans_with_their_values_are_too_many_each_combination_is_checked(stored, monkeypatch):
-    whole = certificate_of(*stored)
+    whole = derivation_of(*stored)
     plans = len(SPACE.plans(PROBLEM.scenario)["pp"])
     monkeypatch.setattr(coverage, "MOST_LISTED", 20)
     found = coverage.cover(whole, ASKED)
@@ -157,4 +157,4 @@ def test_a_best_design_between_whole_numbers_or_listed_values_is_refused(stored,
         row = {f"var.{name}": value for name, value in (claim["design"] | change).items()} | {"feasible": True}
         folder = RunFolder(tmp_path, {}, pd.DataFrame([row]))
         with pytest.raises(Refuted, match=rf"^designs.parquet: the best design: .* {words}"):
-            _check_frame(ASKED, folder, certificate_of(header, tables).claim)
+            _check_frame(ASKED, folder, derivation_of(header, tables).claim)

@@ -17,7 +17,7 @@ from .learned_factors import Learned, learn
 from .power import calibrate_power
 from .publish import publish
 from .scores import Score, score
-from .tables import LEAST_ROWS, Group, kernel_groups, unknown
+from .tables import LEAST_ROWS, TableGroup, kernel_groups, unknown
 from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]
@@ -28,13 +28,13 @@ class Fitted(dict[tuple[str, str, str, str], Node]):
     """(accelerator, framework, class, number format) -> kernel node."""
 
 
-def part(group: Group, chosen: np.ndarray) -> Group:
+def part(group: TableGroup, chosen: np.ndarray) -> TableGroup:
     """Some rows of a group."""
     works = [{name: column[chosen] for name, column in columns.items()} for columns in group.works]
     return group._replace(works=works, measured_s=group.measured_s[chosen])
 
 
-def fit_together(table: KernelTable, members: list[Group]) -> list[np.ndarray]:
+def fit_together(table: KernelTable, members: list[TableGroup]) -> list[np.ndarray]:
     """Log constants of devices measured under one framework and number format.
 
     All are first fitted as one; each device then stays near that.
@@ -43,7 +43,7 @@ def fit_together(table: KernelTable, members: list[Group]) -> list[np.ndarray]:
     return [fit(table, rows_of([group]), pooled, OWN_PULL) for group in members]
 
 
-def held_out(table: KernelTable, members: list[Group]) -> list[float]:
+def held_out(table: KernelTable, members: list[TableGroup]) -> list[float]:
     """Median error of each device on the 30 % of its rows above 10 us that a second fit did not see."""
     rng = np.random.default_rng(0)
     hidden = [rng.random(len(group.measured_s)) < HELD_OUT for group in members]
@@ -56,12 +56,12 @@ def held_out(table: KernelTable, members: list[Group]) -> list[float]:
 
 
 def fit_kernels(
-    groups: list[Group], tables: Iterable[KernelTable], progress: Progress
+    groups: list[TableGroup], tables: Iterable[KernelTable], progress: Progress
 ) -> tuple[Fitted, dict[tuple[str, ...], Node], list[dict[str, object]]]:
     """Constants, provenance and residuals of every group."""
     fitted, provenance, residuals = Fitted(), {}, []
     for table in tables:
-        together: dict[tuple[str, str], list[Group]] = defaultdict(list)
+        together: dict[tuple[str, str], list[TableGroup]] = defaultdict(list)
         for group in groups:
             if group.table.name == table.name.removesuffix("_roofline"):
                 together[group.framework, group.number_format].append(group)
@@ -84,7 +84,7 @@ def fit_kernels(
     return fitted, provenance, residuals
 
 
-def _origin(group: Group, found: Score, unseen: float) -> Node:
+def _origin(group: TableGroup, found: Score, unseen: float) -> Node:
     note = f"{found.n} rows above 10 us, median residual {100 * found.median:.1f} %, {100 * unseen:.1f} % held out"
     at = group.table.pattern.removesuffix(".csv").rstrip("_*")
     return {"source": SOURCE, "at": at, "kind": "fitted", "note": f"{group.framework}, {note}"}

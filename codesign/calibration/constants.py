@@ -12,7 +12,7 @@ import codesign.hardware
 from ..errors import ConfigError
 from .gpus import FORMATS, accelerators
 from .kernels import ROOFLINES, TABLES, KernelTable
-from .tables import Group
+from .tables import TableGroup
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
 SOURCE = "aiconfigurator"
@@ -28,7 +28,7 @@ def significant(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def node(table: KernelTable, constants: dict[str, float], group: Group) -> Node:
+def node(table: KernelTable, constants: dict[str, float], group: TableGroup) -> Node:
     """A kernel as `_target_` and numbers."""
     result: Node = {"_target_": f"codesign.hardware.{table.model.__name__}"}
     who = group.device

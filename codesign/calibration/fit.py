@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from ..hardware import AbstractKernel, Chip, Work
 from .kernels import ROOFLINES, TABLES, KernelTable
-from .tables import Group
+from .tables import TableGroup
 
 NOISY_S, NOISY_WEIGHT, SCALE = 10e-6, 0.3, 0.03
 BUCKETS = (128, 384, 1024, 2304)  # row counts a fit is compiled for; longer groups are thinned at random
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     weight: np.ndarray
 
 
-def work_array(group: Group) -> np.ndarray:
+def work_array(group: TableGroup) -> np.ndarray:
     """Work of every launch of every row: [rows, launches, 7], columns as in `WORK`."""
     parts = []
     for columns in group.works:
@@ -41,7 +41,7 @@ def work_array(group: Group) -> np.ndarray:
     return np.stack(parts, axis=1)
 
 
-def _device_array(group: Group) -> np.ndarray:
+def _device_array(group: TableGroup) -> np.ndarray:
     """Peak, bandwidth now; processors, cache, peak and bandwidth of the chip; operand bytes."""
     who = group.device
     row = (group.peak_flops_per_s, who.peaks.memory, who.processors, who.cache_bytes, group.peak_flops_per_s,
@@ -49,7 +49,7 @@ def _device_array(group: Group) -> np.ndarray:
     return np.tile(np.asarray(row), (len(group.measured_s), 1))
 
 
-def rows_of(groups: Sequence[Group], seed: int = 0) -> Rows:
+def rows_of(groups: Sequence[TableGroup], seed: int = 0) -> Rows:
     """Rows of these groups, thinned to the largest bucket and padded (weight 0) to the next."""
     work = np.concatenate([work_array(group) for group in groups])
     device = np.concatenate([_device_array(group) for group in groups])
@@ -131,7 +131,7 @@ def _predictor(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], jax.
     return jax.jit(lambda theta, work, device: seconds(table, theta, work, device))
 
 
-def predict(table: KernelTable, theta: np.ndarray, group: Group) -> np.ndarray:
+def predict(table: KernelTable, theta: np.ndarray, group: TableGroup) -> np.ndarray:
     """Predicted seconds of every row of a group, in pieces of the largest bucket."""
     work, device, size, parts = work_array(group), _device_array(group), BUCKETS[-1], []
     for start in range(0, len(work), size):
@@ -151,7 +151,7 @@ def _launched(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidt
     return jax.vmap(row)(work)
 
 
-def kernel_seconds(kernel: AbstractKernel, group: Group) -> np.ndarray:
+def kernel_seconds(kernel: AbstractKernel, group: TableGroup) -> np.ndarray:
     """Predicted seconds of every row by a kernel model, in padded pieces so that few shapes are compiled."""
     work, result = work_array(group), []
     peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)

@@ -52,7 +52,7 @@ class Peaks(NamedTuple):
         raise DataError("a device without a bf16 peak cannot be predicted")
 
 
-class Entry(NamedTuple):
+class GpuEntry(NamedTuple):
     """What the file of an accelerator says; `calibration` names the accelerator whose constants it uses."""
 
     peaks: Peaks
@@ -80,7 +80,7 @@ class Device(NamedTuple):
 
 
 @lru_cache
-def accelerators() -> dict[str, Entry]:
+def accelerators() -> dict[str, GpuEntry]:
     """Accelerators of the configuration whose silicon is described, by name."""
     result = {}
     for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
@@ -91,7 +91,7 @@ def accelerators() -> dict[str, Entry]:
     return result
 
 
-def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> Entry:
+def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> GpuEntry:
     groups = {key: value for item in defaults if isinstance(item, dict) for key, value in item.items()}
     wires = conf_dir() / "fabric" / f"{groups.get('/fabric', '')}.yaml"
     link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
@@ -101,7 +101,7 @@ def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> Entry:
     rates = Peaks(
         bf16, fp8, fp4, float(node["hbm"]["bandwidth_bytes_per_s"]), float(link.get("bandwidth_bytes_per_s", missing))
     )
-    return Entry(
+    return GpuEntry(
         rates, str(groups.get("/fabric", "")), str(groups.get("/calibration", name)),
         float(node["silicon"]["processors"]), float(node["silicon"]["cache_bytes"]), node["provenance"]["silicon"],
         tuple(node.get("prefixes", ())), tuple(tuple(side) for side in node.get("relatives", ())),

@@ -34,7 +34,7 @@ from ..hardware.residual import (
 from .constants import Node, build
 from .fit import NOISY_S, NOISY_WEIGHT, SCALE, kernel_seconds, work_array
 from .scores import score
-from .tables import Group
+from .tables import TableGroup
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 6000, 1024, 3e-3, 0.1
 DROPPED = 0.1  # share of rows whose accelerator is not told
@@ -80,12 +80,12 @@ class Launches(NamedTuple):
         return Launches(*(column[chosen] for column in self))
 
 
-def label_of(group: Group) -> FittedOn:
+def label_of(group: TableGroup) -> FittedOn:
     """What its constants are called."""
     return FittedOn(group.table.name, group.device.accelerator, group.framework, group.number_format)
 
 
-def launches_of(groups: Sequence[Group], kernels: Sequence[Any]) -> Launches:
+def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launches:
     """All rows of the groups of one class, with the physics of each launch."""
     names = names_of(groups)
     parts = []
@@ -102,7 +102,7 @@ def launches_of(groups: Sequence[Group], kernels: Sequence[Any]) -> Launches:
     return Launches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def names_of(groups: Sequence[Group]) -> tuple[tuple[str, ...], ...]:
+def names_of(groups: Sequence[TableGroup]) -> tuple[tuple[str, ...], ...]:
     """Accelerators, frameworks and number formats, each in alphabetical order."""
     return tuple(tuple(sorted(set(words))) for words in zip(*(label_of(group)[1:] for group in groups), strict=True))
 
@@ -147,7 +147,9 @@ def train(rows: Launches, names: tuple[tuple[str, ...], ...], seed: int = 0, ste
     )  # fmt: skip
 
 
-def corrected(rows: Launches, groups: Sequence[Group], kernels: Sequence[Any], network: ShapeNetwork) -> np.ndarray:
+def corrected(
+    rows: Launches, groups: Sequence[TableGroup], kernels: Sequence[Any], network: ShapeNetwork
+) -> np.ndarray:
     """Seconds of rows, each launch with its factor."""
     found = np.empty(len(rows.measured_s))
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
@@ -158,7 +160,7 @@ def corrected(rows: Launches, groups: Sequence[Group], kernels: Sequence[Any], n
     return found
 
 
-def corrected_seconds(kernel: Any, group: Group) -> np.ndarray:
+def corrected_seconds(kernel: Any, group: TableGroup) -> np.ndarray:
     """Seconds of every row by a kernel model with the learned factors that come with the package."""
     if not hasattr(kernel, "chip"):
         return kernel_seconds(kernel, group)
@@ -188,10 +190,10 @@ class Learned(NamedTuple):
 
 
 def learn(
-    groups: Sequence[Group], fitted: Mapping[tuple[str, str, str, str], Node], progress: Callable[[str], None]
+    groups: Sequence[TableGroup], fitted: Mapping[tuple[str, str, str, str], Node], progress: Callable[[str], None]
 ) -> Learned:
     """Networks of every class that was measured often enough, on top of fitted constants."""
-    together: dict[str, list[Group]] = defaultdict(list)
+    together: dict[str, list[TableGroup]] = defaultdict(list)
     for group in groups:
         if group.table.name in LEARNED:
             together[group.table.name].append(group)
@@ -215,12 +217,12 @@ def learn(
     return learned
 
 
-def _key(group: Group) -> tuple[str, str, str, str]:
+def _key(group: TableGroup) -> tuple[str, str, str, str]:
     return (group.device.accelerator, group.framework, group.table.name, group.number_format)
 
 
 def _card(
-    kind: str, groups: Sequence[Group], rows: Launches, hidden: np.ndarray, tried: np.ndarray
+    kind: str, groups: Sequence[TableGroup], rows: Launches, hidden: np.ndarray, tried: np.ndarray
 ) -> list[dict[str, object]]:
     """Errors on rows above 10 us that the network of a second training did not see: of all, and by number format."""
     formats = np.asarray([group.number_format for group in groups])[rows.owner]

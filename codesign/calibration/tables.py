@@ -22,7 +22,7 @@ PEAKS = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbyte
 LINK = "scaleup_link_gbytes_per_s_one_way"
 
 
-class Group(NamedTuple):
+class TableGroup(NamedTuple):
     """Rows of one class, device, framework and number format, as work and measured seconds."""
 
     table: KernelTable
@@ -94,7 +94,7 @@ def format_key(table: KernelTable, row_format: str, cache_format: str | None) ->
 
 def kernel_groups(
     directory: Path, messages: list[str], classes: tuple[KernelTable, ...] = TABLES, least: int = 1
-) -> Iterator[Group]:
+) -> Iterator[TableGroup]:
     """Every group of every kernel table below a folder.
 
     Args:
@@ -125,7 +125,9 @@ def is_decode(rows: pd.DataFrame) -> pd.Series:
     return (rows["q_len_tokens"] == 1) & (rows["kv_len_tokens"] > 1)
 
 
-def _split(table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]) -> Iterator[Group]:
+def _split(
+    table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]
+) -> Iterator[TableGroup]:
     keys = ["gpu", "framework", table.format_column]
     if "kv_cache_dtype" in table.required:
         keys.append("kv_cache_dtype")
@@ -142,7 +144,7 @@ def _split(table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], mes
             continue
         _, column, element = FORMATS[row_format]
         peak = who.peaks.flops(0 if table.name == "elementwise" else column)
-        yield Group(
+        yield TableGroup(
             table, who, str(framework), format_key(table, row_format, cache[0] if cache else None), peak, element,
             table.works(group), group[table.latency].to_numpy(dtype=float) * 1e-6,
         )  # fmt: skip

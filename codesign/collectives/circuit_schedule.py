@@ -96,7 +96,7 @@ def ring_all_reduce(size: int) -> list[Round]:
 
 
 @dataclass
-class Outcome:
+class ScheduleOutcome:
     """What a run took.
 
     Shares are of one member's buffer: `wire` the channel time, `sent` by each member. `pointed` counts the rounds that
@@ -137,13 +137,13 @@ class Rack:
     fibers: float = 0.0
     fiber_bytes_per_s: float = 0.0
 
-    def run(self, rounds: Sequence[Round], values: np.ndarray, nbytes: float, repeat: int = 1) -> Outcome:
+    def run(self, rounds: Sequence[Round], values: np.ndarray, nbytes: float, repeat: int = 1) -> ScheduleOutcome:
         """Carry out a schedule on `values` [members, chunks], chunks of equal size making up `nbytes` for each member.
 
         With `repeat` the same schedule runs several times on circuits as the run before left them.
         """
         size, chunks = values.shape
-        out = Outcome(values=values.copy(), sent=np.zeros(size))
+        out = ScheduleOutcome(values=values.copy(), sent=np.zeros(size))
         circuits: set[tuple[int, int]] = set()
         for whole in itertools.chain.from_iterable([rounds] * repeat):
             before = out.values.copy()

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..fabrics import Group
 from ..fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
-from ..workloads import CommOp, DenseFeedForward, Op, Training, TransferOp
+from ..workloads import CommOp, DenseFeedForward, GroupedQueryAttention, Op, Training, TransferOp
 from ..workloads.celestisim import Family, counted_bytes, model_parallel_group
 
 SCHEMES = {"data": "dp", "expert_data": "dp"}
@@ -108,7 +108,8 @@ def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
         ConfigError: another job, or a model with experts.
     """
     job = scenario.workload
-    if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
+    dense = isinstance(job, Training) and isinstance(job.model.feed_forward, DenseFeedForward)
+    if not dense or not isinstance(job.model.attention, GroupedQueryAttention):
         raise ConfigError(
             "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
         )

@@ -38,8 +38,8 @@ class Section:
     title: str
     text: str = ""
     picture: Picture | None = None
-    table: tables.Table | None = None
-    folded: tuple[str, tables.Table] | None = None
+    table: tables.PageTable | None = None
+    folded: tuple[str, tables.PageTable] | None = None
     missing: str = ""
 
 
@@ -86,13 +86,12 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
 
 def _asked(run: RunFolder, title: str) -> bool:
     """Whether a section belongs to this kind of run at all."""
-    certificate = run.summary.get("certificate") or {}
     if title == "Proof":
-        return bool(certificate) and "front" not in certificate
+        return run.certificate is not None and run.certificate.front is None
     if title in ("Workloads", "Shared hardware"):
         return bool(wording.mixed(run))
     if title == "Front":
-        return "front" in certificate
+        return run.certificate is not None and run.certificate.front is not None
     if title == "Topology":
         return not run.links.empty
     if title == "Time against cost":

@@ -31,7 +31,7 @@ from .labels import (
     number,
     signed,
 )
-from .layout import PAD_IN, Measured
+from .layout import PAD_IN, MeasuredPlace
 from .run_folder import RunFolder
 
 WIDTH_IN, DPI = 7.6, 130
@@ -77,7 +77,7 @@ def canvas(
         sharey: whether they have one vertical axis.
         layout: `constrained()` for what is more than axes side by side, such as a bar of colours.
     """
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout=layout or Measured())
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout=layout or MeasuredPlace())
     axes = figure.subplots(1, columns, squeeze=False, sharey=sharey)
     return figure, list(axes[0])
 

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from ..search.certificate import ProvenFront
 from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
-from .tables import Table
+from .tables import PageTable
 from .wording import degrees
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"
@@ -18,60 +19,59 @@ ROWS, CROWD = 40, 150  # rows of the table; designs drawn as large dots
 DEPTH = 0.25  # of the front's height, drawn below it
 
 
-def front(run: RunFolder) -> dict[str, Any]:
+def front(run: RunFolder) -> ProvenFront:
     """The front of the run's certificate.
 
     Raises:
         MissingPart: the search leaves none.
     """
-    found = (run.summary.get("certificate") or {}).get("front")
-    if not isinstance(found, dict) or not found.get("points"):
+    if run.certificate is None or run.certificate.front is None or not run.certificate.front.points:
         raise MissingPart("the search leaves no front")
-    return found
+    return run.certificate.front
 
 
 def text(run: RunFolder) -> str:
     """How many designs, how sure, where the front bends."""
-    found, certificate = front(run), run.summary["certificate"]
-    names = [run.metric(name) for name in found["metrics"]]
-    bend = found["points"][found["knee"]]["values"]
-    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, found["metrics"], strict=True))
-    words = [f"{len(found['points'])} designs of which none is better in everything. The front bends at {knee}."]
-    if not certificate.get("convex"):
-        return " ".join([*words, f"No proof: {certificate.get('reason')}."])
-    gaps = [row["gap"] for row in found["points"] if row["gap"] is not None]
+    found, certificate = front(run), run.certificate
+    names = [run.metric(name) for name in found.metrics]
+    bend = found.points[found.knee].values
+    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, found.metrics, strict=True))
+    words = [f"{len(found.points)} designs of which none is better in everything. The front bends at {knee}."]
+    if certificate is None or not certificate.convex:
+        return " ".join([*words, f"No proof: {certificate.reason if certificate else 'none'}."])
+    gaps = [row.gap for row in found.points if row.gap is not None]
     first = _inside(names[0].label)
     words.append(
         f"For each, no design that is no worse in the other metrics has a {first} lower by more than its gap, "
         f"{number(max(gaps), '%', 4)} at most."
-        if names[0].label and found["metrics"][0] not in found["maximised"]
+        if names[0].label and found.metrics[0] not in found.maximised
         else f"For each, no design that is no worse in the other metrics is better in {first} by more than its gap."
     )
-    if found.get("hypervolume_at_most"):
+    if found.hypervolume is not None and found.hypervolume_at_most:
         words.append(
-            f"Together they dominate {number(found['hypervolume'] / found['hypervolume_at_most'], '%', 3)} of the "
+            f"Together they dominate {number(found.hypervolume / found.hypervolume_at_most, '%', 3)} of the "
             "volume that any front could at most (of the logarithms, up to a tenth of their range beyond the worst)."
         )
-    if len(found["points"]) > ROWS:
+    if len(found.points) > ROWS:
         words.append(f"The table has {ROWS} of them, evenly spread.")
     return " ".join(words)
 
 
-def table(run: RunFolder) -> Table:
+def table(run: RunFolder) -> PageTable:
     """Every design of the front: metrics, bound, gap and plan."""
     found = front(run)
-    names = found["metrics"]
+    names = found.metrics
     known = [run.metric(name) for name in names]
-    rows, count = [], len(found["points"])
+    rows, count = [], len(found.points)
     for place in np.unique(np.linspace(0, count - 1, min(ROWS, count)).round().astype(int)):
-        row = found["points"][place]
-        values = [entry.text(row["values"][name], 4) for entry, name in zip(known, names, strict=True)]
-        bound = known[0].text(row["bound"], 4) if row["bound"] is not None else DASH
-        gap = number(row["gap"], "%", 4) if row["gap"] is not None else DASH
-        rows.append((*values, bound, gap, _plan(run, names, row["values"])))
-    limit = "At most" if names[0] in found["maximised"] else "At least"
+        row = found.points[place]
+        values = [entry.text(row.values[name], 4) for entry, name in zip(known, names, strict=True)]
+        bound = known[0].text(row.bound, 4) if row.bound is not None else DASH
+        gap = number(row.gap, "%", 4) if row.gap is not None else DASH
+        rows.append((*values, bound, gap, _plan(run, names, row.values)))
+    limit = "At most" if names[0] in found.maximised else "At least"
     head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
-    return Table(head, rows, frozenset({len(head) - 1}), "front")
+    return PageTable(head, rows, frozenset({len(head) - 1}), "front")
 
 
 def _plan(run: RunFolder, names: list[str], values: dict[str, float]) -> str:
@@ -87,18 +87,18 @@ def certified_front(run: RunFolder) -> Figure:
     A bar below a design reaches down to its bound, where the designs are no crowd.
     """
     found = front(run)
-    names, points = found["metrics"], found["points"]
-    values = np.array([[row["values"][name] for name in names] for row in points])
-    bound = np.array([np.nan if row["bound"] is None else row["bound"] for row in points])
+    names, points = found.metrics, found.points
+    values = np.array([[row.values[name] for name in names] for row in points])
+    bound = np.array([np.nan if row.bound is None else row.bound for row in points])
     figure, (axes,) = canvas(3.8, layout=constrained() if len(names) > 2 else None)
     reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
-    if names[0] in found["maximised"]:
+    if names[0] in found.maximised:
         reach = reach[::-1]
     few, place = len(points) <= CROWD, (values[:, 1], values[:, 0])
     if few:
         axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
     if len(names) == 2:
-        if not found["maximised"]:
+        if not found.maximised:
             _staircase(axes, points, values, bound, names)
         axes.plot(*place, "o", color=BLUE, markersize=5 if few else 2, zorder=4, label="design")
     else:
@@ -107,7 +107,7 @@ def certified_front(run: RunFolder) -> Figure:
         dots = axes.scatter(*place, **look, zorder=4, label="design")
         bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
         bar.set_label(third.label, color=SOFT)
-    knee = values[found["knee"]]
+    knee = values[found.knee]
     axes.scatter(
         knee[1], knee[0], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5, label="knee"
     )

@@ -14,7 +14,7 @@ CLOSE = 0.2  # relative change of an axis's length that leaves its ticks about a
 WIDE, TALL = 0.75, 0.8  # shares of a figure that axes have before anything is measured
 
 
-class Measured(LayoutEngine):
+class MeasuredPlace(LayoutEngine):
     """Axes side by side, equally wide, with room for their labels, titles and texts, and for a legend below them.
 
     Only what may reach beyond its axes is measured: ticks, labels, titles and free texts. Bars, lines and marks end

@@ -2,16 +2,17 @@
 
 import math
 import textwrap
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from ..search.certificate import Binding, Certificate, MustGive
 from . import mix
 from .figures import ACCENT, INK, SOFT, canvas
 from .labels import DASH, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
-from .tables import Table
+from .tables import PageTable
 from .wording import constraint
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
@@ -19,14 +20,14 @@ LITTLE = 1e-3  # share by which a constraint gives that is not worth telling
 NARROW = 1e-3  # log by which best and bound differ that no axis can show
 
 
-def certificate(run: RunFolder) -> dict[str, Any]:
+def certificate(run: RunFolder) -> Certificate:
     """What the search proved.
 
     Raises:
         MissingPart: the search proves nothing.
     """
-    found = run.summary.get("certificate")
-    if not isinstance(found, dict) or not found:
+    found = run.certificate
+    if found is None:
         raise MissingPart("the search leaves no certificate")
     return found
 
@@ -34,84 +35,84 @@ def certificate(run: RunFolder) -> dict[str, Any]:
 def goal(run: RunFolder) -> Metric:
     """What is proven: a blend of goals, a hardware variable, or the metric of the objective."""
     found = certificate(run)
-    if found.get("workloads"):
+    if found.workloads:
         return mix.goal(run)
-    return run.metric(found["goal"] if PLAN_PREFIX + str(found.get("goal")) in run.designs else run.goal)
+    return run.metric(found.goal if PLAN_PREFIX + found.goal in run.designs else run.goal)
 
 
 def text(run: RunFolder) -> str:
     """How far the best design may be from the optimum, and what lies at the edge of its range."""
     found, known = certificate(run), goal(run)
-    if not found.get("convex"):
-        return f"Best found, no proof: {found.get('reason')}."
-    if found.get("best") is None and not found.get("certified"):
-        return f"No feasible design found, nothing proven: {found.get('reason') or 'it was stopped early'}."
-    if found.get("best") is None:
+    if not found.convex:
+        return f"Best found, no proof: {found.reason}."
+    if found.best is None and not found.certified:
+        return f"No feasible design found, nothing proven: {found.reason or 'it was stopped early'}."
+    if found.best is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
-    if found.get("bound") is None or found.get("gap") is None:
-        return f"Best found, nothing proven yet: {found.get('reason') or 'it was stopped early'}."
-    pairs = [(known.text(found["bound"], digits), known.text(found["best"], digits)) for digits in range(3, DIGITS + 1)]
+    if found.bound is None or found.gap is None:
+        return f"Best found, nothing proven yet: {found.reason or 'it was stopped early'}."
+    pairs = [(known.text(found.bound, digits), known.text(found.best, digits)) for digits in range(3, DIGITS + 1)]
     bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [
         f"No design of this space is better than {bound}; the best one found has {best}, "
-        f"{number(found['gap'], '%', 4) if found['gap'] >= 5e-5 else 'less than 0.01 %'} away."
+        f"{number(found.gap, '%', 4) if found.gap >= 5e-5 else 'less than 0.01 %'} away."
     ]
-    edges = found.get("at_bounds") or []
+    edges = found.at_bounds or ()
     if edges:
         ends = {"low": "least", "high": "most"}
-        listed = ", ".join(f"{variable(edge['variable'])} (at its {ends[edge['at']]})" for edge in edges)
+        listed = ", ".join(f"{variable(edge.variable)} (at its {ends[edge.at]})" for edge in edges)
         words.append(f"At the edge of its range: {listed}.")
     return " ".join(words) + " The proof is of the model, not of reality."
 
 
-def table(run: RunFolder) -> Table | None:
+def table(run: RunFolder) -> PageTable | None:
     """What binds and what a tenth more of it would bring; or by how much constraints must give."""
     return explained(certificate(run))
 
 
-def explained(found: dict[str, Any]) -> Table | None:
+def explained(found: Certificate) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
-    if found.get("infeasible"):
-        return _conflict(found["infeasible"])
+    if found.infeasible:
+        return _conflict(found.infeasible)
     rows = [
         (
-            constraint(row["constraint"]),
-            number(row["used"], "%", 3),
-            *(signed(row[side], 3) for side in ("elasticity_fewer", "elasticity_more")),
-            f"{_reach(row['valid_down'])} to {_reach(row['valid_up'])}",
+            constraint(row.constraint),
+            number(row.used, "%", 3),
+            *(signed(getattr(row, side), 3) for side in ("elasticity_fewer", "elasticity_more")),
+            f"{_reach(row.valid_down)} to {_reach(row.valid_up)}",
             _brought(row),
         )
-        for row in found.get("constraints") or []
-        if row["used"] > 0.5
+        for row in found.constraints or ()
+        if row.used > 0.5
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
-    return Table(head, rows, frozenset({0, 4}), "binding") if rows else None
+    return PageTable(head, rows, frozenset({0, 4}), "binding") if rows else None
 
 
-def _brought(row: dict[str, Any]) -> str:
+def _brought(row: Binding) -> str:
     """What a tenth more of a resource changes in the goal, and whether by another plan."""
-    text = signed(100 * row["tenth_more"])
-    return "nothing" if text == "0" else f"{text} %{' (another plan)' if row['changes_plan'] else ''}"
+    text = signed(100 * row.tenth_more)
+    return "nothing" if text == "0" else f"{text} %{' (another plan)' if row.changes_plan else ''}"
 
 
 def _reach(change: float | None) -> str:
     return "any" if change is None else f"{signed(100 * change, 1)} %"
 
 
-def _conflict(rows: list[dict[str, Any]]) -> Table:
+def _conflict(rows: Sequence[MustGive]) -> PageTable:
     """By how much each constraint must give, alone or, where none can give enough alone, together."""
-    if any(row["alone"] for row in rows) or all(row.get("together") is None for row in rows):
-        cells = [(constraint(row["constraint"]), _must_give(row)) for row in rows]
-        return Table(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
-    cells = [(constraint(row["constraint"]), _times(row["needed"]), _times(row["together"])) for row in rows]
-    return Table(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
+    if any(row.alone for row in rows) or all(row.together is None for row in rows):
+        cells = [(constraint(row.constraint), _must_give(row)) for row in rows]
+        return PageTable(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
+    cells = [(constraint(row.constraint), _times(row.needed), _times(row.together)) for row in rows]
+    return PageTable(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
 
 
-def _must_give(row: dict[str, Any]) -> str:
-    if not row["alone"]:
+def _must_give(row: MustGive) -> str:
+    if not row.alone:
         return f"{DASH} (others also fail)"
-    proven = f", {row['factor_at_least']:.4g} does not" if row["factor_at_least"] else ""
-    return f"a factor of {row['factor']:.4g} suffices{proven}"
+    proven = f", {row.factor_at_least:.4g} does not" if row.factor_at_least else ""
+    return f"a factor of {row.factor:.4g} suffices{proven}"
 
 
 def _times(factor: float | None) -> str:
@@ -124,8 +125,8 @@ def _times(factor: float | None) -> str:
 def closing(run: RunFolder) -> Figure:
     """Best design and bound over the time of the search."""
     found = certificate(run)
-    points = [(s, best, bound) for s, best, bound in found.get("history") or [] if best is not None]
-    if len(points) < 2 or not found.get("convex"):
+    points = [(s, best, bound) for s, best, bound in found.history or () if best is not None]
+    if len(points) < 2 or not found.convex:
         raise MissingPart("the search ended before its gap could be followed")
     values = [value for _, best, bound in points for value in (best, bound) if value is not None]
     span = math.log(max(values) / min(values))

@@ -12,6 +12,7 @@ import yaml
 
 from ..errors import ConfigError
 from ..plain_yaml import read_yaml
+from ..search.certificate import Certificate
 from .labels import Metric, counted, metric, unit_of, variable
 
 CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
@@ -42,6 +43,16 @@ class RunFolder:
     versions: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
     unusual: tuple[str, ...] = ()
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the search proved; None where it can prove nothing.
+
+        Raises:
+            ConfigError: the summary's cannot be read.
+        """
+        found = self.summary.get("certificate")
+        return Certificate.from_json(found) if found else None
 
     @property
     def best(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ BEST_DESIGNS, SHOWN_OPS = 10, 15
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Cells of text. A cell of several lines is a tuple. `text` names the columns that hold words, not numbers."""
 
     head: tuple[str, ...]
@@ -25,7 +25,7 @@ class Table:
     name: str = ""
 
 
-def best_designs(run: RunFolder) -> Table:
+def best_designs(run: RunFolder) -> PageTable:
     """The ten best designs: plan, hardware, what they do and cost, how full the memory is, what binds."""
     middle = ("ttft_s", "tpot_s") if run.is_serving else ("time_s",)
     throughput = "tokens_per_s_per_device" if run.is_serving and run.device_count else "tokens_per_s"
@@ -51,7 +51,7 @@ def best_designs(run: RunFolder) -> Table:
         cells += [_cell(run, name, row[name]) for name in names]
         cells.append(_binds(row))
         rows.append(tuple(cells))
-    return Table((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
+    return PageTable((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
 
 
 def _cell(run: RunFolder, name: str, value: Any) -> str:
@@ -120,7 +120,7 @@ def cache_room(run: RunFolder) -> str:
     return text + "."
 
 
-def top_ops(run: RunFolder) -> Table:
+def top_ops(run: RunFolder) -> PageTable:
     """The ops of the best design that take most of its time, and what bounds each."""
     top = series.operations(run).sort_values(["share", "name"], ascending=[False, True], kind="stable").head(SHOWN_OPS)
     rows = []
@@ -133,7 +133,7 @@ def top_ops(run: RunFolder) -> Table:
             *_rate(row),
         ))  # fmt: skip
     head = ("Op", "Phase", "Runs as", "Count", "Work each", "Time each", "Total", "Share", "Achieved", "Bound by")
-    return Table(head, rows, frozenset({0, 1, 2, 9}))
+    return PageTable(head, rows, frozenset({0, 1, 2, 9}))
 
 
 def _where(row: dict[str, Any]) -> str:
@@ -159,7 +159,7 @@ def _rate(row: dict[str, Any]) -> tuple[str, str]:
     return text, "arithmetic" if row.get("intensity", 0.0) > ridge else "memory"
 
 
-def constants(run: RunFolder) -> tuple[Table, Table]:
+def constants(run: RunFolder) -> tuple[PageTable, PageTable]:
     """(constants that move a result, those that do not): least sure first, then by weight on the objective."""
     table = run.require("elasticities", "path", "value")
     goal = series.elasticity_metric(run)
@@ -180,7 +180,9 @@ def constants(run: RunFolder) -> tuple[Table, Table]:
         *_heads(run, columns),
     )
     moving, idle = (_constant_rows(ranked[ranked["moves"] == moves], columns) for moves in (True, False))
-    return Table(head, moving, frozenset({0, 2, 3})), Table(head[:4], [r[:4] for r in idle], frozenset({0, 2, 3}))
+    return PageTable(head, moving, frozenset({0, 2, 3})), PageTable(
+        head[:4], [r[:4] for r in idle], frozenset({0, 2, 3})
+    )
 
 
 def _is_numeric(column: pd.Series) -> bool:

@@ -1,8 +1,9 @@
 """Sentences about a run: its headline, a design in one line, what was asked and how sure the answer is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..search.certificate import Certificate, Shared
 from ..space import shown
 from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
@@ -83,9 +84,9 @@ def constraint(name: str) -> str:
     return TIERS.get(kind, METRICS[name].label if name in METRICS else name.replace("_", " "))
 
 
-def mixed(run: RunFolder) -> list[dict[str, Any]]:
+def mixed(run: RunFolder) -> Sequence[Shared]:
     """Workloads of a mix; none of any other run."""
-    return (run.summary.get("certificate") or {}).get("workloads") or []
+    return (run.certificate.workloads if run.certificate else None) or ()
 
 
 def job(run: RunFolder) -> str:
@@ -118,16 +119,14 @@ def asked(run: RunFolder) -> str:
     """The question in words."""
     goal = run.metric(run.goal).label
     want = f"the {'highest' if run.maximised else 'lowest'} {inside(goal)}"
-    front = (run.summary.get("certificate") or {}).get("front") or {}
-    if front:
-        names = [inside(run.metric(name).label) for name in front["metrics"]]
+    proven = run.certificate or Certificate()
+    if proven.front is not None:
+        names = [inside(run.metric(name).label) for name in proven.front.metrics]
         want = f"designs of which none is better in all of {_listed(names)}"
     if mixed(run):
-        return "one hardware for " + _listed([entry["workload"] for entry in mixed(run)])
-    wanted = (run.summary.get("certificate") or {}).get("goal")
-    if PLAN_PREFIX + str(wanted) in run.designs:
-        most = run.summary["certificate"].get("sense") == "maximise"
-        want = f"the {'most' if most else 'least'} {run.metric(str(wanted)).label}"
+        return "one hardware for " + _listed([entry.workload for entry in mixed(run)])
+    if PLAN_PREFIX + proven.goal in run.designs:
+        want = f"the {'most' if proven.sense == 'maximise' else 'least'} {run.metric(proven.goal).label}"
     limits = []
     for name, bound, is_floor in bounds(run):
         known = run.metric(name)
@@ -139,10 +138,10 @@ def found(run: RunFolder) -> str:
     """What the best design does, in words."""
     best = run.best
     if mixed(run):
-        return _listed([f"{run.metric(e['goal']).text(e['value'])} ({e['workload']})" for e in mixed(run)])
+        return _listed([f"{run.metric(e.goal).text(e.value)} ({e.workload})" for e in mixed(run)])
     shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
     names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
-    wanted = (run.summary.get("certificate") or {}).get("goal")
+    wanted = run.certificate.goal if run.certificate else ""
     parts = [
         f"{variable(n)} {hardware_text(run, n, best[PLAN_PREFIX + n])}" for n in hardware_names(run) if n == wanted
     ]

@@ -8,13 +8,14 @@ import numpy as np
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Problem, Robust
 from ..search import Cases as Stated
-from ..verification import Asked, Claim, Refuted
-from ..verification.cases import Case, Cases
+from ..search.certificate import Certificate, Robustness
+from ..verification import Asked, Refuted, StatedClaim
+from ..verification.cases import Case, StudyCases
 
 SAME = 1e-8  # relative; how well what is told and what is found here must agree
 
 
-def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> Cases:
+def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> StudyCases:
     """The cases that the configuration states; random ones follow from its seed.
 
     Raises:
@@ -28,10 +29,10 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
         for row in stated.factors(seed)
     ]  # fmt: skip
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
-    return Cases(every, how, tail)
+    return StudyCases(every, how, tail)
 
 
-def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[str, Any], claim: Claim) -> None:
+def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
     """What `summary.json` says of the cases, which reports are made of, against the study and the best design.
 
     Raises:
@@ -39,21 +40,21 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: dict[st
     """
     if asked.cases is None or not isinstance(search, Robust):
         return
-    told, stated = claimed.get("robust") or {}, search.cases
-    said = (told.get("how"), told.get("tail"), len(told.get("cases") or ()))
+    told, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
+    said = (told.how, told.tail, len(told.cases))
     known = (asked.cases.how, asked.cases.tail, len(asked.cases.every))
     if said != known:
         told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
         raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
     goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
-    for number, (case, row, goal) in enumerate(zip(told["cases"], stated.factors(seed), goals, strict=True)):
+    for number, (case, row, goal) in enumerate(zip(told.cases, stated.factors(seed), goals, strict=True)):
         found = dict(zip(stated.uncertain, map(float, row), strict=True)) | ({} if goal is None else {"goal": goal})
         for name, value in found.items():
             if not _same(case.get(name), float(value)):
                 raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
 
 
-def check_shown(folder: RunFolder, claim: Claim) -> None:
+def check_shown(folder: RunFolder, claim: StatedClaim) -> None:
     """The design that is claimed must be among those of the frame, which shows them at nominal constants.
 
     Raises:

@@ -1,6 +1,6 @@
 """Why nothing is feasible, in the words of the configuration: what conflicts, and how much each would have to give."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from ..config import Study
 from ..config.checks import does_not_fit, shortage
@@ -9,10 +9,11 @@ from ..objective import feasible, share_text
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
 from ..results import Results, placed
+from ..search.certificate import Certificate, MustGive
 from .terminal import texts
 
 
-def refuse_infeasible(study: Study, results: Results, certificate: dict[str, Any]) -> None:
+def refuse_infeasible(study: Study, results: Results, certificate: Certificate | None) -> None:
     """Say why nothing is feasible.
 
     Raises:
@@ -21,29 +22,27 @@ def refuse_infeasible(study: Study, results: Results, certificate: dict[str, Any
     best = results.best
     if best["feasible"]:
         return
-    if certificate.get("infeasible"):
-        raise ConfigError(_conflict(study, certificate["infeasible"]))
+    if certificate is not None and certificate.infeasible:
+        raise ConfigError(_conflict(study, certificate.infeasible))
     used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
     over = {name: share for name, share in used.items() if not feasible(share - 1)}
     if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
     broken = [_broken(study, name, share) for name, share in sorted(over.items(), key=lambda item: -item[1])]
-    hint = "" if certificate else "; search=certified tells how much each must give"
+    hint = "" if certificate is not None else "; search=certified tells how much each must give"
     raise ConfigError(f"no design keeps all limits; the nearest one found breaks {' and '.join(broken)}{hint}")
 
 
-def _conflict(study: Study, proof: list[dict[str, Any]]) -> str:
+def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
     """Of a certificate: which constraints conflict, and how much each would have to give alone."""
-    ways = [_given(study, row["constraint"], row["factor"]) for row in proof if row["alone"]]
+    ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone]
     if ways:
         return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
-    together = [
-        _given(study, row["constraint"], row["together"]) for row in proof if (row.get("together") or 1) > 1 + LITTLE
-    ]
+    together = [_given(study, row.constraint, row.together) for row in proof if (row.together or 1) > 1 + LITTLE]
     if together:
         return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
-    names = [_place(row["constraint"]) for row in proof]
+    names = [_place(row.constraint) for row in proof]
     return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
 
 

@@ -24,12 +24,12 @@ from ..fields import replace
 from ..plain_yaml import write_yaml
 from ..report import build_report
 from ..results import Results, collect, placed
-from ..search import AbstractSearch, Grid, GridThenProof, Mix, Progress, Trace
+from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.front.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
-from .certificate import write_certificate
+from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
@@ -210,14 +210,14 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
     for name, columns in trace.tables.items():
         write_frame(folder / f"{name}.parquet", pd.DataFrame(columns))
     if trace.evidence is not None:
-        write_certificate(trace.evidence, folder)
-    objective = study.objective
+        write_evidence(trace.evidence, folder)
+    objective, proof = study.objective, trace.certificate
     summary = {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
-        "limits": dict(objective.limits), "floors": dict(objective.floors), "certificate": trace.certificate,
-        "cables": results.cables,
+        "limits": dict(objective.limits), "floors": dict(objective.floors),
+        "certificate": proof.to_json() if proof else {}, "cables": results.cables,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
 
@@ -265,16 +265,16 @@ def _commit() -> str:
 def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
+    found = trace.certificate or Certificate()
     what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best))
-    designs, metrics = results.designs, [trace.certificate.get("goal") or study.objective.goal]
+    designs, metrics = results.designs, [found.goal or study.objective.goal]
     title = f"{what}: best designs by {metrics[0]}"
-    if front := trace.certificate.get("front"):
-        metrics = front["metrics"]
+    if found.front is not None:
+        metrics = list(found.front.metrics)
         designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
         title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
     out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics))
     out.print(f"{count}; {trace.claim}")
-    if trace.certificate:
-        show_certificate(out, trace.certificate, texts(study, 6))
+    show_certificate(out, found, texts(study, 6))
     for group, text in results.cables.items():
         out.print(f"which cable limits {group}: {text}", highlight=False)

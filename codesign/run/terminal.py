@@ -17,6 +17,7 @@ from ..objective import feasible, share_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
+from ..search import Certificate
 from ..search import Progress as SearchProgress
 from ..smooth import used_share
 from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
@@ -276,7 +277,7 @@ def _ops(ops: pd.DataFrame, top: int) -> Table:
     )
 
 
-def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, float], str]) -> None:
+def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
     """Bounds, what binds, what more of it would bring; or by how much constraints must give.
 
     Args:
@@ -284,17 +285,17 @@ def show_certificate(out: Console, found: dict[str, Any], text: Callable[[str, f
         found: the certificate of a trace.
         text: (name, value) -> the value with its unit.
     """
-    if found.get("best") is not None and found.get("bound") is not None and found.get("gap") is not None:
-        better = "below" if found["sense"] == "minimise" else "above"
-        away = f"{found['gap']:.2%}" if found["gap"] >= 5e-5 else "less than 0.01%"
-        best, bound = (text(found["goal"], found[key]) for key in ("best", "bound"))
-        out.print(f"{found['goal']}: best {best}, no design {better} {bound}, {away} away")
+    if found.best is not None and found.bound is not None and found.gap is not None:
+        better = "below" if found.sense == "minimise" else "above"
+        away = f"{found.gap:.2%}" if found.gap >= 5e-5 else "less than 0.01%"
+        best, bound = (text(found.goal, value) for value in (found.best, found.bound))
+        out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
     table = explained(found)
     if table is not None:
         titles = {"infeasible": "Why nothing is feasible", "binding": "What binds, d log goal / d log allowed"}
         out.print(_plain_table(titles[table.name], table.rows, *table.head))
-    if found.get("at_bounds"):
-        edges = ", ".join(f"{variable(edge['variable'])} ({edge['at']})" for edge in found["at_bounds"])
+    if found.at_bounds:
+        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in found.at_bounds)
         out.print(f"at the edge of their range: {edges}")
 
 

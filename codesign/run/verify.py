@@ -15,13 +15,13 @@ from ..config import Study, study_from_resolved
 from ..errors import ConfigError
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
-from ..search import Inverse, Mix, Pareto, Robust, Whole
+from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
 from ..strict_json import dumps
-from ..verification import Answer, Asked, AskedMix, Certificate, Claim, Refuted, certificate_of, verify
-from ..verification.certificate import claim_of
+from ..verification import Answer, Asked, AskedMix, Derivation, Refuted, StatedClaim, derivation_of, verify
+from ..verification.derivation import claim_of
 from ..verification.verify import SAME, check_listed
 from .cases import cases_of, check_shown, check_told
-from .certificate import FOLDER, read_certificate
+from .evidence_files import FOLDER, read_evidence
 from .setup import prepare_jax
 from .terminal import console
 from .verify_front import answer_of_front, is_bounded
@@ -49,20 +49,21 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     prepare_jax()
     wall, cpu = time.perf_counter(), time.process_time()
     folder = read_run(run)
-    claimed = folder.summary.get("certificate")
-    if not isinstance(claimed, dict) or not ("front" in claimed or {"goal", "sense"} <= set(claimed)):
+    claimed = folder.certificate
+    if claimed is None or not (claimed.front or claimed.goal):
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
     study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
     asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
-    stored = read_certificate(Path(run))
-    if stored is None and (claimed.get("bound") is not None or claimed.get("certified") or is_bounded(claimed)):
+    stored = read_evidence(Path(run))
+    if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
         raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
     out = Console(stderr=True, quiet=as_json)
     with _Watch(out) as watch:
         if isinstance(asked, AskedMix):
             answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim, shown=folder.best)
-        elif "front" in claimed:
-            answer = answer_of_front(asked, folder.designs, claimed["front"], stored, attack, seed, watch)
+        elif claimed.front is not None:
+            told = folder.summary["certificate"]["front"]
+            answer = answer_of_front(asked, folder.designs, told, stored, attack, seed, watch)
         else:
             answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
@@ -96,46 +97,46 @@ def _answer(
     asked: Asked,
     study: Study,
     folder: RunFolder,
-    claimed: dict[str, Any],
+    claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int,
     seed: int,
     watch: "_Watch",
 ) -> Answer:
     """Compare what the run says in its several files, then check it."""
-    certificate: Certificate | Refuted | None = None
+    proof: Derivation | Refuted | None = None
     try:
-        claim = claim_of(claimed | {"infeasible": False, "design": {}})
+        claim = claim_of(claimed.claimed())
         if stored is not None:
             claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
-            certificate = certificate_of(*stored)
+            proof = derivation_of(*stored)
         check_told(asked, study.search, study.seed, claimed, claim)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
         return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
-    answer = verify(asked, claim, certificate, attack, seed, watch)
+    answer = verify(asked, claim, proof, attack, seed, watch)
     if not answer.verified and "plan." in answer.line:
         kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
         answer.numbers["again"] = " ".join(["codesign evaluate", *kept, answer.line.rpartition("): ")[2]])
     return answer
 
 
-def same_claim(claimed: dict[str, Any], claim: Claim) -> Claim:
+def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
     """The claim of the certificate, which must be that of the summary, from which reports are made.
 
     Raises:
         Refuted: naming the value that differs.
     """
     for name, value in (("best", claim.best), ("bound", claim.bound), ("gap", claim.gap)):
-        told = claimed.get(name)
+        told = getattr(claimed, name)
         if (told is None) != (value is None) or (told is not None and not math.isclose(told, value, rel_tol=SAME)):
             raise Refuted(f"summary.json claims {name} {told}, certificate.json {value}")
-    if bool(claimed.get("certified")) and claim.bound is None and not claim.infeasible:
+    if claimed.certified and claim.bound is None and not claim.infeasible:
         raise Refuted("summary.json claims a proof, certificate.json neither a bound nor that nothing is feasible")
     return claim
 
 
-def _check_frame(asked: Asked, folder: RunFolder, claim: Claim) -> None:
+def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
     """The best row of the frame, which reports show: as good as it says, and not better than the bound.
 
     The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.

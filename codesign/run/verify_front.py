@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..search import Certificate
 from ..verification import Answer, Asked, verify_front, verify_unproven
 from ..verification.verify import SAME, Told
 
 
-def is_bounded(claimed: dict[str, Any]) -> bool:
+def is_bounded(claimed: Certificate) -> bool:
     """Whether a bound is claimed of any design of a front."""
-    return any(one.get("bound") is not None for one in (claimed.get("front") or {}).get("points", ()))
+    return claimed.front is not None and any(one.bound is not None for one in claimed.front.points)
 
 
 def answer_of_front(

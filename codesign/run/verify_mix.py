@@ -4,27 +4,28 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..search import Mix
+from ..search import Certificate, Mix
+from ..search.certificate import Shared
 from ..search.mix.mix_evidence import ALONE
 from ..verification import (
     Answer,
     Asked,
     AskedMix,
-    Claim,
-    MixCertificate,
+    MixDerivation,
     Refuted,
     Said,
-    certificate_of,
-    mix_certificate_of,
+    StatedClaim,
+    derivation_of,
+    mix_derivation_of,
     verify,
     verify_mix,
 )
-from ..verification.certificate import claim_of
-from ..verification.study import Model
+from ..verification.derivation import claim_of
+from ..verification.study import CheckedModel
 from ..verification.verify import SAME, Told
 from .cases import cases_of
 
-SameClaim = Callable[[dict[str, Any], Claim], Claim]
+SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 
 def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
@@ -45,13 +46,13 @@ def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
 
 def answer_of_mix(
     asked: AskedMix,
-    claimed: dict[str, Any],
+    claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int,
     seed: int,
     told: Told,
     same_claim: SameClaim,
-    models: list[Model] | None = None,
+    models: list[CheckedModel] | None = None,
     shown: Mapping[str, Any] | None = None,
 ) -> Answer:
     """Compare what the run says in its files, then check it.
@@ -69,16 +70,16 @@ def answer_of_mix(
     """
     if stored is not None and stored[0].get("kind") == ALONE:
         return _impossible(asked, claimed, stored, attack, seed, told, models)
-    certificate: MixCertificate | Refuted | None = None
+    certificate: MixDerivation | Refuted | None = None
     try:
-        claim = claim_of(claimed | {"infeasible": False, "design": {}})
-        said = [_said(row) for row in claimed.get("workloads") or []]
-        if said and [row["workload"] for row in claimed["workloads"]] != list(asked.workloads):
+        claim = claim_of(claimed.claimed())
+        said = [_said(row) for row in claimed.workloads or ()]
+        if said and [row.workload for row in claimed.workloads or ()] != list(asked.workloads):
             raise Refuted(f"summary.json has workloads other than {', '.join(asked.workloads)}")
         if said and shown is not None:
             _check_shown(said[0], shown)
         if stored is not None:
-            certificate = mix_certificate_of(*stored)
+            certificate = mix_derivation_of(*stored)
             claim = same_claim(claimed, certificate.claim)
     except Refuted as found:
         return Answer(False, f"not verified: {found}")
@@ -89,20 +90,20 @@ def answer_of_mix(
 
 def _impossible(
     asked: AskedMix,
-    claimed: dict[str, Any],
+    claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]],
     attack: int,
     seed: int,
     told: Told,
-    models: list[Model] | None,
+    models: list[CheckedModel] | None,
 ) -> Answer:
     """Of a mix in which one workload has no feasible design, on whatever hardware."""
     name = stored[0].get("workload")
-    if name not in asked.workloads or name not in (claimed.get("alone_infeasible") or []):
+    if name not in asked.workloads or name not in claimed.alone_infeasible:
         return Answer(False, f"not verified: summary.json does not say that {name!r} has no feasible design")
     try:
-        certificate = certificate_of(*stored)
-        if not certificate.claim.infeasible or claimed.get("best") is not None:
+        certificate = derivation_of(*stored)
+        if not certificate.claim.infeasible or claimed.best is not None:
             raise Refuted("a mix of which one workload has no feasible design has a best one")
     except Refuted as found:
         return Answer(False, f"not verified: {found}")
@@ -124,8 +125,8 @@ def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
             raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
 
 
-def _said(row: Mapping[str, Any]) -> Said:
+def _said(row: Shared) -> Said:
     """What a run says of one workload."""
-    own = row.get("own_best")
-    designs = [{str(n): float(v) for n, v in (row.get(key) or {}).items()} for key in ("design", "own_design")]
-    return Said(designs[0], float(row["value"]), designs[1], None if own is None else float(own))
+    designs = [{str(n): float(v) for n, v in (design or {}).items()} for design in (row.design, row.own_design)]
+    value = float("nan") if row.value is None else float(row.value)
+    return Said(designs[0], value, designs[1], None if row.own_best is None else float(row.own_best))

@@ -17,6 +17,7 @@ from .blackbox.peers import Tpe as Tpe
 from .branch_and_bound.certified import Certified as Certified
 from .branch_and_bound.inverse import Inverse as Inverse
 from .branch_and_bound.whole import Whole as Whole
+from .certificate import Certificate as Certificate
 from .descent.gradient import Descent as Descent
 from .descent.gradient import GridThenGradient as GridThenGradient
 from .descent.optimiser import Optimiser as Optimiser
@@ -25,7 +26,7 @@ from .descent.relaxed import Gradient as Gradient
 from .exhaustive.grid import Grid as Grid
 from .front.pareto import Pareto as Pareto
 from .grid_then_proof import GridThenProof as GridThenProof
-from .mix.entry import Entry as Entry
+from .mix.entry import MixEntry as MixEntry
 from .mix.mix import Mix as Mix
 from .robust import Cases as Cases
 from .robust import Robust as Robust

@@ -10,6 +10,7 @@ import numpy as np
 from ..objective import Objective
 from ..scenario import Scenario
 from ..space import DesignSpace
+from .certificate import Certificate
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class Trace:
     """The designs a search kept, to be priced again exactly, and what it took.
 
     points: name -> one value per kept design; method and plan_index run along with them. counts and seconds are for
-    the report; `claim` says in words how much the result proves, `certificate` in numbers (plain values that JSON can
-    hold; empty where a search proves nothing), `evidence` what the proof rests on, for others to check (None where
+    the report; `claim` says in words how much the result proves, `certificate` in numbers (None where
+    a search can prove nothing), `evidence` what the proof rests on, for others to check (None where
     none is kept). tables: name -> columns of what else is worth keeping.
     """
 
@@ -90,7 +91,7 @@ class Trace:
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     claim: str = ""
-    certificate: dict[str, Any] = field(default_factory=dict)
+    certificate: Certificate | None = None
     tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     evidence: Evidence | None = None
 

@@ -6,6 +6,7 @@ its worst share (CVaR); its limits hold in every case. The blend of log-convex g
 the same certificate as any other search.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ from ..fields import get_path, replace
 from ..scenario import Scenario
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
-from .branch_and_bound.certified import Certified, Wanted
+from .branch_and_bound.certified import Certified
 from .branch_and_bound.model_oracle import AbstractModelOracle, Oracle
 from .branch_and_bound.oracle import Tangents, rows_of
+from .certificate import Robustness, Wanted
 
 
 @dataclass(frozen=True)
@@ -219,10 +221,11 @@ class Robust(AbstractSearch):
         trace = self.proof.search(oracle, wanted, seed, report)
         trace.method = ["robust"] * len(trace.method)
         trace.counts["cases"] = len(oracle.scenarios)
-        trace.certificate["robust"] = self._told(oracle, trace, wanted, seed)
+        assert trace.certificate is not None  # of any certified search
+        trace.certificate = dataclasses.replace(trace.certificate, robust=self._told(oracle, trace, wanted, seed))
         return trace
 
-    def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> dict[str, Any]:
+    def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
         """The goal of the best design in every case."""
         plan, u = located(oracle, trace)
         logs = oracle.goals(plan, u)
@@ -230,7 +233,7 @@ class Robust(AbstractSearch):
             dict(zip(self.cases.uncertain, map(float, row), strict=True)) | {"goal": wanted.value(float(log))}
             for row, log in zip(self.cases.factors(seed), logs, strict=True)
         ]
-        return {"how": self.how, "tail": self.tail, "cases": named}
+        return Robustness(self.how, self.tail, tuple(named))
 
 
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:

@@ -1,6 +1,6 @@
 """Simulations that closed forms are held against, of packets and (`serving`) of requests; no model is known here."""
 
 from .events import simulate_events as simulate_events
+from .node_network import NetworkOutcome as NetworkOutcome
 from .node_network import NodeNetwork as NodeNetwork
-from .node_network import Outcome as Outcome
 from .queues import simulate_queues as simulate_queues

@@ -12,7 +12,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from .node_network import Messages, NodeNetwork, Outcome, draw, measured
+from .node_network import Messages, NetworkOutcome, NodeNetwork, draw, measured
 
 LEFT, HEAD = 0, 1  # a packet or message has left a link; the first flit of a message has reached the next one
 
@@ -24,7 +24,7 @@ def simulate_events(
     duration_s: float,
     warm_up_s: float = 0.0,
     seed: int = 0,
-) -> Outcome:
+) -> NetworkOutcome:
     """Send Poisson traffic through finite buffers; arguments as `simulate_queues`, buffers obeyed."""
     messages = draw(network, load, beyond, duration_s, seed)
     run = _Run(network, messages)

@@ -109,7 +109,7 @@ def draw(network: NodeNetwork, load: float, beyond: float, duration_s: float, se
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NetworkOutcome:
     """Means over the measured window: bytes per second of one node, seconds of a message; nan where there was none."""
 
     carried_load: float
@@ -123,7 +123,7 @@ class Outcome:
 
 def measured(
     network: NodeNetwork, messages: Messages, done_s: np.ndarray, window: tuple[float, float], **details: Any
-) -> Outcome:
+) -> NetworkOutcome:
     """Throughput of what arrives in the window, latency of what is born in it (and arrives at all)."""
     first, last = window
     arrived = (done_s > first) & (done_s <= last)
@@ -136,7 +136,7 @@ def measured(
 
     inside, beyond = (float((arrived & kind).sum()) * rate for kind in (~messages.leaves, messages.leaves))
     capacity = network.accelerators * network.link_bytes_per_s
-    return Outcome(
+    return NetworkOutcome(
         (inside + beyond) / capacity, inside, beyond,
         mean(born & ~messages.leaves), mean(born & messages.leaves), int(born.sum()), details,
     )  # fmt: skip

@@ -10,7 +10,7 @@ a running maximum, so millions of packets take seconds.
 
 import numpy as np
 
-from .node_network import Messages, NodeNetwork, Outcome, draw, measured
+from .node_network import Messages, NetworkOutcome, NodeNetwork, draw, measured
 
 
 def service_starts(link: np.ndarray, arrival: np.ndarray, service: float) -> np.ndarray:
@@ -35,7 +35,7 @@ def simulate_queues(
     duration_s: float,
     warm_up_s: float = 0.0,
     seed: int = 0,
-) -> Outcome:
+) -> NetworkOutcome:
     """Send Poisson traffic through unlimited buffers.
 
     Args:

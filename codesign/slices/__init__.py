@@ -9,7 +9,7 @@ from .allocators import TorusCuboids as TorusCuboids
 from .blocking import SharedRack as SharedRack
 from .blocking import blocking as blocking
 from .demand import MIXES as MIXES
-from .demand import Mix as Mix
+from .demand import DemandMix as DemandMix
 from .effective import effective_ratio as effective_ratio
-from .scheduler import Outcome as Outcome
+from .scheduler import SchedulerOutcome as SchedulerOutcome
 from .scheduler import simulate as simulate

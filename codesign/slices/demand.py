@@ -6,7 +6,7 @@ from ..errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Mix:
+class DemandMix:
     """Sizes of requests and their relative frequency (equal unless given)."""
 
     sizes: tuple[int, ...]
@@ -34,9 +34,9 @@ class Mix:
 
 
 MIXES = {
-    "uniform 1-16": Mix(tuple(range(1, 17))),
-    "powers of two to 32": Mix((1, 2, 4, 8, 16, 32), (0.30, 0.25, 0.20, 0.15, 0.07, 0.03)),
-    "3, 5, 6, 7, 10, 12": Mix((3, 5, 6, 7, 10, 12)),
+    "uniform 1-16": DemandMix(tuple(range(1, 17))),
+    "powers of two to 32": DemandMix((1, 2, 4, 8, 16, 32), (0.30, 0.25, 0.20, 0.15, 0.07, 0.03)),
+    "3, 5, 6, 7, 10, 12": DemandMix((3, 5, 6, 7, 10, 12)),
 }
 """The mixes of the notes on slices [lumorph_notes].
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from ..errors import ConfigError
 from .allocators import AbstractAllocator
 from .blocking import SharedRack
-from .demand import Mix
+from .demand import DemandMix
 from .scheduler import simulate
 
 LEAST = 0.1  # the least that `SharedRack` allows
 
 
 def effective_ratio(
-    rack: Callable[[], AbstractAllocator], mix: Mix, load: float = 0.8, arrivals: int = 20_000, seed: int = 0
+    rack: Callable[[], AbstractAllocator], mix: DemandMix, load: float = 0.8, arrivals: int = 20_000, seed: int = 0
 ) -> float:
     """Share of a rack's accelerators with which one without fragmentation grants as much, for `SharedRack`.
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from .allocators import AbstractAllocator, Handle
-from .demand import Mix
+from .demand import DemandMix
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SchedulerOutcome:
     """What a simulation saw.
 
     acceptance: of the accelerators asked for, the share granted (counting requests would reward refusing large ones);
@@ -27,8 +27,13 @@ class Outcome:
 
 
 def simulate(
-    rack: AbstractAllocator, mix: Mix, load: float = 0.8, arrivals: int = 20_000, seed: int = 0, look_every: int = 20
-) -> Outcome:
+    rack: AbstractAllocator,
+    mix: DemandMix,
+    load: float = 0.8,
+    arrivals: int = 20_000,
+    seed: int = 0,
+    look_every: int = 20,
+) -> SchedulerOutcome:
     """Poisson arrivals, exponential holding times of mean 1, refused requests are lost.
 
     Args:
@@ -79,4 +84,4 @@ def simulate(
             fragmented += enough and handle is None
     over = (now - begun) * rack.capacity
     looks = float(np.mean(stranded)) if stranded else 0.0
-    return Outcome(granted / asked, accepted / arrivals, integral / over, fragmented / arrivals, looks)
+    return SchedulerOutcome(granted / asked, accepted / arrivals, integral / over, fragmented / arrivals, looks)

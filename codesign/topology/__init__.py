@@ -8,7 +8,7 @@ from .graph import from_networkx as from_networkx
 from .grid import Torus as Torus
 from .pcie import PcieBoxes as PcieBoxes
 from .places import link_columns as link_columns
-from .programme import Solution as Solution
+from .programme import FlowSolution as FlowSolution
 from .programme import best_rates as best_rates
 from .programme import crossings as crossings
 from .programme import equal_rate as equal_rate
@@ -28,5 +28,5 @@ from .shapes import AbstractShape as AbstractShape
 from .switched import CircuitSwitch as CircuitSwitch
 from .switched import Crossbar as Crossbar
 from .switched import Dragonfly as Dragonfly
-from .switched import FatTree as FatTree
 from .switched import RailCluster as RailCluster
+from .switched import SwitchedTree as SwitchedTree

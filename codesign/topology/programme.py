@@ -20,7 +20,7 @@ FULL = 1 - 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class FlowSolution:
     """rate: payload bytes per second; flow: of each variable; price: [E] d rate / d capacity of each link."""
 
     rate: float
@@ -28,7 +28,7 @@ class Solution:
     price: np.ndarray
 
 
-def best_rates(load: np.ndarray, capacity: np.ndarray) -> Solution:
+def best_rates(load: np.ndarray, capacity: np.ndarray) -> FlowSolution:
     """The best rates of rings (or other flows) on one topology.
 
     Args:
@@ -40,10 +40,10 @@ def best_rates(load: np.ndarray, capacity: np.ndarray) -> Solution:
     found = scipy.optimize.linprog(-np.ones(load.shape[1]), A_ub=matrix, b_ub=capacity[used] / scale, method="highs")
     price = np.zeros(len(capacity))
     price[used] = -np.asarray(found.ineqlin.marginals)
-    return Solution(-found.fun * scale, found.x * scale, price)
+    return FlowSolution(-found.fun * scale, found.x * scale, price)
 
 
-def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> Solution:
+def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> FlowSolution:
     """Most bytes per second that can leave one set of devices for another, all ways used.
 
     Divided by the rate of one cable this counts the independent crossings. Endpoints may pass traffic on: a ring does.
@@ -65,7 +65,7 @@ def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> Sol
     bounds = np.column_stack([np.zeros(edges), topology.bandwidth_bytes_per_s / scale])
     kept = balance[inner]
     found = scipy.optimize.linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
-    return Solution(-found.fun * scale, found.x * scale, -np.asarray(found.upper.marginals))
+    return FlowSolution(-found.fun * scale, found.x * scale, -np.asarray(found.upper.marginals))
 
 
 def equal_rate(load: np.ndarray, capacity: np.ndarray) -> float:

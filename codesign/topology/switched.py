@@ -90,7 +90,7 @@ class CircuitSwitch(AbstractShape):
 
 
 @dataclass(frozen=True)
-class FatTree(AbstractShape):
+class SwitchedTree(AbstractShape):
     """Nodes with one card under two levels of switches, routed D-mod-K (the real-life fat tree).
 
     `leaves` of `per_leaf` nodes below `spines`; full bisection where spines * width = per_leaf, else blocking.

@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Accelerator:
+class SwitchedAccelerator:
     """An in-switch accelerator and its links. Bytes and rates are those of one member over all switches together.
 
     `bubble_s` is the time a link idles after each data packet, `jitter_s` the most that a member's response is late
@@ -39,7 +39,7 @@ class Accelerator:
 
 
 @dataclass
-class Outcome:
+class SwitchOutcome:
     """What happened: when it was over, what one member's link carried, what was summed and what was right."""
 
     seconds: float
@@ -51,7 +51,7 @@ class Outcome:
 
 
 @dataclass
-class Channel:
+class SwitchedChannel:
     """One direction of a link: two queues served in turn, one packet at a time."""
 
     clock: "Clock"
@@ -102,11 +102,11 @@ class Clock:
 class _Switch:
     """The wave controller, its tables and its members."""
 
-    def __init__(self, nbytes: float, design: Accelerator, seed: int) -> None:
+    def __init__(self, nbytes: float, design: SwitchedAccelerator, seed: int) -> None:
         self.design, self.clock, self.random = design, Clock(), random.Random(seed)
         rate = design.link_bytes_per_s / design.switches
-        self.up = [Channel(self.clock, rate, design.latency_s) for _ in range(design.members)]
-        self.down = [Channel(self.clock, rate, design.latency_s) for _ in range(design.members)]
+        self.up = [SwitchedChannel(self.clock, rate, design.latency_s) for _ in range(design.members)]
+        self.down = [SwitchedChannel(self.clock, rate, design.latency_s) for _ in range(design.members)]
         self.packets = _cut(nbytes / design.switches, design.payload_bytes)
         self.values = [[self.random.randrange(1 << 40) for _ in self.packets] for _ in self.up]
         self.result = [[-1] * len(self.packets) for _ in self.up]
@@ -171,13 +171,13 @@ class _Switch:
         if self.unwritten == 0:
             self.ended_s = self.clock.now + (self.design.latency_s if self.design.synchronised else 0.0)
 
-    def run(self) -> Outcome:
+    def run(self) -> SwitchOutcome:
         self.clock.after(self.design.latency_s if self.design.synchronised else 0.0, self.issue)
         self.clock.run()
         expected = [sum(column) for column in zip(*self.values, strict=True)]
         up, down = self.up[0].carried_bytes, self.down[0].carried_bytes
         scale = self.design.switches
-        return Outcome(self.ended_s, up * scale, down * scale, self.result, expected, self.most_outstanding)
+        return SwitchOutcome(self.ended_s, up * scale, down * scale, self.result, expected, self.most_outstanding)
 
 
 def _cut(nbytes: float, payload_bytes: float) -> list[float]:
@@ -187,7 +187,7 @@ def _cut(nbytes: float, payload_bytes: float) -> list[float]:
     return [payload_bytes] * full + ([left] if left > 1e-9 else [])
 
 
-def simulate(nbytes: float, design: Accelerator | None = None, seed: int = 0) -> Outcome:
+def simulate(nbytes: float, design: SwitchedAccelerator | None = None, seed: int = 0) -> SwitchOutcome:
     """An all-reduce of `nbytes` by the in-switch accelerator.
 
     Args:
@@ -198,4 +198,4 @@ def simulate(nbytes: float, design: Accelerator | None = None, seed: int = 0) ->
     Returns:
         Seconds from the moment all members are ready to the last one's release, and what was carried and summed.
     """
-    return _Switch(nbytes, design or Accelerator(), seed).run()
+    return _Switch(nbytes, design or SwitchedAccelerator(), seed).run()

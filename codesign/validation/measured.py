@@ -22,7 +22,7 @@ from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, stand_ins, wired_alike
 from ..calibration.learned_factors import corrected_seconds
-from ..calibration.tables import Group, kernel_groups
+from ..calibration.tables import TableGroup, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip
@@ -46,7 +46,7 @@ def constants(accelerator: str, framework: str) -> dict[str, Any]:
     return load(place(conf_dir() / "calibration", accelerator, framework))
 
 
-def kernel_node(group: Group, accelerator: str, messages: list[str]) -> dict[str, Any] | None:
+def kernel_node(group: TableGroup, accelerator: str, messages: list[str]) -> dict[str, Any] | None:
     """Constants of an accelerator for a group's framework, class and number format, or what stands in for them."""
     kind = group.table.name
     for framework in (group.framework, REFERENCE):
@@ -82,7 +82,7 @@ def left_out(accelerator: str, framework: str, kind: str, number_format: str) ->
     return inherited(kind, entries, accelerator, number_format)
 
 
-def kernel_stratum(group: Group) -> str:
+def kernel_stratum(group: TableGroup) -> str:
     """GEMM by number format; attention and others by class."""
     return STRATA.get(group.table.name, f"{group.table.name} {group.number_format}")
 

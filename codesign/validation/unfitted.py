@@ -17,7 +17,7 @@ import pandas as pd
 from ..calibration.constants import REFERENCE
 from ..calibration.gpus import FORMATS, Device, Peaks, device
 from ..calibration.kernels import TABLES, Columns
-from ..calibration.tables import Group, read_peaks
+from ..calibration.tables import TableGroup, read_peaks
 from ..errors import DataError
 from ..measurements import Table, tables
 from .measured import kernel_node, kernel_seconds, on_device
@@ -47,7 +47,7 @@ def seconds(kind: str, who: Device, number_format: str, work: Columns, messages:
     _, column, element = FORMATS[number_format]
     count = len(work["flops"])
     peak = who.peaks.flops(0 if kind == "elementwise" else column)
-    group = Group(table, who, REFERENCE, ours, peak, element, [work], np.ones(count))
+    group = TableGroup(table, who, REFERENCE, ours, peak, element, [work], np.ones(count))
     node = kernel_node(group, who.accelerator, messages)
     if node is None:
         messages.append(f"{group.label}: {count} rows set aside, no constants for this class")

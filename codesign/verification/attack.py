@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from .certificate import Certificate, Refuted
 from .coverage import Cover
+from .derivation import Derivation, Refuted
 from .inequality import Sums
 from .polish import polish
-from .study import Exact, Model
+from .study import CheckedModel, Exact
 
 PART = 1 << 16  # designs at once
 VALUES = 64  # of each variable among them: what one or two variables decide is computed once for these, not for each
@@ -46,7 +46,7 @@ class Aim:
         return np.where(np.isfinite(found), found, np.inf)
 
 
-def aims_of(model: Model) -> list[Aim]:
+def aims_of(model: CheckedModel) -> list[Aim]:
     """The goal, then the least of each target: a goal may have its cliff there."""
     levels = np.full(len(model.levelled), np.inf)
     upper = np.concatenate([np.zeros(len(model.constraints)), levels])
@@ -69,7 +69,7 @@ class Attack:
         hardest: the case in which fewest random designs hold; one that fails there says nothing against the claim.
     """
 
-    model: Model
+    model: CheckedModel
     lists: list[np.ndarray]
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
@@ -77,7 +77,7 @@ class Attack:
     legal: Callable[[np.ndarray], np.ndarray]
     aims: list[Aim]
     start: tuple[np.ndarray, np.ndarray] | None = None
-    certificate: Certificate | None = None
+    certificate: Derivation | None = None
     sums: Sums | None = None
     covered: Cover | None = None
     hardest: int = 0

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .certificate import Refuted
+from .derivation import Refuted
 
 
 @dataclass(frozen=True)
-class Blend:
+class CheckedBlend:
     """A mean of goals by the worst weights that it admits.
 
     Of goals exp(x - offset), for the weights q of a set Q of non-negative numbers adding to 1,

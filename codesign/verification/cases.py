@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..scenario import Scenario
-from .blend import Blend
+from .blend import CheckedBlend
 
 ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding
 HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}
@@ -31,8 +31,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Cases:
-    """All cases, each of equal weight, and how the logs of their goals become one (see `Blend`).
+class StudyCases:
+    """All cases, each of equal weight, and how the logs of their goals become one (see `CheckedBlend`).
 
     `cvar` is the mean of the worst share `tail` of the cases, and `sum` the mean of all. Where more is better, what is
     blended are the logs of 1 / goal: `sum` and `cvar` are then harmonic means.
@@ -53,10 +53,10 @@ class Cases:
             raise ValueError(f"{len(self.every)} cases, how {self.how!r}, tail {self.tail:g}: not a blend of cases")
 
     @property
-    def blend(self) -> Blend:
+    def blend(self) -> CheckedBlend:
         """Of goals, one a case."""
         count = len(self.every)
-        return Blend(self.how, np.ones(count), self.tail, np.zeros(count))
+        return CheckedBlend(self.how, np.ones(count), self.tail, np.zeros(count))
 
     @property
     def scenarios(self) -> list[Scenario]:

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..fields import replace
 from ..scenario import Scenario
 from ..space import MOST_LISTED, DesignSpace, Rules
-from .certificate import Certificate, Refuted
+from .derivation import Derivation, Refuted
 from .study import Asked
 
 PART = 1 << 20  # plans written out at once
@@ -36,14 +36,14 @@ class Cover:
     owner: Int[np.ndarray, " combinations"] | None
     exact: bool
 
-    def nodes(self, certificate: Certificate, place: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
+    def nodes(self, certificate: Derivation, place: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
         """A node over each plan, -1 where none is known."""
         if self.owner is None:
             return np.full(len(place), -1)
         return self.owner[_cell(place, certificate.sizes)]
 
 
-def cover(certificate: Certificate, asked: Asked) -> Cover:
+def cover(certificate: Derivation, asked: Asked) -> Cover:
     """Look for a legal plan that no node stands for.
 
     Raises:
@@ -63,7 +63,7 @@ def cover(certificate: Certificate, asked: Asked) -> Cover:
     return _every_combination(certificate, asked)
 
 
-def _same_space(certificate: Certificate, asked: Asked) -> None:
+def _same_space(certificate: Derivation, asked: Asked) -> None:
     """Fields, values and variables must be those of the study."""
     if list(asked.lists) != list(certificate.plan):
         raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(asked.lists)}")
@@ -94,7 +94,7 @@ def _decisive(scenario: Scenario) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves((scenario.workload, scenario.layout))]
 
 
-def _every_value(certificate: Certificate) -> None:
+def _every_value(certificate: Derivation) -> None:
     """Every combination of listed values has a node."""
     if not certificate.held:
         return
@@ -106,7 +106,7 @@ def _every_value(certificate: Certificate) -> None:
         raise Refuted(said + _shown_values(certificate, np.unravel_index(missing[0], sizes)))
 
 
-def _shown_values(certificate: Certificate, place: Iterable[int | np.integer]) -> str:
+def _shown_values(certificate: Derivation, place: Iterable[int | np.integer]) -> str:
     """Listed values in words: `radix 64, wavelengths 8`."""
     pairs = zip(certificate.held, place, strict=True)
     return ", ".join(f"{name} {certificate.plan[name][at]:g}" for name, at in pairs)
@@ -138,7 +138,7 @@ def _parts(volume: np.ndarray) -> list[np.ndarray]:
     return np.split(np.arange(len(volume)), np.flatnonzero(np.diff(np.cumsum(volume) // PART)) + 1)
 
 
-def _every_plan(certificate: Certificate, asked: Asked) -> Cover:
+def _every_plan(certificate: Derivation, asked: Asked) -> Cover:
     sizes = certificate.sizes
     owner = np.full(int(sizes.prod()), -1, dtype=np.int32)
     for nodes in _parts(certificate.weights):
@@ -153,7 +153,7 @@ def _every_plan(certificate: Certificate, asked: Asked) -> Cover:
     return Cover(len(place), owner, True)
 
 
-def covered_by(certificate: Certificate, asked: Asked, chosen: Iterable[Bool[np.ndarray, " nodes"]]) -> Iterator[str]:
+def covered_by(certificate: Derivation, asked: Asked, chosen: Iterable[Bool[np.ndarray, " nodes"]]) -> Iterator[str]:
     """For each choice of nodes the first legal plan that none of them stands for, in words; empty where there is none.
 
     The certificate as a whole has passed `cover`.
@@ -185,7 +185,7 @@ def covered_by(certificate: Certificate, asked: Asked, chosen: Iterable[Bool[np.
             yield ""
 
 
-def _of_nodes(certificate: Certificate, some: np.ndarray) -> Certificate:
+def _of_nodes(certificate: Derivation, some: np.ndarray) -> Derivation:
     """With these nodes only; its cuts are not looked at."""
     low, high, best = certificate.low[some], certificate.high[some], certificate.best[:, some]
     return dataclasses.replace(certificate, low=low, high=high, best=best)
@@ -201,7 +201,7 @@ def _legal(asked: Asked) -> dict[str, np.ndarray]:
     return {name: np.repeat(column, times) for name, column in plans.items()} | held
 
 
-def _value_by_value(certificate: Certificate, asked: Asked) -> Cover:
+def _value_by_value(certificate: Derivation, asked: Asked) -> Cover:
     """Where plans with all their listed values are too many to write out: one combination of values after the other."""
     first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
     own = dict(list(certificate.plan.items())[:first])
@@ -220,12 +220,12 @@ def _value_by_value(certificate: Certificate, asked: Asked) -> Cover:
     return Cover(plans, None, exact)
 
 
-def _without_held(certificate: Certificate, asked: Asked) -> DesignSpace:
+def _without_held(certificate: Derivation, asked: Asked) -> DesignSpace:
     free = {name: variable for name, variable in asked.space.hardware.items() if name not in certificate.held}
     return DesignSpace(asked.space.plan, free)
 
 
-def _every_combination(certificate: Certificate, asked: Asked) -> Cover:
+def _every_combination(certificate: Derivation, asked: Asked) -> Cover:
     """Where plans are too many: legal combinations of fields that no node leaves open, with full ranges of the rest."""
     space, low, high = asked.space, certificate.low, certificate.high
     opened = (low < high).any(axis=0)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .certificate import Certificate, Refuted
-from .study import Model
+from .derivation import Derivation, Refuted
+from .study import CheckedModel
 
 DESIGNS = 2048  # random designs that each direction is tested on
 SAME = 1e-9  # log by which a row may contradict a direction, for rounding
@@ -29,8 +29,8 @@ class Directions:
 
 
 def check_directions(
-    certificate: Certificate,
-    model: Model,
+    certificate: Derivation,
+    model: CheckedModel,
     rng: np.random.Generator,
     proven: Set[tuple[str, str]],
     told: Callable[[int, int], None],

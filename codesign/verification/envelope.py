@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .certificate import Refuted
+from .derivation import Refuted
 from .front import SAME, Front, Statements
 
 

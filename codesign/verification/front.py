@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..objective import feasible_logs
-from .certificate import Refuted
+from .derivation import Refuted
 from .inequality import SINGLE, UNIT, Sums, per_unit
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree

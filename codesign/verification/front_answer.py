@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from ..rules import Rules
 from .attack import EXTREME, Aim, Attack, aims_of, sample
-from .certificate import Certificate, Refuted, certificate_of
 from .coverage import cover, covered_by
+from .derivation import Derivation, Refuted, derivation_of
 from .directions import check_directions
 from .envelope import check_corners, envelope
 from .front import SAME, Front, check_points, front_of
 from .inequality import derive
 from .structure import check_structure
-from .study import Asked, Model
+from .study import Asked, CheckedModel
 from .verify import ALIKE, Answer, Told, described
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
@@ -31,7 +31,7 @@ def verify_front(
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
-    model: Model | None = None,
+    model: CheckedModel | None = None,
 ) -> Answer:
     """Check all that is claimed of a front.
 
@@ -45,8 +45,8 @@ def verify_front(
     """
     answer = Answer(False, "")
     try:
-        front, certificate = front_of(header, tables), certificate_of(header, tables)
-        _verify(answer, asked, front, certificate, model or Model(asked), attack, seed, told)
+        front, certificate = front_of(header, tables), derivation_of(header, tables)
+        _verify(answer, asked, front, certificate, model or CheckedModel(asked), attack, seed, told)
         answer.verified = True
     except Refuted as found:
         answer.line = f"not verified: {found}"
@@ -57,8 +57,8 @@ def _verify(
     answer: Answer,
     asked: Asked,
     front: Front,
-    certificate: Certificate,
-    model: Model,
+    certificate: Derivation,
+    model: CheckedModel,
     attack: int,
     seed: int,
     told: Told,
@@ -118,7 +118,7 @@ def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.
     """Of a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
     answer = Answer(False, "")
     try:
-        place, _ = _check_designs(designs, values, asked, Model(asked))
+        place, _ = _check_designs(designs, values, asked, CheckedModel(asked))
         answer.line = (
             f"nothing claimed to verify: the search proves nothing; its {len(place)} designs are feasible and have the"
             " values that are shown"
@@ -130,7 +130,7 @@ def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.
 
 
 def _check_designs(
-    designs: Mapping[str, np.ndarray], values: Float[np.ndarray, "designs metrics"], asked: Asked, model: Model
+    designs: Mapping[str, np.ndarray], values: Float[np.ndarray, "designs metrics"], asked: Asked, model: CheckedModel
 ) -> tuple[Int[np.ndarray, "designs fields"], Float[np.ndarray, "designs variables"]]:
     """Places and coordinates of all designs, which are listed, legal, inside the box, feasible and as good as claimed.
 
@@ -173,7 +173,7 @@ def _check_designs(
     return sample(plan, list(asked.lists.values())), u
 
 
-def _attacker(front: Front, asked: Asked, model: Model, certificate: Certificate) -> Attack:
+def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Derivation) -> Attack:
     """Against all statements; designs are kept and polished for some of them, spread over the front."""
     lists, strongest = list(asked.lists.values()), front.statements.strongest()
     columns = [0, *(model.names.index(name) for name in model.levelled)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from .certificate import Certificate, Refuted
-from .study import Model
+from .derivation import Derivation, Refuted
+from .study import CheckedModel
 
 UNIT = 2.0**-53  # rounding of one operation in float64
 MODEL = 1e-12
@@ -40,7 +40,7 @@ class Sums:
         return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
 
 
-def derive(certificate: Certificate, model: Model, told: Callable[[int, int], None]) -> Sums:
+def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, int], None]) -> Sums:
     """Evaluate the model where the certificate says and add up: weak duality over the cube.
 
     For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
@@ -73,7 +73,7 @@ def derive(certificate: Certificate, model: Model, told: Callable[[int, int], No
     return _added(certificate, cut_row, value[call, cut_row], slope[call, cut_row], len(model.names))
 
 
-def rows_in(certificate: Certificate, model: Model) -> np.ndarray:
+def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
     """Place of each row of the certificate among the model's."""
     known = model.names[: model.bounded]
     for name in certificate.rows:
@@ -82,7 +82,7 @@ def rows_in(certificate: Certificate, model: Model) -> np.ndarray:
     return np.array([known.index(name) for name in certificate.rows])
 
 
-def _added(certificate: Certificate, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Sums:
+def _added(certificate: Derivation, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Sums:
     node, weight, count = certificate.node, certificate.weight, len(certificate.low)
     wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
     if len(wrong):
@@ -118,7 +118,7 @@ def summed(
     return constant, slopes, doubt
 
 
-def lower_of(certificate: Certificate, sums: Sums) -> Float[np.ndarray, " nodes"]:
+def lower_of(certificate: Derivation, sums: Sums) -> Float[np.ndarray, " nodes"]:
     """Bounds of the log of the goal of nodes whose goal has weight 1, and inf where constraints alone are positive.
 
     Raises:

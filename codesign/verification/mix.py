@@ -9,29 +9,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from .attack import sample
-from .blend import Blend
-from .certificate import Claim, Refuted
+from .blend import CheckedBlend
 from .coverage import cover
+from .derivation import Refuted, StatedClaim
 from .inequality import rows_in
 from .mix_attack import MixAttack, Tuple
 from .mix_bound import replayed
-from .mix_certificate import MixCertificate, Part
+from .mix_derivation import MixDerivation, Part
 from .mix_designs import AskedMix, Said, check_designs, offset_of
 from .mix_tuples import Cuts, bounded
 from .structure import check_structure
-from .study import Asked, Model
+from .study import Asked, CheckedModel
 from .verify import ALIKE, LISTED, SAME, Answer, Told, check_claim, described
 
 
 def verify_mix(
     asked: AskedMix,
-    claim: Claim,
+    claim: StatedClaim,
     said: Sequence[Said],
-    certificate: MixCertificate | Refuted | None,
+    certificate: MixDerivation | Refuted | None,
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
-    models: Sequence[Model] | None = None,
+    models: Sequence[CheckedModel] | None = None,
 ) -> Answer:
     """Check a claim about a mix.
 
@@ -57,13 +57,13 @@ def verify_mix(
 def _verify(
     answer: Answer,
     asked: AskedMix,
-    claim: Claim,
+    claim: StatedClaim,
     said: Sequence[Said],
-    certificate: MixCertificate | Refuted | None,
+    certificate: MixDerivation | Refuted | None,
     attack: int,
     rng: np.random.Generator,
     told: Told,
-    models: Sequence[Model] | None,
+    models: Sequence[CheckedModel] | None,
 ) -> None:
     if isinstance(certificate, Refuted):
         raise certificate
@@ -76,7 +76,7 @@ def _verify(
     elif claim.best is not None:
         raise Refuted(f"{asked.goal}: {claim.best:.9g} is claimed, but no designs are kept")
     told("models", 0, len(names))
-    models = models or [Model(each) for each in asked.workloads.values()]
+    models = models or [CheckedModel(each) for each in asked.workloads.values()]
     if certificate is not None and claim.bound is not None:
         _check_bound(answer, asked, claim, certificate, models, blend, told)
     for name, model in zip(names, models, strict=True):
@@ -108,10 +108,10 @@ def _of(name: str) -> Iterator[None]:
 def _check_bound(
     answer: Answer,
     asked: AskedMix,
-    claim: Claim,
-    certificate: MixCertificate,
-    models: Sequence[Model],
-    blend: Blend,
+    claim: StatedClaim,
+    certificate: MixDerivation,
+    models: Sequence[CheckedModel],
+    blend: CheckedBlend,
     told: Told,
 ) -> None:
     """Everything that the bound rests on, derived anew."""
@@ -160,7 +160,7 @@ def _check_bound(
     answer.numbers |= {"bound": claim.bound, "parts": found.parts, "trusted": found.trusted}
 
 
-def _cuts(part: Part, model: Model, left: np.ndarray) -> Cuts:
+def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> Cuts:
     """Tangents of the plans that are left.
 
     Raises:
@@ -184,7 +184,7 @@ def _cuts(part: Part, model: Model, left: np.ndarray) -> Cuts:
     return Cuts(len(numbers), place[known], plans.u[at][known], value[known], slope[known])
 
 
-def _check_tables(name: str, model: Model, rng: np.random.Generator) -> None:
+def _check_tables(name: str, model: CheckedModel, rng: np.random.Generator) -> None:
     """Random designs, priced with tables as the attack prices them and without."""
     table = _legal(model.asked)
     u = rng.uniform(size=(64, len(model.variables)))[rng.integers(0, 64, 1 << 13)]
@@ -220,7 +220,7 @@ def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> T
     return Tuple(np.array(plans), u, np.inf)
 
 
-def _refuse(asked: AskedMix, claim: Claim, tried: MixAttack) -> None:
+def _refuse(asked: AskedMix, claim: StatedClaim, tried: MixAttack) -> None:
     """A tuple below the bound refutes it.
 
     Raises:
@@ -240,7 +240,7 @@ def _refuse(asked: AskedMix, claim: Claim, tried: MixAttack) -> None:
     )
 
 
-def _line(asked: AskedMix, claim: Claim, certificate: MixCertificate | None, attacked: float | None) -> str:
+def _line(asked: AskedMix, claim: StatedClaim, certificate: MixDerivation | None, attacked: float | None) -> str:
     """The answer in one line."""
     if certificate is None or claim.bound is None:
         better = claim.best is not None and attacked is not None and attacked < claim.best * (1 - SAME)

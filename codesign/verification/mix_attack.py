@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .attack import PENALTY, ROUNDING
-from .blend import Blend
+from .blend import CheckedBlend
 from .polish import polish
-from .study import Model
+from .study import CheckedModel
 
 ROUNDS, ANYWHERE = 16, 4  # in which designs are drawn; the first of them in the whole box, the others near the best
 PLACES = 64  # of each round
@@ -38,7 +38,7 @@ class Tuple:
 class _Joint:
     """Tuples as designs with one goal and all workloads' constraints: a plan is the fields of all, side by side."""
 
-    def __init__(self, models: Sequence[Model], blend: Blend):
+    def __init__(self, models: Sequence[CheckedModel], blend: CheckedBlend):
         self.models, self.blend, self.variables = models, blend, models[0].variables
         self.constraints = tuple(f"{k}.{name}" for k, model in enumerate(models) for name in model.constraints)
         ends = np.cumsum([0, *(len(model.fields) for model in models)])
@@ -72,9 +72,9 @@ class MixAttack:
         start: claimed tuple, if there is one.
     """
 
-    models: Sequence[Model]
+    models: Sequence[CheckedModel]
     tables: list[np.ndarray]
-    blend: Blend
+    blend: CheckedBlend
     start: Tuple | None = None
     tried: int = 0
     feasible: int = 0

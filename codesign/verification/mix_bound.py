@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .blend import Blend
-from .certificate import Refuted
+from .blend import CheckedBlend
+from .derivation import Refuted
 from .inequality import MODEL, SINGLE, UNIT, rows_in, summed
-from .mix_certificate import Duals, MixCertificate, Part
-from .study import Model
+from .mix_derivation import Duals, MixDerivation, Part
+from .study import CheckedModel
 
 Told = Callable[[int, int], None]
 
@@ -48,7 +48,9 @@ class Floors:
         return min(ruled_out, max(float(floor.min()) for floor in self.floor))
 
 
-def replayed(certificate: MixCertificate, models: Sequence[Model], blend: Blend, target: float, told: Told) -> Floors:
+def replayed(
+    certificate: MixDerivation, models: Sequence[CheckedModel], blend: CheckedBlend, target: float, told: Told
+) -> Floors:
     """Floors by all rounds in order, rounded outward.
 
     Raises:
@@ -80,7 +82,7 @@ def replayed(certificate: MixCertificate, models: Sequence[Model], blend: Blend,
     return Floors(floors, left, used)
 
 
-def constants(duals: Duals, blend: Blend) -> tuple[float, np.ndarray]:
+def constants(duals: Duals, blend: CheckedBlend) -> tuple[float, np.ndarray]:
     """(constant, weights) of the blend's tangents, less what prices on hardware that do not cancel may gain."""
     constant, weights = blend.mean(list(duals.points), duals.shares)
     size = 1.0 + float(np.abs(duals.points).max(initial=0.0)) + float(np.abs(blend.offset).max(initial=0.0))
@@ -96,7 +98,7 @@ def sum_below(terms: Sequence[float], last: np.ndarray) -> np.ndarray:
 
 
 def _leaned(
-    part: Part, model: Model, cuts: np.ndarray, asked: np.ndarray, weight: float, slope: np.ndarray
+    part: Part, model: CheckedModel, cuts: np.ndarray, asked: np.ndarray, weight: float, slope: np.ndarray
 ) -> Float[np.ndarray, " asked"]:
     """Below w goal + m . u of each plan asked for, wherever its limits hold; inf where they never do.
 
@@ -134,7 +136,7 @@ def _leaned(
     return np.where(goal > 0, least, np.inf)
 
 
-def _tangents(part: Part, model: Model, cuts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _tangents(part: Part, model: CheckedModel, cuts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Value and slopes of the row of each of these cuts where it was linearised."""
     plans = part.plans
     row = rows_in(plans, model)[plans.row[cuts]]

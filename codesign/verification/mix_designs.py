@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .blend import Blend
-from .certificate import Claim, Refuted
-from .mix_certificate import MixCertificate
+from .blend import CheckedBlend
+from .derivation import Refuted, StatedClaim
+from .mix_derivation import MixDerivation
 from .study import Asked
 from .verify import SAME, priced
 
@@ -37,12 +37,12 @@ class AskedMix:
     tail: float
     relative: bool
 
-    def blend(self, offset: np.ndarray) -> Blend:
+    def blend(self, offset: np.ndarray) -> CheckedBlend:
         """Of the goals, less these logs."""
-        return Blend(self.how, np.array(self.weights), self.tail, offset)
+        return CheckedBlend(self.how, np.array(self.weights), self.tail, offset)
 
 
-def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixCertificate | None) -> np.ndarray:
+def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixDerivation | None) -> np.ndarray:
     """Logs that the goals are relative to: each workload's own best, which the run shows with its design.
 
     Raises:
@@ -68,7 +68,7 @@ def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixCertificate
     return shown if stored is None else stored
 
 
-def check_designs(asked: AskedMix, claim: Claim, said: Sequence[Said], blend: Blend) -> str:
+def check_designs(asked: AskedMix, claim: StatedClaim, said: Sequence[Said], blend: CheckedBlend) -> str:
     """Designs that are feasible on common hardware, and worth what is claimed."""
     logs, hardware = [], None
     for (name, one), each in zip(asked.workloads.items(), said, strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import optimize, sparse
 
-from .blend import Blend
+from .blend import CheckedBlend
 
 PRECISE = 1e-7  # log by which tangents of the blend differ to be two
 SECONDS = 120.0  # of a mixed-integer solver: what it has proven by then counts
@@ -63,7 +63,7 @@ class _Linear:
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolvedTuples:
     """Of a relaxed programme: multipliers, and where its plans want the hardware to be."""
 
     goal: np.ndarray  # of all goal rows, in their order
@@ -77,10 +77,10 @@ class Solved:
     value: float  # of the blend
 
 
-class Programme:
+class TupleProgramme:
     """Linear programmes over shares x, hardware z = x u and goals t = x goal of plans, and the blended goal."""
 
-    def __init__(self, cuts: Sequence[Cuts], blend: Blend, points: np.ndarray):
+    def __init__(self, cuts: Sequence[Cuts], blend: CheckedBlend, points: np.ndarray):
         self.cuts, self.blend, self.constants = cuts, blend, [each.constant for each in cuts]
         self.points = np.zeros((0, len(cuts)))
         self.weights, self.offset = np.zeros((0, len(cuts))), np.zeros(0)
@@ -167,7 +167,7 @@ class Programme:
         low[-2], high[-2], cost[-2:] = 0.0, slack, (PRICE, 1.0)
         return low, high, cost
 
-    def relaxed(self, region: Region) -> Solved | None:
+    def relaxed(self, region: Region) -> SolvedTuples | None:
         """Over continuous shares; None where it gave no multipliers."""
         made = self._build(region)
         owner, total, n, count = made.owner, len(made.owner), len(region.low), len(self.cuts)
@@ -180,7 +180,7 @@ class Programme:
         own, binding, _ = self.rows(region)
         goals, limits = sum(map(len, own)), sum(len(cut) for cut, _ in binding)
         other = -found.eqlin.marginals[count:].reshape(count - 1, n)
-        return Solved(
+        return SolvedTuples(
             multipliers[:goals], multipliers[goals : goals + limits], multipliers[-len(self.weights) :],
             np.concatenate([-other.sum(axis=0)[None], other]),
             found.x[:total], found.x[total : total * (n + 1)].reshape(total, n), owner,

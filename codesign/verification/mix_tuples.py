@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from .blend import Blend
+from .blend import CheckedBlend
 from .inequality import UNIT, summed
 from .mix_bound import constants, sum_below
-from .mix_certificate import Duals
-from .mix_programme import PRECISE, Cuts, Programme, Region, Solved
+from .mix_derivation import Duals
+from .mix_programme import PRECISE, Cuts, Region, SolvedTuples, TupleProgramme
 
 MOST_PARTS = 600  # boxes and tuples, after which a mixed-integer solver is asked
 FEW = 24  # tuples that are taken one by one
@@ -24,7 +24,7 @@ BLENDED = 6  # rounds in which the blend is linearised once more where a program
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTuple:
     """What came of it: `bound` no tuple lies below; parts that were bounded; whether a solver's word is in it."""
 
     bound: float
@@ -34,12 +34,12 @@ class Found:
 
 def bounded(
     cuts: Sequence[Cuts],
-    blend: Blend,
+    blend: CheckedBlend,
     points: Float[np.ndarray, "points workloads"],
     target: float,
     told: Callable[[int, int], None],
     most: int = MOST_PARTS,
-) -> Found:
+) -> FoundTuple:
     """Whether no tuple lies below the target; else the bound that a mixed-integer solver says.
 
     Args:
@@ -52,7 +52,7 @@ def bounded(
     """
     width, done = cuts[0].u.shape[1], 0
     start = Region(np.zeros(width), np.ones(width), [np.arange(each.count) for each in cuts])
-    waiting, programme = [start], Programme(cuts, blend, points)
+    waiting, programme = [start], TupleProgramme(cuts, blend, points)
     while waiting:
         region = waiting.pop()
         told(done, done + len(waiting) + 1)
@@ -61,12 +61,12 @@ def bounded(
         if bound >= target:
             continue
         if done >= most or region.tuples == 1:
-            return Found(programme.whole(start), done, trusted=True)
+            return FoundTuple(programme.whole(start), done, trusted=True)
         waiting += _split(region, solved)
-    return Found(target, done)
+    return FoundTuple(target, done)
 
 
-def _proven(programme: Programme, region: Region, target: float) -> tuple[float, Region, Solved | None]:
+def _proven(programme: TupleProgramme, region: Region, target: float) -> tuple[float, Region, SolvedTuples | None]:
     """(a bound of the region's tuples, the region without plans whose tuples reach the target, the programme)."""
     bound, solved = -np.inf, None
     for _ in range(BLENDED):
@@ -80,7 +80,7 @@ def _proven(programme: Programme, region: Region, target: float) -> tuple[float,
     return bound, region, solved
 
 
-def _checked(programme: Programme, solved: Solved, region: Region, target: float) -> tuple[float, Region]:
+def _checked(programme: TupleProgramme, solved: SolvedTuples, region: Region, target: float) -> tuple[float, Region]:
     """(what these multipliers prove of the region's tuples, the region without plans whose tuples reach the target)."""
     cuts = programme.cuts
     each = solved.blend
@@ -129,7 +129,7 @@ def _least(
     return least - 8 * (len(leaning) + 2) * UNIT * size
 
 
-def _split(region: Region, solved: Solved | None) -> list[Region]:
+def _split(region: Region, solved: SolvedTuples | None) -> list[Region]:
     """Tuple by tuple where they are few; else the box cut across the variable in which its plans differ most."""
     if 1 < region.tuples <= FEW:
         k = int(np.argmax([len(mine) for mine in region.plans]))

@@ -15,7 +15,7 @@ PRECISION = 1e-9
 
 
 @runtime_checkable
-class Rows(Protocol):
+class FreedRows(Protocol):
     """What is polished: rows (the goal, constraints, further targets) and their slopes at points of plans."""
 
     @property
@@ -40,7 +40,7 @@ class _Enough(Exception):
 class _Together:
     """Calls of the model by several threads, answered when all that still run have asked."""
 
-    def __init__(self, model: Rows, plans: Float[np.ndarray, "lanes fields"]):
+    def __init__(self, model: FreedRows, plans: Float[np.ndarray, "lanes fields"]):
         self.model, self.plans = model, plans
         self.asked: dict[int, np.ndarray] = {}
         self.answers: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -121,7 +121,7 @@ class _Lane:
 
 
 def polish(
-    model: Rows,
+    model: FreedRows,
     plan: Float[np.ndarray, "lanes fields"],
     u: Float[np.ndarray, "lanes variables"],
     target: Int[np.ndarray, " lanes"],

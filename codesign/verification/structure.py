@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from .certificate import GOAL, Certificate, Refuted
-from .study import Model
+from .derivation import GOAL, Derivation, Refuted
+from .study import CheckedModel
 
 RULES = "rules of the plan"
 
 
-def check_structure(certificate: Certificate, model: Model) -> tuple[set[tuple[str, str]], str]:
+def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[tuple[str, str]], str]:
     """Walk over the program of the rows anew.
 
     Returns:
@@ -42,7 +42,7 @@ def _distinct(rows: np.ndarray) -> np.ndarray:
     return np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
 
 
-def _agrees(certificate: Certificate, row: str, field: int, way: int) -> bool:
+def _agrees(certificate: Derivation, row: str, field: int, way: int) -> bool:
     """Whether a row that only rises (1) or falls (-1) along a field is taken at the right end of each range.
 
     Raises:

@@ -20,8 +20,8 @@ from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
-from .cases import Cases
-from .certificate import GOAL
+from .cases import StudyCases
+from .derivation import GOAL
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
@@ -51,7 +51,7 @@ class Asked:
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)
     levelled: Mapping[str, float] = field(default_factory=dict)
-    cases: Cases | None = None
+    cases: StudyCases | None = None
 
     @property
     def scenarios(self) -> list[Scenario]:
@@ -116,7 +116,7 @@ class Exact(NamedTuple):
     feasible: np.ndarray
 
 
-class Model:
+class CheckedModel:
     """Evaluates plans at coordinates of the unit cube, in float64 and in blocks.
 
     Listed variables are fields of a plan, behind its own. names: of the rows: the goal's log, the log of each
@@ -146,7 +146,7 @@ class Model:
         self._tabled = Points(self.program, values, slopes=False)
 
     @property
-    def cases(self) -> Cases | None:
+    def cases(self) -> StudyCases | None:
         """That designs are judged in, where some constants are uncertain."""
         return self.asked.cases
 

@@ -15,12 +15,12 @@ from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
 from .attack import Attack, aims_of, sample
-from .certificate import Certificate, Claim, Refuted
 from .coverage import Cover, cover
+from .derivation import Derivation, Refuted, StatedClaim
 from .directions import check_directions
 from .inequality import Sums, derive, lower_of
 from .structure import check_structure
-from .study import Asked, Model
+from .study import Asked, CheckedModel
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree
 LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
@@ -44,12 +44,12 @@ class Answer:
 
 def verify(
     asked: Asked,
-    claim: Claim,
-    certificate: Certificate | Refuted | None,
+    claim: StatedClaim,
+    certificate: Derivation | Refuted | None,
     attack: int,
     seed: int,
     told: Told = lambda stage, done, total: None,
-    model: Model | None = None,
+    model: CheckedModel | None = None,
 ) -> Answer:
     """Check a claim about a study.
 
@@ -74,12 +74,12 @@ def verify(
 def _verify(
     answer: Answer,
     asked: Asked,
-    claim: Claim,
-    certificate: Certificate | Refuted | None,
+    claim: StatedClaim,
+    certificate: Derivation | Refuted | None,
     attack: int,
     rng: np.random.Generator,
     told: Told,
-    model: Model | None,
+    model: CheckedModel | None,
 ) -> None:
     if isinstance(certificate, Refuted):
         raise certificate
@@ -98,7 +98,7 @@ def _verify(
         answer.checks.append(_check_design(claim, asked))
     elif claim.best is not None and certificate is not None:
         raise Refuted(f"best design: {asked.goal} {claim.best:.9g} is claimed, but no design is kept")
-    model = model or Model(asked)
+    model = model or CheckedModel(asked)
     if certificate is not None:
         told("covering the space", 0, 1)
         covered = cover(certificate, asked)
@@ -133,7 +133,7 @@ def _verify(
     answer.line = _line(claim, asked, certificate, tried)
 
 
-def check_claim(claim: Claim, goal: str, sign: float) -> None:
+def check_claim(claim: StatedClaim, goal: str, sign: float) -> None:
     """The claim must be about this goal of the study, and its numbers must agree with each other.
 
     Raises:
@@ -155,7 +155,7 @@ def check_claim(claim: Claim, goal: str, sign: float) -> None:
         raise Refuted(f"the claimed best {claim.best:.9g} is better than the claimed bound {claim.bound:.9g}")
 
 
-def _check_design(claim: Claim, asked: Asked) -> str:
+def _check_design(claim: StatedClaim, asked: Asked) -> str:
     """The best design: sound, and worth what is claimed."""
     value = priced(asked, claim.design, "best design")
     if claim.best is None or not abs(value / claim.best - 1) <= SAME:
@@ -209,7 +209,7 @@ def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
             raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.units.{name}, not whole")
 
 
-def _check_bound(certificate: Certificate, lower: np.ndarray, asked: Asked) -> str:
+def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> str:
     """No node's bound may lie below the claim."""
     claim = certificate.claim
     low = int(np.argmin(lower))
@@ -226,15 +226,15 @@ def _check_bound(certificate: Certificate, lower: np.ndarray, asked: Asked) -> s
     )
 
 
-def _value(claim: Claim, log: float) -> float | None:
+def _value(claim: StatedClaim, log: float) -> float | None:
     return math.exp(claim.sign * log) if math.isfinite(log) else None
 
 
 def _attacker(
     asked: Asked,
-    claim: Claim,
-    model: Model,
-    certificate: Certificate | None,
+    claim: StatedClaim,
+    model: CheckedModel,
+    certificate: Derivation | None,
     sums: Sums | None,
     covered: Cover | None,
 ) -> Attack:
@@ -283,21 +283,21 @@ def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.nd
     return f"{asked.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}{where}): {' '.join(words)}"
 
 
-def _claimed(claim: Claim, asked: Asked) -> str:
+def _claimed(claim: StatedClaim, asked: Asked) -> str:
     if claim.infeasible:
         return "claimed is that no design is feasible"
     better = "below" if claim.sign > 0 else "above"
     return f"claimed is that no design's {asked.goal} is {better} {claim.bound:.9g}" if claim.bound else "nothing"
 
 
-def _attacked(tried: Attack, lanes: int, claim: Claim) -> str:
+def _attacked(tried: Attack, lanes: int, claim: StatedClaim) -> str:
     best = _value(claim, tried.best)
     found = "none feasible" if best is None else f"best {best:.9g}"
     held = f"; the inequality of its node held at {tried.held:,} of them" if tried.held else ""
     return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {found}{held}"
 
 
-def _line(claim: Claim, asked: Asked, certificate: Certificate | None, tried: Attack) -> str:
+def _line(claim: StatedClaim, asked: Asked, certificate: Derivation | None, tried: Attack) -> str:
     """The answer in one line."""
     if certificate is None or (claim.bound is None and not claim.infeasible):
         better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME

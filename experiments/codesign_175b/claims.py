@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 from codesign.config import study_from_config
 from codesign.report.phases import phase_diagram
 from codesign.reproduce import Claim
-from codesign.search import Certified, Problem
+from codesign.search import Certificate, Certified, Problem
 from codesign.search.branch_and_bound.bounding import Bounding
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.certified import Wanted
 from codesign.search.branch_and_bound.convexity import check
 from codesign.search.branch_and_bound.effort import Effort, Outcome
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import polish
+from codesign.search.certificate import Wanted
 from codesign.space import shown
 
 NAME = "codesign_175b"
@@ -47,13 +47,13 @@ def oracle() -> Oracle:
 
 
 @functools.cache
-def solved() -> tuple[dict, Outcome]:
+def solved() -> tuple[Certificate, Outcome]:
     """Certificate of the study, and what is known of its plans."""
     search = Certified()
     verdict = check(oracle(), 0)
     outcome = BranchAndBound(Programme(oracle()), search.effort, 0).run()
     wanted = Wanted(problem().objective.goal)
-    return search.traced(oracle(), wanted, verdict, outcome, 0).certificate, outcome
+    return search.traced(oracle(), wanted, verdict, outcome, 0).certificate or Certificate(), outcome
 
 
 def alone(plan: int, allowed: dict[str, float]) -> float:
@@ -67,20 +67,20 @@ def alone(plan: int, allowed: dict[str, float]) -> float:
 def claims() -> list[Claim]:
     """The answer with its proof, and the elasticities held against solving the plan again."""
     certificate, outcome = solved()
-    standing = "certified" if certificate["certified"] else f"not certified: {certificate['reason']}"
+    standing = "certified" if certificate.certified else f"not certified: {certificate.reason}"
     found = [
         Claim(NAME, f"fastest step over {oracle().count:,} plans and six numbers of hardware, s", None,
-              certificate["best"], 1e-3, standing, error=certificate["gap"]),
+              certificate.best, 1e-3, standing, error=certificate.gap),
     ]  # fmt: skip
     plan = outcome.bounding.plan
     middle = alone(plan, {})
-    for row in certificate["constraints"]:
-        if row["used"] < 0.999:
+    for row in certificate.constraints or ():
+        if row.used < 0.999:
             continue
-        name = row["constraint"]
+        name = row.constraint
         for side, sign in (("fewer", -1), ("more", 1)):
             again = sign * (alone(plan, {name: sign * STEP}) - middle) / STEP
-            told = row[f"elasticity_{side}"]
+            told = getattr(row, f"elasticity_{side}")
             words = f"d log time / d log {name}, {'taken away' if sign < 0 else 'added'}; against solving again"
             found.append(Claim(NAME, words, None, told, 1e-4, "derived", error=abs(again - told)))
     return found
@@ -107,7 +107,7 @@ def tables() -> dict[str, pd.DataFrame]:
     """What binds, the next-best designs, the sweep."""
     certificate, outcome = solved()
     bounding = outcome.bounding
-    binding = pd.DataFrame(certificate["constraints"])[
+    binding = pd.DataFrame(certificate.constraints or ())[
         ["constraint", "used", "elasticity_fewer", "elasticity_more", "tenth_more", "changes_plan"]
     ]
     best = bounding.incumbent.ranked(8)

@@ -11,9 +11,9 @@ from codesign.slices import (
     MIXES,
     AbstractAllocator,
     CircuitRack,
+    DemandMix,
     FixedServers,
-    Mix,
-    Outcome,
+    SchedulerOutcome,
     SharedRack,
     SubCubes,
     TorusCuboids,
@@ -45,12 +45,12 @@ LUMORPH = "LUMORPH, 8 fibers a server"
 
 
 @functools.cache
-def outcome(system: str, mix: str) -> Outcome:
+def outcome(system: str, mix: str) -> SchedulerOutcome:
     """Simulated, with the same tenants for every system."""
     return simulate(RACKS[system](), MIXES[mix], LOAD, ARRIVALS)
 
 
-def analytical(mix: Mix, system: str = LUMORPH) -> tuple[float, float]:
+def analytical(mix: DemandMix, system: str = LUMORPH) -> tuple[float, float]:
     """Kaufman-Roberts with sizes rounded up to the system's volumes and its effective capacity."""
     volumes = tuple(RACKS[system]().volume(size) for size in mix.sizes)
     rack = SharedRack(64.0, LOAD, EFFECTIVE.get(system, 1.0), mix.sizes, volumes, mix.weights)

@@ -16,7 +16,7 @@ from codesign.config import scenario_from_config
 from codesign.fabrics import Group
 from codesign.fields import replace
 from codesign.reproduce import Claim
-from codesign.validation.in_switch import Accelerator, simulate
+from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
 NAME = "scin_allreduce"
 KINDS = {  # of claims whose standing alone does not say it
@@ -59,12 +59,12 @@ def accelerator(algorithm: AbstractCollective) -> InNetworkAllReduce:
     return inner
 
 
-def design(name: str, fabric: str, members: int) -> Accelerator:
+def design(name: str, fabric: str, members: int) -> SwitchedAccelerator:
     """The same numbers for the simulation."""
     network = level(name, fabric)
     switch, link = accelerator(network.collectives.all_reduce), network.fabric.link(Group(float(members)))
     cycle = 1 / float(switch.clock_hz)
-    return Accelerator(
+    return SwitchedAccelerator(
         members=members,
         switches=int(switch.switches),
         link_bytes_per_s=1 / float(link.beta_s_per_byte),

@@ -12,7 +12,7 @@ from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.config import scenario_from_config
 from codesign.fabrics import Group
 from codesign.reproduce import Claim
-from codesign.validation.in_switch import Accelerator, simulate
+from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
 NAME = "scin_waves"
 KINDS = {  # of claims whose standing alone does not say it
@@ -58,7 +58,7 @@ def share(buffer_bytes: float, waves: float) -> float:
 @functools.cache
 def share_in_packets(buffer_bytes: float, waves: int) -> float:
     """The same between 1 and 3 MiB of the packet-level simulation."""
-    design = with_changes(Accelerator(), members=2, table_bytes=buffer_bytes, waves=waves)
+    design = with_changes(SwitchedAccelerator(), members=2, table_bytes=buffer_bytes, waves=waves)
     short, long = (simulate(size * 2.0**20, design).seconds for size in (1, 3))
     return 2.0**21 / (long - short) / payload_rate()
 

@@ -69,8 +69,8 @@ def fronts() -> dict[str, Any]:
     median seed's.
     """
     trace = Pareto(FRONT, levels=LEVELS).run(problem(), 0)
-    found = trace.certificate["front"]
-    points = found["points"]
+    found = trace.certificate.front
+    points = found.points
     asked = problem()
     evaluator = Evaluator(Box(asked), rows_with(asked, FRONT[1:]), (GOAL, *FRONT[1:]))
     theirs = []
@@ -78,14 +78,14 @@ def fronts() -> dict[str, Any]:
         trial = Trial(evaluator, trace.seconds["pareto"], math.inf)
         Blackbox(Nsga2()).ask(trial, seed)
         theirs.append(np.exp([point[0] for point in trial.front]))
-    ours = np.array([[row["values"][name] for name in FRONT] for row in points])
-    reference = np.log([found["reference"][name] for name in FRONT])
+    ours = np.array([[row.values[name] for name in FRONT] for row in points])
+    reference = np.log([found.reference[name] for name in FRONT])
     volumes = [hypervolume(np.log(front), reference) for front in theirs]
-    worst = max(row["gap"] if row["certified"] else math.inf for row in points)
+    worst = max(row.gap if row.certified else math.inf for row in points)
     return {
-        "ours": ours, "theirs": theirs[0], "ratio": found["hypervolume"] / float(np.median(volumes)),
-        "share": found["hypervolume"] / found["hypervolume_at_most"],
-        "their_share": float(np.median(volumes)) / found["hypervolume_at_most"], "worst_gap": worst,
+        "ours": ours, "theirs": theirs[0], "ratio": found.hypervolume / float(np.median(volumes)),
+        "share": found.hypervolume / found.hypervolume_at_most,
+        "their_share": float(np.median(volumes)) / found.hypervolume_at_most, "worst_gap": worst,
     }  # fmt: skip
 
 

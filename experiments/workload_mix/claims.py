@@ -1,7 +1,7 @@
 """What one cluster design costs three workloads, against a design of its own for each; how far it is proven."""
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -10,7 +10,8 @@ from codesign.config import study_from_config
 from codesign.report.figures import style
 from codesign.report.mix import sharing
 from codesign.reproduce import Claim
-from codesign.search import Trace
+from codesign.search import Certificate, Trace
+from codesign.search.certificate import Shared
 
 NAME = "workload_mix"
 STANDING = "derived"
@@ -27,37 +28,42 @@ def found() -> Trace:
     return study.search.run(study.problem, study.seed)
 
 
-def workloads() -> list[dict[str, Any]]:
+def proof() -> Certificate:
+    """What is proven of it."""
+    return found().certificate or Certificate()
+
+
+def workloads() -> Sequence[Shared]:
     """One entry per workload."""
-    return found().certificate["workloads"]
+    return proof().workloads or ()
 
 
 def claims() -> list[Claim]:
     """The proven gap has a bar of 2 %; what sharing costs is told."""
-    proof = found().certificate
-    gap, loose = proof["gap"], proof["best"] / proof["bound_of_own_hardware"] - 1
+    told = proof()
+    assert told.best is not None
+    assert told.bound_of_own_hardware is not None
+    gap, loose = told.gap, told.best / told.bound_of_own_hardware - 1
     rows = [
         Claim(NAME, "proven gap of the common design", None, gap, 0.02, STANDING, error=gap),
         Claim(NAME, "gap of the plain bound, each workload on hardware of its own", None, loose, None, STANDING),
     ]
     for entry in workloads():
-        name = entry["workload"]
-        rows.append(Claim(NAME, f"{name}: USD per million tokens, common", None, entry["value"], None, STANDING))
-        rows.append(Claim(NAME, f"{name}: USD per million tokens, own", None, entry["own_best"], None, STANDING))
-        rows.append(Claim(NAME, f"{name}: what sharing costs", None, entry["costs"], None, STANDING))
+        name = entry.workload
+        rows.append(Claim(NAME, f"{name}: USD per million tokens, common", None, entry.value, None, STANDING))
+        rows.append(Claim(NAME, f"{name}: USD per million tokens, own", None, entry.own_best, None, STANDING))
+        rows.append(Claim(NAME, f"{name}: what sharing costs", None, entry.costs, None, STANDING))
     return rows
 
 
 def tables() -> dict[str, pd.DataFrame]:
     """Hardware: the common design beside each workload's own."""
-    designs = {"common": workloads()[0]["design"]} | {e["workload"]: e["own_design"] for e in workloads()}
+    designs = {"common": workloads()[0].design} | {e.workload: e.own_design for e in workloads()}
     rows = [
         {"design": name} | {label: design[key] / unit for key, (label, unit) in HARDWARE.items()}
         for name, design in designs.items()
     ]
-    plans = [
-        {"workload": e["workload"]} | {k: v for k, v in e["design"].items() if k not in HARDWARE} for e in workloads()
-    ]
+    plans = [{"workload": e.workload} | {k: v for k, v in e.design.items() if k not in HARDWARE} for e in workloads()]
     return {"Hardware": pd.DataFrame(rows), "Plans on the common hardware": pd.DataFrame(plans)}
 
 

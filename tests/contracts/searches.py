@@ -34,7 +34,7 @@ from codesign.search import (
     Uncertain,
     Whole,
 )
-from codesign.search.amortised.guesser import Guesser, Shape
+from codesign.search.amortised.guesser import Guesser, NetworkShape
 from codesign.search.amortised.network import Network
 
 VALUES = (100e9, 300e9, 900e9)  # of `up`; levels of the fine grid
@@ -46,7 +46,7 @@ WORST_AS_IT_STANDS = Cases({"price": Uncertain("cluster.accelerator.price_usd", 
 def amortised() -> Amortised:
     """A network of random weights for the feasible problem: its answer is settled by gradients, and never proven."""
     problem = problem_of("feasible")
-    shape, inputs = Shape.of(problem.space), ("cluster.accelerator.price_usd",)
+    shape, inputs = NetworkShape.of(problem.space), ("cluster.accelerator.price_usd",)
     parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(2))
     facts = {"goal": problem.objective.goal, "kind": "fitted", "seed": 0}
     limits = tuple(problem.objective.limits)

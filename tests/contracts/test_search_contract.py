@@ -13,7 +13,7 @@ from contracts.searches import SEARCHES, VALUES, search_of
 
 from codesign import search as menu
 from codesign.errors import ConfigError
-from codesign.search import AbstractSearch, Blackbox, Inverse, Trace, Whole
+from codesign.search import AbstractSearch, Blackbox, Certificate, Inverse, Trace, Whole
 from codesign.search.blackbox import peers
 from codesign.strict_json import dumps
 
@@ -84,6 +84,11 @@ def trace_of(search: str, name: str) -> Trace:
     return trace
 
 
+def proven(trace: Trace) -> Certificate:
+    """What it proves; of a search that can prove nothing an empty claim."""
+    return trace.certificate or Certificate()
+
+
 def proves_impossible(trace: Trace) -> bool:
     """Whether what is kept for others to check says that nothing is feasible."""
     return trace.evidence is not None and trace.evidence.header["claim"]["infeasible"]
@@ -100,7 +105,7 @@ def outcome(search: str, name: str) -> str:
         return "stopped"
     if proves_impossible(found.trace):
         return "proven impossible"
-    if found.trace.certificate.get("certified"):
+    if proven(found.trace).certified:
         return "proven"
     return "best found" if shown(search, name).feasible.any() else "nothing found"
 
@@ -113,8 +118,8 @@ def shown(search: str, name: str) -> Priced:
 
 def rank(trace: Trace, key: str) -> float:
     """A value of the certificate as a log of which less is better."""
-    sign = 1.0 if trace.certificate["sense"] == "minimise" else -1.0
-    return sign * math.log(trace.certificate[key])
+    sign = 1.0 if proven(trace).sense == "minimise" else -1.0
+    return sign * math.log(getattr(proven(trace), key))
 
 
 def own_goal(search: AbstractSearch, points: dict[str, np.ndarray], found: Priced) -> np.ndarray:
@@ -179,8 +184,8 @@ def designs_are_of_the_space(search, name):
 def what_is_said_of_the_best_is_so(search, name):
     """The plain model has the same goal, and the same opinion of whether limits are kept."""
     trace, found, chosen = trace_of(search, name), shown(search, name), search_of(search)
-    best = trace.certificate.get("best")
-    if "best" in trace.certificate and best is None:
+    best = proven(trace).best
+    if proven(trace).goal and best is None:
         assert not (found.feasible & chosen_of(chosen, trace.points)).any(), "an answer is shown and not called one"
     if best is not None:
         place = next(at for at, method in enumerate(trace.method) if method not in ("grid", "pareto"))
@@ -202,58 +207,61 @@ def no_bound_is_wrong(search, name):
     some = grid.feasible & chosen_of(chosen, points)
     least = own_goal(chosen, points, grid)[some].min(initial=math.inf) if some.any() else math.inf
     assert not (proves_impossible(trace) and some.any())
-    gap = trace.certificate.get("gap")
-    if trace.certificate.get("bound") is not None:  # of whole numbers it bounds what lies between them too
+    gap = proven(trace).gap
+    if proven(trace).bound is not None:  # of whole numbers it bounds what lies between them too
         assert rank(trace, "bound") <= least + ROUNDING, "a design is better than the bound"
     if gap is not None:
         assert rank(trace, "bound") <= rank(trace, "best") + 1e-9
         assert rank(trace, "best") - rank(trace, "bound") <= math.log1p(gap) + 1e-9
         assert rank(trace, "best") <= least + math.log1p(gap) + ROUNDING, "missed a better design"
-    if "front" in trace.certificate:
+    if proven(trace).front is not None:
         no_design_beats_the_front(trace, grid)
     proof = first("certified", name).trace
-    if proof is not None and proof.certificate["bound"] is not None:
+    if proof is not None and proven(proof).bound is not None:
         found = shown(search, name)
         assert found.goal[found.feasible].min(initial=math.inf) >= rank(proof, "bound") - ROUNDING
 
 
 def no_design_beats_the_front(trace: Trace, grid: Priced) -> None:
     """No feasible design is better than the bound at its levels; some corner is no worse than it in any metric."""
-    front = trace.certificate["front"]
-    for row in front["points"]:
-        if row["bound"] is not None:
-            assert row["bound"] <= row["values"][FRONT[0]] * (1 + ROUNDING)
+    front = proven(trace).front
+    assert front is not None
+    for row in front.points:
+        if row.bound is not None:
+            assert row.bound <= row.values[FRONT[0]] * (1 + ROUNDING)
             within = grid.feasible.copy()
-            for metric, level in row["levels"].items():
+            for metric, level in row.levels.items():
                 within &= grid.front[:, FRONT.index(metric)] <= math.log(level)
-            assert math.log(row["bound"]) <= grid.front[within, 0].min(initial=math.inf) + ROUNDING
-    if front["corners"] and not trace.certificate["reason"]:
-        corners = np.log(front["corners"])
+            assert math.log(row.bound) <= grid.front[within, 0].min(initial=math.inf) + ROUNDING
+    if front.corners and not proven(trace).reason:
+        corners = np.log(front.corners)
         beaten = (corners[None] <= grid.front[grid.feasible][:, None] + ROUNDING).all(axis=2).any(axis=1)
         assert beaten.all()
-        assert front["hypervolume"] <= front["hypervolume_at_most"] + ROUNDING
+        assert front.hypervolume <= front.hypervolume_at_most + ROUNDING
 
 
 def proven_is_what_the_walk_proves(search, name):
     trace = trace_of(search, name)
-    found = trace.certificate
-    assert bool(found.get("certified")) >= proves_impossible(trace)
-    if found.get("certified"):
-        assert found["convex"]
+    found = proven(trace)
+    assert found.certified >= proves_impossible(trace)
+    if found.certified:
+        assert found.convex
         assert trace.evidence is not None
-        assert found.get("reason") == ""
-    if not found.get("convex"):
-        assert not found.get("certified")
-        assert found.get("bound") is None
-        assert found.get("gap") is None
+        assert found.reason == ""
+    if not found.convex:
+        assert not found.certified
+        assert found.bound is None
+        assert found.gap is None
         assert not proves_impossible(trace)
         assert "certified: " not in trace.claim
     if name == "bumpy":
-        assert not found.get("convex")
-    if found.get("bound") is not None or proves_impossible(trace):
+        assert not found.convex
+    if found.bound is not None or proves_impossible(trace):
         assert trace.evidence is not None
         claim = trace.evidence.header["claim"]
-        assert [claim[key] for key in ("best", "bound", "gap")] == [found[key] for key in ("best", "bound", "gap")]
+        assert [claim[key] for key in ("best", "bound", "gap")] == [
+            getattr(found, key) for key in ("best", "bound", "gap")
+        ]
     if trace.evidence is not None:
         for table in trace.evidence.tables.values():
             assert len({len(column) for column in table.values()}) <= 1
@@ -261,7 +269,9 @@ def proven_is_what_the_walk_proves(search, name):
 
 def what_is_kept_can_be_written(search, name):
     trace = trace_of(search, name)
-    assert json.loads(dumps(trace.certificate)) == json.loads(json.dumps(trace.certificate, allow_nan=False))
+    kept = proven(trace).to_json()
+    assert json.loads(dumps(kept)) == json.loads(json.dumps(kept, allow_nan=False))
+    assert Certificate.from_json(json.loads(dumps(kept))) == proven(trace)
     for table in trace.tables.values():
         assert len({len(column) for column in table.values()}) == 1
     assert trace.claim
@@ -276,7 +286,7 @@ def progress_is_within_its_total(search, name):
         assert 0 <= progress.done <= progress.total
         assert not progress.gap < -1e-9
         if progress.proven and search != "whole":  # which may prove what it says of one value and not of the next
-            assert trace_of(search, name).certificate["convex"]
+            assert proven(trace_of(search, name)).convex
 
 
 def the_same_seed_leaves_the_same(search, name):
@@ -290,7 +300,7 @@ def the_same_seed_leaves_the_same(search, name):
     for key, column in one.points.items():
         np.testing.assert_array_equal(column, again.points[key])
     for key in ("best", "bound", "gap", "certified"):
-        assert one.certificate.get(key) == again.certificate.get(key)
+        assert getattr(proven(one), key) == getattr(proven(again), key)
 
 
 PROMISES = [

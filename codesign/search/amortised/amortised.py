@@ -18,11 +18,12 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from ..branch_and_bound.certified import Certified, Wanted
+from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.warm_start import COLD, WarmStart
-from .answer import Answer, Instant, with_plans
+from ..certificate import Wanted, certify
+from .answer import Instant, InstantAnswer, with_plans
 from .guesser import Guesser, shipped
 
 
@@ -55,9 +56,9 @@ class Amortised(AbstractSearch):
         """
         guesser = self._fitting(problem)
         instant = Instant(problem, guesser.shape)
-        Answer(guesser, instant, problem).run()  # compiles
+        InstantAnswer(guesser, instant, problem).run()  # compiles
         began = time.perf_counter()
-        answer = Answer(guesser, instant, problem).run()
+        answer = InstantAnswer(guesser, instant, problem).run()
         seconds = time.perf_counter() - began
         with contextlib.suppress(KeyboardInterrupt):  # the answer is there
             report(Progress("amortised", answer.evaluated, answer.evaluated, math.exp(min(answer.upper, 700.0))))
@@ -69,13 +70,12 @@ class Amortised(AbstractSearch):
         )
         claim = regret_text(guesser.facts) if found else "no feasible design found near the network's guess; no proof"
         wanted = _wanted(problem)
-        certificate: dict[str, Any] = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"}
-        certificate |= {"certified": False, "best": wanted.value(answer.upper), "bound": None, "gap": None}
-        certificate["amortised"] = {"family": guesser.family, **guesser.facts}
-        return Trace(
-            points, ["amortised"], {"points": answer.evaluated}, {"amortised": seconds}, claim,
-            {"convex": False, "reason": claim, **certificate},
-        )  # fmt: skip
+        facts = {"family": guesser.family, **guesser.facts}
+        certificate = certify(
+            wanted, answer.upper, -math.inf, convex=False, closed=False, reason=claim, amortised=facts
+        )
+        counts = {"points": answer.evaluated}
+        return Trace(points, ["amortised"], counts, {"amortised": seconds}, claim, certificate)
 
     def _fitting(self, problem: Problem) -> Guesser:
         if self.weights and not Path(self.weights).is_file():
@@ -90,7 +90,7 @@ class Amortised(AbstractSearch):
         raise ConfigError(f"search=amortised has no network for this study ({'; '.join(reasons) or 'none is there'})")
 
     def _proven(
-        self, problem: Problem, guesser: Guesser, answer: Answer, seed: int, report: Report, seconds: float
+        self, problem: Problem, guesser: Guesser, answer: InstantAnswer, seed: int, report: Report, seconds: float
     ) -> Trace:
         """The certified search, started from the answer."""
         proof = self.proof

@@ -27,25 +27,16 @@ from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
-from .guesser import Guesser, Shape
+from ..settings import AMORTISED
+from .guesser import Guesser, NetworkShape
 from .settling import Settling
-
-SCREENED, SOLVED = 256, 16  # points in one call of the hard model, and of the one with tangents
-CHECKED = 4096  # best scores whose rules are checked
-FIRST, LIKELY = 512, 1024  # of these, screened at their own hardware, and at that of the best design
-CHANGES = 2  # fields in which plans screened at the best design may differ from its plan
-PRICES, PRICE = (0.5, 2.0, 10.0), 2.0  # of a unit of log-violation, by which plans are chosen; of each kind
-EACH = 8  # plans chosen by each price
-CHOSEN = 32  # plans chosen by their scores
-EXCHANGES = 3
-ROUNDS, LEFT, FEWEST = 14, 0.5, 3  # of a plan's programme; share of the plans, and how many, that stay after each
 
 
 def bare_oracle(problem: Problem) -> Oracle:
     """An oracle that lists no plans: they are given later, by `with_plans`; compiles once for all of them."""
     space = DesignSpace({}, problem.space.hardware)
-    fields = {name: np.zeros(1) for name in Shape.of(problem.space).fields}
-    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), SOLVED, plans=fields)
+    fields = {name: np.zeros(1) for name in NetworkShape.of(problem.space).fields}
+    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), AMORTISED.solved, plans=fields)
     _, tree = ravel_pytree(numbers(problem.scenario))
     oracle._compiled = quick_jit(
         jax.vmap(lambda leaves, *point: oracle._one(tree(leaves), *point), in_axes=(None, 0, 0, 0))
@@ -94,7 +85,7 @@ def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
 
 def legality(problem: Problem) -> Callable[..., Any]:
     """(leaves of the scenario, table of plans) -> which break no rule; compiled once for studies of one structure."""
-    fields, (_, tree) = Shape.of(problem.space).fields, ravel_pytree(numbers(problem.scenario))
+    fields, (_, tree) = NetworkShape.of(problem.space).fields, ravel_pytree(numbers(problem.scenario))
 
     def one(leaves: Any, plan: Any) -> Any:
         placed = problem.space.place(tree(leaves), dict(zip(fields, plan, strict=True)))
@@ -107,7 +98,7 @@ def legality(problem: Problem) -> Callable[..., Any]:
 class Instant:
     """What answers to studies of one structure share: the compiled model and rules, and every combination of plans."""
 
-    def __init__(self, problem: Problem, shape: Shape):
+    def __init__(self, problem: Problem, shape: NetworkShape):
         self.shape, self.table = shape, shape.table
         self.oracle, self.legal = bare_oracle(problem), legality(problem)
         self.hard = hard_model(self.oracle)
@@ -117,7 +108,7 @@ class Instant:
         return (self.table != self.table[plan]).sum(axis=1) <= changes
 
 
-class Answer:
+class InstantAnswer:
     """The design that a guess leads to: `run`, then `row`, `u` and `upper`."""
 
     def __init__(
@@ -151,19 +142,19 @@ class Answer:
         """Points asked for."""
         return self.screened + self.settling.programme.oracle.evaluated
 
-    def run(self) -> "Answer":
+    def run(self) -> "InstantAnswer":
         """Guess, screen, settle; then again from the best design, until nothing better comes."""
         scores, logits = self.guesser.guess(self.problem)
-        likely = self._legal(np.argpartition(-scores, min(CHECKED, len(scores)) - 1)[:CHECKED])
-        likely = likely[np.argsort(-scores[likely], kind="stable")[:LIKELY]]
-        shape, first = self.instant.shape, likely[:FIRST]
+        likely = self._legal(np.argpartition(-scores, min(AMORTISED.checked, len(scores)) - 1)[: AMORTISED.checked])
+        likely = likely[np.argsort(-scores[likely], kind="stable")[: AMORTISED.likely]]
+        shape, first = self.instant.shape, likely[: AMORTISED.first]
         suits = np.clip(shape.suits(logits, shape.has(self.instant.table[first])), 0.0, 1.0)
-        self._round(first, np.asarray(suits, dtype=float), CHOSEN)
-        for _ in range(EXCHANGES):
+        self._round(first, np.asarray(suits, dtype=float), AMORTISED.chosen)
+        for _ in range(AMORTISED.exchanges):
             before, asked = self.upper, likely
             best = self.settling.incumbent.plan
             if best >= 0:
-                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(best, CHANGES))))
+                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(best, AMORTISED.changes))))
             asked = asked[~self.settling.seen[asked]]
             self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.settling.width)))
             if math.isfinite(self.upper) and self.upper > before - self.settling.gap:
@@ -172,7 +163,7 @@ class Answer:
 
     def _legal(self, plans: Int[np.ndarray, " k"]) -> Int[np.ndarray, " legal"]:
         """Those that break no rule."""
-        padded = plans[np.minimum(np.arange(-(-len(plans) // SCREENED) * SCREENED), len(plans) - 1)]
+        padded = plans[np.minimum(np.arange(-(-len(plans) // AMORTISED.screened) * AMORTISED.screened), len(plans) - 1)]
         return plans[np.asarray(self.instant.legal(self.leaves, self.instant.table[padded]))[: len(plans)]]
 
     def _hardware(self) -> np.ndarray:
@@ -187,9 +178,9 @@ class Answer:
         if len(plans) == 0:
             return
         exact = self._screen(plans, u)
-        chosen = [np.argsort(_soft(exact, price), kind="stable")[:EACH] for price in PRICES]
+        chosen = [np.argsort(_soft(exact, price), kind="stable")[: AMORTISED.each] for price in AMORTISED.prices]
         if first:
-            order = np.argsort(_soft(exact, PRICE), kind="stable")
+            order = np.argsort(_soft(exact, AMORTISED.price), kind="stable")
             kinds = [order[np.unique(column, return_index=True)[1]] for column in self.instant.table[plans[order]].T]
             chosen += [np.arange(min(first, len(plans))), *kinds]
         found = np.unique(np.concatenate(chosen))
@@ -201,28 +192,29 @@ class Answer:
         """Rows of the hard model, goal first."""
         count = len(plans)
         self.screened += count
-        padded = np.minimum(np.arange(-(-count // SCREENED) * SCREENED), count - 1)
+        padded = np.minimum(np.arange(-(-count // AMORTISED.screened) * AMORTISED.screened), count - 1)
         table, points = self.instant.table[plans[padded]], np.asarray(u)[padded]
 
         def run(first: int) -> np.ndarray:
-            part = slice(first, first + SCREENED)
+            part = slice(first, first + AMORTISED.screened)
             return np.asarray(self.instant.hard(self.leaves, table[part], points[part]))
 
         with ThreadPoolExecutor(2) as pool:
             return (
-                np.concatenate(list(pool.map(run, range(0, count, SCREENED))))[:count] - self.settling.programme.shift
+                np.concatenate(list(pool.map(run, range(0, count, AMORTISED.screened))))[:count]
+                - self.settling.programme.shift
             )
 
     def _settle(self, plans: np.ndarray, u: np.ndarray) -> None:
         """Solve plans over the hardware, each from its own on, fewer with every round."""
         settling = self.settling
         settling.start(plans, u)
-        for index in range(ROUNDS if settling.width else 0):
+        for index in range(AMORTISED.rounds if settling.width else 0):
             plans = plans[settling.inside[plans] < settling.cut]
             if len(plans) == 0:
                 return
             settling.refine(plans)
-            few = max(math.ceil(LEFT * len(plans)), FEWEST) if index else len(plans)
+            few = max(math.ceil(AMORTISED.left * len(plans)), AMORTISED.fewest) if index else len(plans)
             keys = settling.inside[plans], settling.cuts.soft_of(plans)
             best = [np.argsort(key, kind="stable")[:few] for key in keys]
             plans = plans[np.unique(np.concatenate(best))]

@@ -10,7 +10,7 @@ from ..base import Problem
 
 
 @dataclass(frozen=True)
-class Family:
+class StudyFamily:
     """Studies that one network answers.
 
     Args:
@@ -80,7 +80,7 @@ PRICES = {
     "cluster.host.memory.usd_per_byte": 1.6, f"{UP}.usd_per_bytes_per_s": 1.6, f"{OUT}.usd_per_bytes_per_s": 1.6,
     "cluster.facility.usd_per_j": 1.6,
 }  # fmt: skip
-TRAINING = Family(
+TRAINING = StudyFamily(
     "training",
     ("experiment=train_gpt3_175b",),
     tuple(
@@ -96,7 +96,7 @@ TRAINING = Family(
     PRICES,
     {"capex_usd": (46e3, 70e3, True), "provisioned_power_w": (1200.0, 1700.0, True)},
 )  # fmt: skip
-SERVING = Family(
+SERVING = StudyFamily(
     "serving",
     ("experiment=serve_llama31_405b_static",),
     tuple(

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "weights"
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """What a network's outputs mean: fields of the plan with their values, and hardware variables.
 
     A plan's score is a sum over its values and pairs of its values, each with an output of its own; the hardware that
@@ -32,7 +32,7 @@ class Shape:
     hardware: tuple[str, ...]
 
     @classmethod
-    def of(cls, space: DesignSpace) -> "Shape":
+    def of(cls, space: DesignSpace) -> "NetworkShape":
         """Of a space."""
         return cls(
             {name: tuple(sorted(_level(name, one) for one in values)) for name, values in space.plan.items()},
@@ -97,7 +97,7 @@ class Shape:
     @functools.cached_property
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
         items, middle = list(self.plan.items()), (len(self.plan) + 1) // 2
-        first, second = (Shape(dict(half), ()) for half in (items[:middle], items[middle:]))
+        first, second = (NetworkShape(dict(half), ()) for half in (items[:middle], items[middle:]))
         return first.has(first.table), second.has(second.table)
 
 
@@ -116,7 +116,7 @@ class Guesser:
     """
 
     family: str
-    shape: Shape
+    shape: NetworkShape
     inputs: tuple[str, ...]
     limits: tuple[str, ...]
     centre: Float[np.ndarray, " logs"]
@@ -145,7 +145,7 @@ class Guesser:
 
     def misfit(self, problem: Problem) -> str:
         """Why the network says nothing about a study; empty where it does."""
-        if Shape.of(problem.space) != self.shape:
+        if NetworkShape.of(problem.space) != self.shape:
             return "its plan fields, their values or hardware variables differ"
         if tuple(sorted(problem.objective.limits)) != self.limits or problem.objective.goal != self.facts["goal"]:
             return f"its goal or limits differ ({self.facts['goal']} under {', '.join(self.limits)})"
@@ -172,7 +172,7 @@ class Guesser:
             ConfigError: a file that is damaged, of an earlier version, no weights, or of a network of another shape.
         """
         told, centre, whiten, parameters = read(path)
-        shape = Shape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
+        shape = NetworkShape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
         inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
         check_numbers(path, len(inputs) + len(limits), shape.outputs, (centre, whiten, parameters))
         return cls(told["family"], shape, inputs, limits, centre, whiten, parameters, told["facts"])

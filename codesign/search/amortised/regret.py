@@ -15,15 +15,15 @@ from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
 from ..mix.oracles import moved_limits
-from .answer import Answer, Instant, with_plans
-from .families import Family
+from .answer import Instant, InstantAnswer, with_plans
+from .families import StudyFamily
 from .guesser import Guesser
 
 HELD_OUT = 1_000_003  # added to a seed: of studies that no training draws
 
 
 def regrets(
-    guesser: Guesser, family: Family, base: Problem, studies: int, seed: int = 0, gap: float = 1e-3,
+    guesser: Guesser, family: StudyFamily, base: Problem, studies: int, seed: int = 0, gap: float = 1e-3,
     note: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row per random study that has a feasible design: regret of the answer over the certified bound, seconds.
@@ -36,13 +36,13 @@ def regrets(
     whole.tangents(np.zeros(1, dtype=int), np.full((1, len(base.space.names)), 0.5), 50.0)
     rows: list[dict[str, Any]] = []
     names = (*family.inputs, *sorted(family.budgets))
-    Answer(guesser, instant, base).run()  # warm
+    InstantAnswer(guesser, instant, base).run()  # warm
     while len(rows) < studies:
         drawn = family.draw(base, rng, 1)[0]
         problem = family.problem(base, drawn)
         allowed = moved_limits(base, problem)
         began, cpu = time.perf_counter(), time.process_time()
-        answer = Answer(guesser, instant, problem, allowed).run()
+        answer = InstantAnswer(guesser, instant, problem, allowed).run()
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         try:
             plans = problem.space.plans(problem.scenario)

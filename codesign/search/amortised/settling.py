@@ -10,19 +10,15 @@ from jaxtyping import Float, Int
 
 from ..branch_and_bound import interior_point as interior
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
-from ..branch_and_bound.cut_pool import DEAR_ENOUGH, CutPool
+from ..branch_and_bound.cut_pool import CutPool
 from ..branch_and_bound.incumbent import Incumbent
 from ..branch_and_bound.inside_points import InsidePoints
 from ..branch_and_bound.programme import Programme
-
-REACH, SHRINK = 0.15, 0.6  # half the first box's width; what is left of it where a step stayed inside or did not help
-LEAST_PRICE = 1.0  # of a unit of violation, beyond twice its multiplier, when points are compared
-MOST_GAP = 0.3  # taken for the gap of a plan at its first box
-TOLERANCE = 1e-5, 5e-3  # of programmes
+from ..settings import AMORTISED, BRANCH_AND_BOUND
 
 
 @dataclass
-class Box:
+class TrustRegion:
     """Where a plan is solved: the best point seen, its rows, how far the box reaches from it."""
 
     centre: Float[np.ndarray, " variables"]
@@ -46,7 +42,7 @@ class Settling:
         self.inside = np.full(programme.oracle.count, -np.inf)
         self.seen = np.zeros(programme.oracle.count, dtype=bool)
         self.edges: dict[int, np.ndarray] = {}
-        self._boxes: dict[int, Box] = {}
+        self._boxes: dict[int, TrustRegion] = {}
         self._points = InsidePoints()
 
     @property
@@ -58,7 +54,7 @@ class Settling:
         """Begin with plans, each at its own hardware."""
         exact = self._learn(plan, u, REFERENCE_SHARPNESS)
         for lane, p in enumerate(plan.tolist()):
-            self._boxes[p] = Box(u[lane], exact[lane], REACH)
+            self._boxes[p] = TrustRegion(u[lane], exact[lane], AMORTISED.reach)
 
     def refine(self, plan: Int[np.ndarray, " k"]) -> None:
         """One round: solve the programmes of these plans in their boxes, evaluate where those say, move the boxes."""
@@ -66,7 +62,11 @@ class Settling:
             self._refine(batch, self.cut)
 
     def _learn(
-        self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float, prices: np.ndarray | float = DEAR_ENOUGH
+        self,
+        plan: np.ndarray,
+        u: np.ndarray,
+        sharpness: np.ndarray | float,
+        prices: np.ndarray | float = BRANCH_AND_BOUND.dear_enough,
     ) -> np.ndarray:
         exact, affine = self.programme.tangents(plan, u, sharpness)
         self.incumbent.notice(plan, u, exact, self.programme.oracle.single(plan))
@@ -80,9 +80,9 @@ class Settling:
         affine[..., 0] += np.einsum("ltrv,lv->ltr", affine[..., 1:], low)
         affine[..., 1:] *= (high - low)[:, None, None]
         known, bound = self.cuts.soft_of(plan), self.inside[plan]
-        gap = np.clip(np.where(np.isfinite(bound), known - bound, MOST_GAP), self.gap, MOST_GAP)
+        gap = np.clip(np.where(np.isfinite(bound), known - bound, AMORTISED.most_gap), self.gap, AMORTISED.most_gap)
         price = np.full(len(plan), interior.ELASTIC)
-        solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, *TOLERANCE), enough, price)
+        solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, *AMORTISED.tolerance), enough, price)
         self.inside[plan], self.seen[plan] = solved.lower, True
         weights = np.array([each.sum(axis=0) for each in solved.weights])
         points = np.concatenate([low + (high - low) * u for u in (solved.central, solved.edge)])
@@ -96,10 +96,10 @@ class Settling:
     def _move(self, plan: np.ndarray, points: np.ndarray, exact: np.ndarray, weights: np.ndarray) -> None:
         """Centre every box at the best point seen; shrink those where that is not new, or not at a side."""
         for lane, p in enumerate(plan.tolist()):
-            price, box = 2 * weights[lane][1:] + LEAST_PRICE, self._boxes[p]
+            price, box = 2 * weights[lane][1:] + AMORTISED.least_price, self._boxes[p]
             rows = np.stack([box.rows, exact[lane], exact[lane + len(plan)]])
             best = int(np.argmin(rows[:, 0] + (np.maximum(rows[:, 1:], 0.0) * price).sum(axis=1)))
             self.edges[p] = points[lane + len(plan)]
             moved = points[lane + (best - 1) * len(plan)] if best else box.centre
             stayed = np.abs(moved - box.centre).max() < 0.99 * box.reach
-            self._boxes[p] = Box(moved, rows[best], box.reach * SHRINK if stayed else box.reach)
+            self._boxes[p] = TrustRegion(moved, rows[best], box.reach * AMORTISED.shrink if stayed else box.reach)

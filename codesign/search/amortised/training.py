@@ -25,8 +25,8 @@ from ...scenario import Scenario
 from ...smooth import Weighted, at_least, reading
 from ..base import Problem
 from ..branch_and_bound.oracle import GOAL, rows_of
-from .families import Family
-from .guesser import Guesser, Shape
+from .families import StudyFamily
+from .guesser import Guesser, NetworkShape
 from .network import Network
 
 PLANS, SLOPED = 32, 8  # priced for each study of a step; of these, followed
@@ -36,7 +36,7 @@ RANKING = (0.2, 0.02)  # log of the goal by which a plan must be worse to count 
 NOISE = (0.7, 4.0)  # of scores when plans are picked, drawn for each study
 
 
-def losses(family: Family, base: Problem, shape: Shape) -> Callable[..., Array]:
+def losses(family: StudyFamily, base: Problem, shape: NetworkShape) -> Callable[..., Array]:
     """(scenario, row of a study, plan, coordinates) -> log goal + dear violations; inf where a rule is broken."""
     limits, inputs, rows = sorted(family.budgets), family.inputs, rows_of(base)
 
@@ -54,7 +54,7 @@ def losses(family: Family, base: Problem, shape: Shape) -> Callable[..., Array]:
 
 
 def train(
-    family: Family, base: Problem, seed: int = 0, steps: int = 4000, batch: int = 64, rate: float = 2e-3,
+    family: StudyFamily, base: Problem, seed: int = 0, steps: int = 4000, batch: int = 64, rate: float = 2e-3,
     note: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Guesser:  # fmt: skip
     """A network for the family, its recipe in `facts`.
@@ -66,7 +66,7 @@ def train(
         steps, batch, rate: of Adam, studies a step, first learning rate (cosine).
         note: told the mean loss now and then: log of the goal with violations, of the best plan.
     """
-    began, rng, shape = time.perf_counter(), np.random.default_rng(seed), Shape.of(base.space)
+    began, rng, shape = time.perf_counter(), np.random.default_rng(seed), NetworkShape.of(base.space)
     centre, whiten = _whitening(np.log(family.draw(base, rng, 4096)))
     network = Network(shape.outputs)
     parameters = network.init(jax.random.key(seed), jnp.zeros(whiten.shape[1]))
@@ -110,7 +110,7 @@ def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _step(
-    family: Family, base: Problem, shape: Shape, network: Network, optimiser: optax.GradientTransformation
+    family: StudyFamily, base: Problem, shape: NetworkShape, network: Network, optimiser: optax.GradientTransformation
 ) -> Callable[..., Any]:
     loss = losses(family, base, shape)
     priced = jax.vmap(jax.vmap(loss, in_axes=(None, None, 0, 0)), in_axes=(None, 0, 0, 0))

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..settings import BRANCH_AND_BOUND
 from . import interior_point as interior
 from .bounds_table import BoundsTable
-from .cut_pool import DEAR_ENOUGH, CutPool
+from .cut_pool import CutPool
 from .dual_solutions import DualSolutions, settled
 from .evidence import AbstractListener
 from .incumbent import AbstractIncumbent, Incumbent
@@ -24,9 +25,7 @@ from .lagrangian_bound import dual_ascent, dual_ascent_of_two, dual_value, least
 from .programme import Programme
 
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
-DEAREST = 1e6  # price of a unit of violation that is not raised any more
-GROUP_TRIES = 8  # rounds after which a group that is still open is split
-REFERENCE_SHARPNESS = 50.0  # of cuts at a point shared by several plans
+REFERENCE_SHARPNESS = BRANCH_AND_BOUND.reference_sharpness  # of cuts at a point shared by several plans
 
 
 class Pruned(NamedTuple):
@@ -156,7 +155,7 @@ class Bounding:
         Returns parts that nothing is known of, since their groups were never solved: to be bounded by the caller.
         """
         group = ~self.programme.oracle.single(some)
-        ripe = group & ((self.table.rounds[some] >= GROUP_TRIES) | (self.own.soft_of(some) < self.cut))
+        ripe = group & ((self.table.rounds[some] >= BRANCH_AND_BOUND.group_tries) | (self.own.soft_of(some) < self.cut))
         self.refine(some[~ripe])
         if not ripe.any():
             return some[:0]
@@ -211,7 +210,11 @@ class Bounding:
         return exact
 
     def learn(
-        self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float, prices: np.ndarray | float = DEAR_ENOUGH
+        self,
+        plan: np.ndarray,
+        u: np.ndarray,
+        sharpness: np.ndarray | float,
+        prices: np.ndarray | float = BRANCH_AND_BOUND.dear_enough,
     ) -> np.ndarray:
         """Evaluate and keep the cuts; exact rows."""
         exact, affine = self.evaluate(plan, u, sharpness)
@@ -267,15 +270,18 @@ class Bounding:
         known = self.own.soft_of(plan)
         gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
         price = np.array([self._price.get(p, interior.ELASTIC) for p in plan.tolist()])
-        tolerance = np.clip(0.03 * gap, max(1e-8, 0.03 * self.gap), 0.02)
-        solved = interior.solve(affine, 0.3 * gap, tolerance, enough, price)
+        share = BRANCH_AND_BOUND.share
+        tolerance = np.clip(share * gap, max(1e-8, share * self.gap), 0.02)
+        solved = interior.solve(affine, BRANCH_AND_BOUND.spread * gap, tolerance, enough, price)
         whole = settled(solved.weights[:, :, 0].sum(axis=1))
         self.raise_(plan, np.where(whole, solved.lower, -np.inf), at, solved.weights)
         self._rule_out(plan, affine, at, solved, enough)
         self.duals.learn(plan, solved, affine)
         leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
-        for lane in np.flatnonzero(leant_on > 0.9 * price):  # as dear as can be, and still a constraint gives way
-            self._price[int(plan[lane])] = min(4 * price[lane], DEAREST)
+        for lane in np.flatnonzero(
+            leant_on > BRANCH_AND_BOUND.dear * price
+        ):  # as dear as can be, and still a constraint gives way
+            self._price[int(plan[lane])] = min(BRANCH_AND_BOUND.raised * price[lane], BRANCH_AND_BOUND.dearest)
         for lane, p in enumerate(plan.tolist()):
             self.own.trim(p, solved.weights[lane])
         self.table.refined(plan)
@@ -286,8 +292,8 @@ class Bounding:
 
     def _follow(self, plan: np.ndarray, gap: np.ndarray, central: np.ndarray, edge: np.ndarray) -> None:
         """Evaluate plans at two points each, that inside and where their cuts are lowest, and learn."""
-        least = 30.0 * 1.6 ** np.minimum(self.table.rounds[plan], 20)  # great weights need sharper kinks than gaps tell
-        sharpness = np.clip(3.0 / gap, least, 1e6)
+        known, rounds = BRANCH_AND_BOUND, np.minimum(self.table.rounds[plan], 20)
+        sharpness = np.clip(known.kink / gap, known.softest * known.sharpening**rounds, known.sharpest)
         both, points = np.concatenate([plan, plan]), np.concatenate([central, edge])
         exact = self.learn(both, points, np.concatenate([sharpness, sharpness]), self.duals.of(both)[1])
         lane, pulled = self._inside.pulled(plan, points, exact, self.upper)

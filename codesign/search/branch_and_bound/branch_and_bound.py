@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..base import Progress, Report, silent
+from ..settings import BRANCH_AND_BOUND
 from .bounding import REFERENCE_SHARPNESS, Bounding
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import AbstractListener
@@ -24,13 +25,6 @@ from .linearisation_points import References
 from .oracle import AbstractOracle
 from .programme import Programme
 from .warm_start import COLD, WarmStart
-
-MOST_TRIES = 80  # rounds after which a plan is left open
-HALVINGS, FEWEST = 9, 8  # rounds of a plan while the incumbent is sought, and how many get all of them
-REFERENCE_ROUNDS = 4
-CLIMBS, FOLLOWED = 8, 64  # rounds of better plans at the best hardware, groups followed down to plans in each
-CHEAP = 0.05  # least price of a unit of violation there
-WORST_REFERENCE = 0.7  # log by which the optimum of a reference may lie above the incumbent
 
 
 class BranchAndBound:
@@ -116,12 +110,12 @@ class BranchAndBound:
         some = oracle.roots
         if len(some) > effort.chunk:
             some = np.sort(self.rng.choice(some, effort.chunk, replace=False))
-        for _ in range(CLIMBS):
+        for _ in range(BRANCH_AND_BOUND.climbs):
             if bounding.plan < 0 or self._late():
                 return
             before = bounding.upper
             some = some[np.argsort(self._looks_there(some), kind="stable")[: effort.chunk // 16]]
-            plans = np.union1d(self._followed(some[:FOLLOWED]), self._around())
+            plans = np.union1d(self._followed(some[: BRANCH_AND_BOUND.followed]), self._around())
             plans = plans[bounding.table.rounds[plans] == 0]
             plans = plans[np.argsort(self._looks_there(plans), kind="stable")[: effort.references // 4]]
             if len(plans):
@@ -145,7 +139,7 @@ class BranchAndBound:
         if len(plan) == 0:
             return np.zeros(0)
         exact = self._look(plan, self.bounding.u)
-        over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + CHEAP)
+        over = np.maximum(exact[:, 1:], 0.0) * (self._multipliers()[1:] + BRANCH_AND_BOUND.cheap)
         return np.where(np.isfinite(exact).all(axis=1), exact[:, 0] + over.sum(axis=1), np.inf)
 
     def _followed(self, group: np.ndarray) -> np.ndarray:
@@ -155,7 +149,7 @@ class BranchAndBound:
         while len(parts):
             parts, _ = oracle.split(parts)
             self.bounding.grow()
-            parts = parts[np.argsort(self._looks_there(parts), kind="stable")[: 4 * FOLLOWED]]
+            parts = parts[np.argsort(self._looks_there(parts), kind="stable")[: 4 * BRANCH_AND_BOUND.followed]]
             found.append(parts[oracle.single(parts)])
             parts = parts[~oracle.single(parts)]
         return np.concatenate(found)
@@ -169,7 +163,7 @@ class BranchAndBound:
         if bounding.plan >= 0 and len(groups) > effort.references:
             groups = groups[np.argsort(self._looks_there(groups), kind="stable")[: effort.references]]
         self._halved(groups)
-        self._promising(self._best_of(groups[bounding.lower[groups] < bounding.cut]), FOLLOWED)
+        self._promising(self._best_of(groups[bounding.lower[groups] < bounding.cut]), BRANCH_AND_BOUND.followed)
         if bounding.upper < before - bounding.gap:
             self.climb()
         self._note("incumbent", bounding.solved, bounding.solved)
@@ -177,14 +171,14 @@ class BranchAndBound:
     def _best_of(self, groups: np.ndarray) -> np.ndarray:
         """The plans of the groups that look best, each bounded where its group has its optimum."""
         bounding, oracle, found = self.bounding, self._oracle, [groups[:0]]
-        parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: FOLLOWED // 4]]
+        parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: BRANCH_AND_BOUND.followed // 4]]
         while len(parts):
             parts, place = oracle.split(parts)
             parent = parent[place]
             bounding.grow()
             new = bounding.table.rounds[parts] == 0
             self.bound(bounding.inherit(parts[new], parent[new]))
-            best = np.argsort(self._looks(parts), kind="stable")[: 4 * FOLLOWED]
+            best = np.argsort(self._looks(parts), kind="stable")[: 4 * BRANCH_AND_BOUND.followed]
             parts, parent = parts[best], parent[best]
             single = oracle.single(parts)
             found.append(parts[single])
@@ -195,10 +189,10 @@ class BranchAndBound:
         """An estimate of each one's optimum, from where it was seen last."""
         return self.bounding.own.looks(plan)
 
-    def _around(self, rivals: int = 6) -> np.ndarray:
+    def _around(self) -> np.ndarray:
         """Neighbours of the best plan in three fields and of the next-best in two."""
         near, bounding = self._oracle.near, self.bounding
-        best = bounding.incumbent.ranked(1 + rivals)
+        best = bounding.incumbent.ranked(1 + BRANCH_AND_BOUND.rivals)
         around = np.unique(np.concatenate([near(best[0], 3), *(near(plan, 2) for plan in best[1:])]))
         bounding.grow()
         return around
@@ -210,8 +204,8 @@ class BranchAndBound:
         some = some[bounding.table.rounds[some] == 0]
         if len(some):
             bounding.own.keep(some, *self._at(some, self.base), at=self._place(len(some), self.base))
-        for _ in range(REFERENCE_ROUNDS):
-            enough = bounding.upper + WORST_REFERENCE
+        for _ in range(BRANCH_AND_BOUND.reference_rounds):
+            enough = bounding.upper + BRANCH_AND_BOUND.worst_reference
             some = some[bounding.lower[some] < enough]
             for first in range(0, len(some), self.effort.batch):
                 bounding.refine(some[first : first + self.effort.batch], enough)
@@ -235,8 +229,8 @@ class BranchAndBound:
             for first in range(0, len(plan), self.effort.batch):
                 bounding.refine(plan[first : first + self.effort.batch])
             plan = plan[bounding.lower[plan] < bounding.cut]
-            plan = plan[bounding.table.rounds[plan] < HALVINGS]
-            few = max(len(plan) // 4, FEWEST)
+            plan = plan[bounding.table.rounds[plan] < BRANCH_AND_BOUND.halvings]
+            few = max(len(plan) // 4, BRANCH_AND_BOUND.fewest)
             best = [np.argsort(key, kind="stable")[:few] for key in (bounding.lower[plan], self._looks(plan))]
             plan = plan[np.unique(np.concatenate(best))]
 
@@ -280,7 +274,7 @@ class BranchAndBound:
         bounding, batch, before = self.bounding, self.effort.batch, np.inf
         while not self._late():
             left = bounding.open()
-            left = left[bounding.table.rounds[left] < MOST_TRIES]
+            left = left[bounding.table.rounds[left] < BRANCH_AND_BOUND.most_tries]
             if len(left) == 0:
                 return
             batch = self.effort.batch if bounding.upper < before else min(2 * batch, 8 * self.effort.batch)
@@ -302,7 +296,7 @@ class BranchAndBound:
         left = self._left()
         if left and not stopped:
             late = f"stopped at its time limit of {self.effort.seconds:g} s"
-            stopped = late if self._late() else f"{left} plans did not close in {MOST_TRIES} rounds"
+            stopped = late if self._late() else f"{left} plans did not close in {BRANCH_AND_BOUND.most_tries} rounds"
         counts = {
             "plans": self._oracle.plan_count,
             "points": bounding.evaluated,

@@ -3,12 +3,13 @@
 import contextlib
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
+from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
 from .conflict import Conflict
 from .convexity import Verdict, check, look_again
@@ -22,17 +23,7 @@ from .sensitivity import Resource, polish, resources
 from .warm_start import COLD, WarmStart
 
 UNPROVEN = {"factor_at_least": None, "needed": None}  # of conflicts of a model that is not convex
-
-
-class Wanted(NamedTuple):
-    """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
-
-    name: str
-    sign: float = 1.0
-
-    def value(self, log: float) -> float | None:
-        """The quantity of a value of the row; None where there is none."""
-        return math.exp(self.sign * log) if math.isfinite(log) else None
+EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class Certified(AbstractSearch):
             warm: what is known before.
         """
         verdict = check(oracle, seed, self.pairs)
-        told = proving(_translated(report, wanted), verdict.convex)
+        told = proving(in_values(report, wanted), verdict.convex)
         outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.bounding.feasible.items()}, seed)
@@ -132,8 +123,8 @@ class Certified(AbstractSearch):
             if self.explain and outcome.stopped != INTERRUPTED:
                 conflict.explain()
             plan, u = conflict.design or self._least_violating(oracle)
-            why = conflict.proof if verdict.convex else [row | UNPROVEN for row in conflict.proof]
-            certificate = _certificate(wanted, verdict, outcome) | {"infeasible": why}
+            why = [row if verdict.convex else replace(row, **UNPROVEN) for row in conflict.proof]
+            certificate = _certificate(wanted, verdict, outcome, infeasible=tuple(why))
             claim = _claim_infeasible(verdict, outcome)
             points, kept = designs_of(oracle, plan, u), _evidence(oracle, outcome, certificate)
             return Trace(points, ["certified"] * len(plan), counts, seconds, claim, certificate, evidence=kept)
@@ -141,8 +132,8 @@ class Certified(AbstractSearch):
         if self.explain and oracle.variables:
             with contextlib.suppress(KeyboardInterrupt):  # the design is there already
                 polish(bounding, bounding.plan, 1e-7)
-                explained = _explained(oracle, bounding.plan, bounding.u, resources(bounding, 1e-7), wanted.sign)
-        certificate = _certificate(wanted, verdict, outcome) | explained
+                explained = held_by(oracle, bounding.plan, bounding.u, resources(bounding, 1e-7), wanted.sign)
+        certificate = _certificate(wanted, verdict, outcome, **explained)
         best = bounding.incumbent.ranked(self.keep)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         claim, kept = _claim(verdict, outcome), _evidence(oracle, outcome, certificate)
@@ -156,7 +147,7 @@ class Certified(AbstractSearch):
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
 
 
-def _translated(report: Report, wanted: Wanted) -> Report:
+def in_values(report: Report, wanted: Wanted) -> Report:
     """Progress in values of the goal instead of logs."""
 
     def told(progress: Progress) -> None:
@@ -166,56 +157,44 @@ def _translated(report: Report, wanted: Wanted) -> Report:
     return told
 
 
-def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome) -> dict[str, Any]:
+def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any) -> Certificate:
     """Bounds, gap and history, in values of the goal."""
-    value = wanted.value
-    return {
-        "certified": verdict.convex and not outcome.stopped,
-        "convex": verdict.convex,
-        "reason": verdict.reason or outcome.stopped,
-        "goal": wanted.name,
-        "sense": "minimise" if wanted.sign > 0 else "maximise",
-        "best": value(outcome.upper),
-        "bound": value(outcome.lower) if verdict.convex else None,
-        "gap": math.expm1(outcome.gap) if verdict.convex and math.isfinite(outcome.gap) else None,
-        "convexity": {"pairs": verdict.pairs, "worst": verdict.worst, "unproven": verdict.unproven},
-        "history": [[seconds, value(upper), value(lower)] for seconds, upper, lower in outcome.bounding.history],
-    }
+    history = outcome.bounding.history
+    return certify(
+        wanted, outcome.upper, outcome.lower, convex=verdict.convex, closed=not outcome.stopped,
+        reason=verdict.reason or outcome.stopped, convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven),
+        history=tuple((seconds, wanted.value(upper), wanted.value(lower)) for seconds, upper, lower in history), **more,
+    )  # fmt: skip
 
 
-def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: dict[str, Any]) -> Evidence | None:
+def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> Evidence | None:
     """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
-    bounding = outcome.bounding
-    if bounding.recorder is None or not isinstance(oracle, AbstractModelOracle):  # not of mixes: many models, not one
+    found = outcome.bounding
+    if found.recorder is None or not isinstance(oracle, AbstractModelOracle):  # not of mixes: many models, not one
         return None
-    kept = evidence_of(
-        oracle, bounding.recorder, bounding.programme.rows, bounding.table.leaf, bounding.lower, outcome.lower
-    )
+    kept = evidence_of(oracle, found.recorder, found.programme.rows, found.table.leaf, found.lower, outcome.lower)
     if kept is not None:
-        kept.header["claim"] = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {
-            "infeasible": certificate["convex"] and bounding.plan < 0 and outcome.lower == math.inf,
-            "design": {} if bounding.plan < 0 else oracle.point(bounding.plan, bounding.u),
-        }
+        design = {} if found.plan < 0 else oracle.point(found.plan, found.u)
+        none = certificate.convex and found.plan < 0 and outcome.lower == math.inf
+        kept.header["claim"] = certificate.claimed(design, infeasible=none)
     return kept
 
 
-def _explained(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:
+def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:
     """What binds and what more of it would bring: changes of the goal, not of the row that is minimised."""
     edges = [
-        {"variable": name, "at": "low" if u[i] < 1e-3 else "high"}
+        Edge(name, "low" if u[i] < EDGE else "high")
         for i, name in enumerate(oracle.variables)
-        if u[i] < 1e-3 or u[i] > 1 - 1e-3
+        if u[i] < EDGE or u[i] > 1 - EDGE
     ]
     rows = [
-        {
-            "constraint": r.name, "used": r.used,
-            "elasticity_fewer": sign * r.fewer, "elasticity_more": sign * r.more,
-            "valid_down": _move(r.valid[0]), "valid_up": _move(r.valid[1]),
-            "tenth_more": math.expm1(sign * r.gained), "changes_plan": r.plan != plan,
-        }
+        Binding(
+            r.name, r.used, sign * r.fewer, sign * r.more, _move(r.valid[0]), _move(r.valid[1]),
+            math.expm1(sign * r.gained), r.plan != plan,
+        )
         for r in found
     ]  # fmt: skip
-    return {"constraints": rows, "at_bounds": edges}
+    return {"constraints": tuple(rows), "at_bounds": tuple(edges)}
 
 
 def _move(log: float) -> float | None:

@@ -7,11 +7,11 @@ of all is minimised, then one after the other under what the others have given: 
 import math
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..base import Progress, Report, silent
+from ..certificate import MustGive
 from .branch_and_bound import BranchAndBound
 from .effort import INTERRUPTED, Effort, Outcome
 from .oracle import AbstractOracle, AbstractRelay, Tangents
@@ -55,9 +55,7 @@ class Conflict:
         report: told after each programme.
 
     Attributes:
-        proof: for each constraint `alone`: whether it alone can give enough; `factor`: by how much then, `together`: by
-            how much with the others where none can alone (None where no such factors are known); `factor_at_least`,
-            `needed`: the same proven not to do, alone and whatever the others give.
+        proof: of each constraint, in this order.
         design: plan and coordinates of the design that asks for least.
     """
 
@@ -67,7 +65,7 @@ class Conflict:
         self.oracle, self.rows, self.effort, self.seed, self.report = oracle, rows, effort, seed, report
         self.solved, self.planned = 0, len(rows)
         self.ends = time.perf_counter() + effort.seconds
-        self.proof: list[dict[str, Any]] = []
+        self.proof: list[MustGive] = []
         self.design: tuple[np.ndarray, np.ndarray] | None = None
 
     def explain(self) -> "Conflict":
@@ -103,17 +101,15 @@ class Conflict:
             if least.upper < best:
                 best = least.upper
                 self._take(least)
-            self.proof.append(
-                {"constraint": name, "alone": alone, "factor": math.exp(least.upper) if alone else None,
-                 "factor_at_least": _factor(least.lower), "needed": None, "together": None}
-            )  # fmt: skip
+            factor = math.exp(least.upper) if alone else None
+            self.proof.append(MustGive(name, alone, factor, _factor(least.lower)))
 
     def _together(self) -> None:
         asked = tuple(name for name in self.rows if not name.startswith("usage."))
         self.planned += len(self.rows) + 1 + len(asked)
-        for row in self.proof:
-            row["needed"] = _factor(max(self._least(self.oracle, row["constraint"], (), {}).lower, 0.0))
-        must = tuple(row["constraint"] for row in self.proof if (row["needed"] or math.inf) > 1.0)
+        alone = [self._least(self.oracle, row.constraint, (), {}).lower for row in self.proof]
+        self.proof = [replace(row, needed=_factor(max(low, 0.0))) for row, low in zip(self.proof, alone, strict=True)]
+        must = tuple(row.constraint for row in self.proof if (row.needed or math.inf) > 1.0)
         for giving in dict.fromkeys((must, asked, self.rows)):  # limits are easier given than hardware
             kept = tuple(name for name in self.rows if name not in giving)
             if giving:
@@ -131,8 +127,7 @@ class Conflict:
             if math.isfinite(outcome.upper) and outcome.upper < given[name]:
                 given[name] = max(outcome.upper + SLACK, 0.0)
                 self._take(outcome)
-        for row in self.proof:
-            row["together"] = math.exp(given.get(row["constraint"], 0.0))
+        self.proof = [replace(row, together=math.exp(given.get(row.constraint, 0.0))) for row in self.proof]
 
 
 def _factor(log: float) -> float | None:

@@ -5,11 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..settings import BRANCH_AND_BOUND
 from . import interior_point as interior
-
-MOST_CUTS = 48  # of a plan; beyond, those that its last programme did not lean on are dropped
-LENGTHS = (3, 8, 20)  # cuts of plans that are solved in one batch
-DEAR_ENOUGH, LEAST_PRICE = 8.0, 0.2  # price of a unit of violation in estimates: where no multiplier is known, and more
 
 
 class CutPool(Mapping[int, list[np.ndarray]]):
@@ -51,7 +48,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         node: Int[np.ndarray, " k"],
         exact: Float[np.ndarray, "k rows"],
         affine: Float[np.ndarray, "k rows coefficients"],
-        prices: np.ndarray | float = DEAR_ENOUGH,
+        prices: np.ndarray | float = BRANCH_AND_BOUND.dear_enough,
         at: Int[np.ndarray, " k"] | None = None,
     ) -> None:
         """Add cuts, with the exact rows where they were taken.
@@ -61,7 +58,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         over = np.maximum(exact[:, 1:], 0.0)
         known = np.isfinite(exact).all(axis=1)
         soft = np.where(known, exact[:, 0] + interior.ELASTIC * over.max(axis=1, initial=0.0), np.inf).tolist()
-        prices = np.broadcast_to(prices, exact.shape)[:, 1:] + LEAST_PRICE
+        prices = np.broadcast_to(prices, exact.shape)[:, 1:] + BRANCH_AND_BOUND.least_price
         looks = np.where(known, exact[:, 0] + (prices * over).sum(axis=1), np.inf).tolist()
         numbers = [-1] * len(node) if at is None else at.tolist()
         latest: dict[int, float] = {}
@@ -90,7 +87,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
             return []
         count = np.array([len(self._cuts[n]) for n in node.tolist()])
         order = np.argsort(count, kind="stable")
-        size = np.searchsorted(LENGTHS, count[order])
+        size = np.searchsorted(BRANCH_AND_BOUND.lengths, count[order])
         return np.split(node[order], np.flatnonzero(np.diff(size)) + 1)
 
     def gathered(self, node: Int[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray]:
@@ -107,9 +104,9 @@ class CutPool(Mapping[int, list[np.ndarray]]):
     def trim(self, node: int, weights: Float[np.ndarray, "cuts rows"]) -> None:
         """Of a node with too many cuts, keep those that its last programme leant on most."""
         count = len(self._cuts[node])
-        if count > MOST_CUTS:
+        if count > BRANCH_AND_BOUND.most_cuts:
             leant = np.argsort(-weights[:count].sum(axis=1), kind="stable")
-            left = np.sort(leant[: MOST_CUTS // 2]).tolist()
+            left = np.sort(leant[: BRANCH_AND_BOUND.most_cuts // 2]).tolist()
             for kept in (self._cuts, self._at):
                 kept[node] = [kept[node][i] for i in left]
 

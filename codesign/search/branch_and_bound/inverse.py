@@ -12,7 +12,8 @@ from jaxtyping import Array
 from ...errors import ConfigError, suggestion
 from ...metrics import Metrics
 from ..base import AbstractSearch, Problem, Report, Trace, silent
-from .certified import Certified, Wanted
+from ..certificate import Wanted
+from .certified import Certified
 from .node_relaxation import oracle_for
 from .oracle import GOAL, Rows, rows_of
 

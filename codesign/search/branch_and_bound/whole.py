@@ -17,8 +17,9 @@ import numpy as np
 
 from ...errors import ConfigError, suggestion
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
+from ..certificate import Certificate, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
-from .certified import Certified, Wanted, _explained, _translated
+from .certified import Certified, held_by, in_values
 from .convexity import PROVEN, Verdict, check
 from .effort import INTERRUPTED, Outcome
 from .evidence import Recorder, evidence_of, together
@@ -93,7 +94,7 @@ class Whole(AbstractSearch):
         self.refuse(problem)
         oracle = Oracle(problem, rows_of(problem), self.proof.block)
         sign = 1.0 if problem.objective.minimise else -1.0
-        told = _translated(report, Wanted(problem.objective.goal, sign))
+        told = in_values(report, Wanted(problem.objective.goal, sign))
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
         listed, interrupted = self._listed(problem, oracle), False
@@ -126,16 +127,18 @@ class Whole(AbstractSearch):
         sign = 1.0 if problem.objective.minimise else -1.0
         stopped = INTERRUPTED if found.interrupted else found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
-        bounded = verdict.convex and found.complete
         first = min(found.real, key=lambda one: one.outcome.upper)
         counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
         seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
-        certificate = {
-            "certified": bounded and not stopped, "convex": verdict.convex, "reason": verdict.reason or stopped,
-            "goal": problem.objective.goal, "sense": "minimise" if sign > 0 else "maximise",
-            "bound": math.exp(sign * found.lower) if bounded and found.lower > -math.inf else None,
-            "best": None, "gap": None,
-        }  # fmt: skip
+        wanted, complete = Wanted(problem.objective.goal, sign), found.complete
+
+        def told(upper: float, **more: Any) -> Certificate:
+            reason = verdict.reason or stopped
+            convex, closed = verdict.convex, not stopped
+            return certify(
+                wanted, upper, found.lower, convex=convex, closed=closed, reason=reason, bounded=complete, **more
+            )
+
         held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
         if not found.tried or best.bounding.plan < 0:
             points = designs_of(
@@ -143,17 +146,18 @@ class Whole(AbstractSearch):
             )
             claim = "no whole numbers next to the real optimum keep all constraints"
             claim = f"{stopped or claim}; the real optimum is shown, no proof"
-            certificate |= {"certified": False, "reason": claim}
+            certificate = replace(told(math.inf), certified=False, reason=claim)
             kept = self._evidence(found, certificate, {})
             return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
-        if self.proof.explain and best.bounding.width:
-            certificate |= self._explained(problem, oracle, held, best, sign)
-        gap = math.expm1(best.upper - found.lower)  # the best one may have come down while it was explained
-        certificate |= {"best": math.exp(sign * best.upper), "gap": None if certificate["bound"] is None else gap}
+        explained = (
+            self._explained(problem, oracle, held, best, sign) if self.proof.explain and best.bounding.width else {}
+        )
+        certificate = told(best.upper, **explained)  # the best one may have come down while it was explained
         designs = self._designs(problem, oracle, found)
-        claim = f"certified: within {100 * max(gap, 1e-6):.2g} % of the bound on all designs, whole or not"
-        if not certificate["certified"]:
-            claim = f"best found, no proof: {certificate['reason']}"
+        claim = f"best found, no proof: {certificate.reason}"
+        if certificate.certified:
+            within = 100 * max(math.expm1(best.upper - found.lower), 1e-6)
+            claim = f"certified: within {within:.2g} % of the bound on all designs, whole or not"
         kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
         method = ["whole"] * len(designs[next(iter(designs))])
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
@@ -161,23 +165,22 @@ class Whole(AbstractSearch):
     def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
         """Why nothing listed is feasible; a design between the values or numbers that were asked for is no answer."""
         trace = self.proof.run(problem, seed, report)
-        if trace.certificate["best"] is not None:
-            none = {"best": None, "gap": None}
+        if trace.certificate is not None and trace.certificate.best is not None:
             trace.claim = "no listed values keep all constraints; a design between them is shown, no proof"
-            trace.certificate |= none | {"certified": False, "reason": trace.claim}
+            none = replace(trace.certificate, best=None, gap=None, certified=False, reason=trace.claim)
+            trace.certificate = none
             if trace.evidence is not None:
-                trace.evidence.header["claim"] |= none | {"design": {}}
+                trace.evidence.header["claim"] = none.claimed()
         return trace
 
-    def _evidence(self, found: "Tried", certificate: dict[str, Any], design: dict[str, float]) -> Evidence | None:
+    def _evidence(self, found: "Tried", certificate: Certificate, design: dict[str, float]) -> Evidence | None:
         """What the bounds of all combinations rest on; None where one of them has none."""
         parts = [one.evidence for one in found.real if one.evidence is not None]
         if not found.complete or len(parts) < len(found.real):
             return None
         columns = zip(*itertools.product(*self.values.values()), strict=True)
         kept = together(parts, dict(zip(self.values, map(list, columns), strict=True)))
-        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")}
-        kept.header["claim"] = claim | {"infeasible": False, "design": design}
+        kept.header["claim"] = certificate.claimed(design)
         return kept
 
     def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
@@ -201,12 +204,12 @@ class Whole(AbstractSearch):
         told: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
             polish(bounding, bounding.plan, 1e-7)
-            told = _explained(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
+            told = held_by(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
             for name, values in self.values.items():
                 ends = sorted(value for _, value in _coordinates(problem, oracle, name, sorted(values)))
                 at = held[oracle.variables.index(name)]
                 if len(ends) > 1 and at in (ends[0], ends[-1]):
-                    told["at_bounds"].append({"variable": name, "at": "low" if at == ends[0] else "high"})
+                    told["at_bounds"] += (Edge(name, "low" if at == ends[0] else "high"),)
         return told
 
     def _listed(self, problem: Problem, oracle: Oracle) -> list[dict[int, float]]:

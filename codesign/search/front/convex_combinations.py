@@ -7,8 +7,7 @@ constraint that both keep and lies, in every metric, on the straight line betwee
 import numpy as np
 from jaxtyping import Float, Int
 
-BLENDS = 8  # on the way from a design to a neighbour
-NEAREST = 8  # designs that count as neighbours where a front is a surface
+from ..settings import FRONT
 
 
 def neighbours(values: Float[np.ndarray, "designs metrics"]) -> tuple[np.ndarray, np.ndarray]:
@@ -25,7 +24,7 @@ def neighbours(values: Float[np.ndarray, "designs metrics"]) -> tuple[np.ndarray
         scaled = values / np.where(span > 0, span, 1.0)
         apart = np.abs(scaled[:, None] - scaled[None]).max(axis=2)
         np.fill_diagonal(apart, np.inf)
-        near = np.argsort(apart, axis=1, kind="stable")[:, : min(NEAREST, count - 1)]
+        near = np.argsort(apart, axis=1, kind="stable")[:, : min(FRONT.nearest, count - 1)]
         one, other = np.repeat(np.arange(count), near.shape[1]), near.ravel()
     pairs = np.unique(np.stack([np.append(one, other), np.append(other, one)], axis=-1), axis=0)
     return pairs[:, 0], pairs[:, 1]
@@ -38,6 +37,6 @@ def blends(
 ) -> tuple[Int[np.ndarray, " blends"], Float[np.ndarray, "blends variables"]]:
     """(plans, coordinates): every design with its own plan, on the way to each neighbour's hardware."""
     one, other = neighbours(values)
-    way = np.arange(1, BLENDS + 1) / (BLENDS + 1)
+    way = np.arange(1, FRONT.blends + 1) / (FRONT.blends + 1)
     mixed = u[one, None] + way[None, :, None] * (u[other] - u[one])[:, None]
-    return np.repeat(plan[one], BLENDS), mixed.reshape(len(one) * BLENDS, u.shape[1])
+    return np.repeat(plan[one], FRONT.blends), mixed.reshape(len(one) * FRONT.blends, u.shape[1])

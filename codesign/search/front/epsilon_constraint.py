@@ -19,20 +19,18 @@ from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome
 from ..branch_and_bound.oracle import GOAL
+from ..settings import FRONT
 from .convex_combinations import blends
 from .level_pairs import Point
 from .non_dominated import non_dominated_rows
-from .parametric_sequence import Sweep
+from .parametric_sequence import ParametricSequence
 from .refinement import Between
 
 MARGIN = 1e-6  # a level is this far beyond a value found, so that the design that has it is not lost to rounding
-RESERVED = 0.3  # of the time for designs between
-WAVE = 32  # cells whose middles are solved side by side
-BLOCK = 256  # blends that are proven side by side
 
 
 @dataclass
-class Found:
+class FrontDesign:
     """A design on the front: plan and coordinates, logs of all metrics, bound and gap of the first under its levels."""
 
     plan: int
@@ -74,7 +72,7 @@ class Cell:
 
 
 @dataclass
-class Walk:
+class FrontWalk:
     """From the ends of a front over its levels.
 
     Args:
@@ -85,12 +83,12 @@ class Walk:
         report: told after each programme.
     """
 
-    sweep: Sweep
+    sweep: ParametricSequence
     rows: tuple[str, ...]
     levels: int
     between: int = 0
     report: Report = silent
-    found: list[Found] = field(default_factory=list)
+    found: list[FrontDesign] = field(default_factory=list)
     impossible: list[dict[str, float]] = field(default_factory=list)
     least: dict[str, float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
@@ -134,10 +132,10 @@ class Walk:
         gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
         self.report(Progress(stage, done, total, float("nan"), gap))
 
-    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> Found:
+    def _design(self, outcome: Outcome, allowed: dict[str, float]) -> FrontDesign:
         bounding = outcome.bounding
         values = self._values(bounding.plan, bounding.u)
-        return Found(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
+        return FrontDesign(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
 
     def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
         return self._metrics(np.array([plan]), u[None])[0][0]
@@ -171,7 +169,7 @@ class Walk:
 
     def _programmes(self) -> bool:
         """Split the cell of which least is known until so many programmes are solved; False where time ran out."""
-        reserve = RESERVED * self.sweep.effort.seconds if self.between else 0.0
+        reserve = FRONT.reserved * self.sweep.effort.seconds if self.between else 0.0
         while self.done < self.planned:
             if self.sweep.left <= reserve:
                 return False
@@ -198,7 +196,7 @@ class Walk:
         left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
             unknown = self._unknown(0.0)
-            chosen = np.argsort(-unknown, kind="stable")[: min(WAVE, left)]
+            chosen = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
             chosen = chosen[unknown[chosen] > 0]
             if len(chosen) == 0:
                 return True
@@ -225,7 +223,7 @@ class Walk:
         if points:
             values = self._metrics(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
             for p, own in zip(points, values, strict=True):
-                self.found.append(Found(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
+                self.found.append(FrontDesign(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
 
     def _blend(self, between: Between) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
@@ -240,10 +238,10 @@ class Walk:
         plan, u, values = plan[holds], u[holds], values[holds]
         new = non_dominated_rows(np.concatenate([known, values])) - len(known)
         points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
-        for first in range(0, len(points), BLOCK):
+        for first in range(0, len(points), FRONT.block):
             if self.sweep.left <= 0:
                 return False
-            some = points[first : first + BLOCK]
+            some = points[first : first + FRONT.block]
             between.prove(some)
             self._take(some)
             self._told("blends", first + len(some), len(points))

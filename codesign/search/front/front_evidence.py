@@ -10,12 +10,12 @@ from ..branch_and_bound.evidence import VERSION, nodes_of
 from ..branch_and_bound.model_oracle import AbstractModelOracle
 from ..branch_and_bound.oracle import GOAL
 from .dual_pool import Backed, Pool, Statement
-from .epsilon_constraint import Walk
+from .epsilon_constraint import FrontWalk
 
 METRIC = "metrics."  # before the name of a row that is the log of a metric, so that it cannot be a limit's
 
 
-def settle(walk: Walk, oracle: AbstractModelOracle) -> tuple[list[Statement], Backed]:
+def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement], Backed]:
     """Claim of a walk no more than the weights kept in its pool prove; returns what is claimed, and by what.
 
     Statements are in the order of the designs found, levels that nothing keeps to, and least values of the others.

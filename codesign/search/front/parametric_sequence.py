@@ -13,17 +13,13 @@ from ..branch_and_bound.effort import Effort, Outcome
 from ..branch_and_bound.linearisation_points import References
 from ..branch_and_bound.programme import Programme
 from ..branch_and_bound.warm_start import COLD, WarmStart
+from ..settings import FRONT
 from .dual_pool import Pool
 from .remembered_cuts import Memory, Remembering
 
-START = 64  # plans that the neighbouring programme solved and this one begins with
-FIRST_ROUNDS = 4
-CHUNK = 32768  # plans bounded again in one go
-NEXT_DOOR = 0.2  # log of what is allowed by which programmes differ that help each other's plans
-
 
 @dataclass
-class Step:
+class SolvedProgramme:
     """A programme that was solved: what was minimised, what was allowed, how it ended."""
 
     goal: str
@@ -66,7 +62,7 @@ class Step:
 
 
 @dataclass
-class Sweep:
+class ParametricSequence:
     """Solves programmes one after the other, with one oracle and one compilation.
 
     Args:
@@ -80,7 +76,7 @@ class Sweep:
     limits: tuple[str, ...]
     effort: Effort
     seed: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SolvedProgramme] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
     pool: Pool = field(init=False)
 
@@ -102,7 +98,7 @@ class Sweep:
         search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm, pruned=True)
         outcome = search.run(lambda: self._follow(search, goal, allowed)) if self.steps else search.run()
         outcome.bounding.own.forget()  # the oracle remembers the latest cuts
-        self.steps.append(Step(goal, allowed, outcome))
+        self.steps.append(SolvedProgramme(goal, allowed, outcome))
         return outcome
 
     def _warm(self, programme: Programme, goal: str, allowed: dict[str, float]) -> WarmStart:
@@ -115,11 +111,11 @@ class Sweep:
                 step.raise_(lower)
             step.carried(programme, lower)
         neighbour = self._neighbour(goal, allowed)
-        near = neighbour.apart(goal, allowed) <= NEXT_DOOR
+        near = neighbour.apart(goal, allowed) <= FRONT.next_door
         leaf = neighbour.bounding.table.leaf if near else None
         return WarmStart(passed_down(lower, self.oracle.parents), leaf)
 
-    def _neighbour(self, goal: str, allowed: dict[str, float]) -> Step:
+    def _neighbour(self, goal: str, allowed: dict[str, float]) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(goal, allowed))
 
     def _follow(self, search: BranchAndBound, goal: str, allowed: dict[str, float]) -> None:
@@ -129,11 +125,11 @@ class Sweep:
         first = _promising(nearest)
         self._recall(bounding, first)
         first = first[bounding.own.known(first)]
-        for _ in range(FIRST_ROUNDS):
+        for _ in range(FRONT.first_rounds):
             if len(first):
                 bounding.refine(first)
             first = first[bounding.lower[first] < bounding.cut]
-        if bounding.plan < 0 or len(bounding.duals.point) == 0 or neighbour.apart(goal, allowed) > NEXT_DOOR:
+        if bounding.plan < 0 or len(bounding.duals.point) == 0 or neighbour.apart(goal, allowed) > FRONT.next_door:
             search.incumbent()  # its optima and multipliers are of this programme: bounds from afar are too weak
         else:
             search.base = bounding.u.copy()
@@ -156,16 +152,16 @@ class Sweep:
         weights = bounding.duals.weights.get(bounding.plan, np.ones(len(bounding.programme.rows)))
         for slot in range(self.oracle.depth):
             memory = self._memory(bounding, slot)
-            for start in range(0, len(known), CHUNK):
-                plan, u, at = self.oracle.recall(known[start : start + CHUNK], slot)
+            for start in range(0, len(known), FRONT.chunk):
+                plan, u, at = self.oracle.recall(known[start : start + FRONT.chunk], slot)
                 if len(plan):
                     bounding.bound_by(plan, bounding.evaluate(plan, u, 1.0, memory)[1], weights, at)
             known = known[bounding.lower[known] < bounding.cut]
         again = known[[p in nearest.duals.weights and p not in bounding.own for p in known.tolist()]]
         self._recall(bounding, again)
         new = known[~bounding.own.known(known)]
-        for start in range(0, len(new), CHUNK):
-            search.bound(new[start : start + CHUNK])
+        for start in range(0, len(new), FRONT.chunk):
+            search.bound(new[start : start + FRONT.chunk])
 
     def _recall(self, bounding: Bounding, plan: np.ndarray) -> None:
         """Give plans the tangents that are remembered of them."""
@@ -181,8 +177,8 @@ class Sweep:
 
 def _promising(bounding: Bounding) -> np.ndarray:
     """Plans that a programme solved, those with the best designs first, then those with the least bounds."""
-    best = bounding.incumbent.ranked(START // 2)
+    best = bounding.incumbent.ranked(FRONT.start // 2)
     solved = np.array(list(bounding.duals.point), dtype=int)
     solved = solved[bounding.table.leaf[solved] | bounding.programme.oracle.single(solved)]  # others were split
-    least = solved[np.argsort(bounding.lower[solved], kind="stable")][: START // 2] if len(solved) else solved
+    least = solved[np.argsort(bounding.lower[solved], kind="stable")][: FRONT.start // 2] if len(solved) else solved
     return np.union1d(np.array(best, dtype=int), least)

@@ -11,8 +11,8 @@ of hypervolumes) [ishibuchi2018reference].
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,7 @@ from ...metrics import Metrics
 from ...objective import POSITIVE
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.certified import Certified, Wanted
+from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.convexity import Verdict, check
 from ..branch_and_bound.effort import Effort
 from ..branch_and_bound.evidence import Recorder
@@ -31,10 +31,11 @@ from ..branch_and_bound.model_oracle import AbstractModelOracle, designs_of
 from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
-from .epsilon_constraint import Found, Walk
+from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
+from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
 from .non_dominated import hypervolume, knee, non_dominated_rows
-from .parametric_sequence import Sweep
+from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
 SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
@@ -113,15 +114,15 @@ class Pareto(AbstractSearch):
         verdict = check(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
-        sweep = Sweep(Remembering(oracle), limits, effort, seed)
+        sweep = ParametricSequence(Remembering(oracle), limits, effort, seed)
         told = proving(report, verdict.convex)
-        walk = Walk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
+        walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
         stopped = walk.run()
         if not walk.found:
             return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)
 
-    def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: Sweep, seed: int) -> Trace:
+    def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: ParametricSequence, seed: int) -> Trace:
         """Why there is no front; that there can be none is proven once more, by notes that are of this alone."""
         if not sweep.steps:
             raise KeyboardInterrupt
@@ -133,7 +134,7 @@ class Pareto(AbstractSearch):
             ).run()
         return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
-    def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "Walk", stopped: str) -> Trace:
+    def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
         on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
         front = [walk.found[i] for i in on_front]
@@ -146,46 +147,36 @@ class Pareto(AbstractSearch):
         kept = None
         if verdict.convex:
             kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
-            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": False, "design": {}}
-            sense = "minimise" if self.wanted[0].sign > 0 else "maximise"
-            kept.header["claim"] = {"goal": self.metrics[0], "sense": sense} | nothing
-            kept.header.update(kind="front", front=certificate["front"])
+            first = certify(self.wanted[0], math.inf, -math.inf, convex=True, closed=False, reason="")
+            kept.header.update(claim=first.claimed(), kind="front", front=certificate.to_json()["front"])
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
 
-    def _certificate(self, verdict: Verdict, front: list[Found], walk: Walk, stopped: str) -> dict[str, Any]:
-        """Every design of the front with its bound, in values of the metrics.
-
-        hypervolume: between the designs and the reference, in logs; hypervolume_at_most: of any front whatever;
-        corners: points of which one is no worse in any metric, for any design whatever.
-        """
-        logs = np.array([one.values for one in front])
-        corners = walk.optimistic() if verdict.convex else np.zeros((0, len(self.metrics)))
+    def _certificate(self, verdict: Verdict, front: list[FrontDesign], walk: FrontWalk, stopped: str) -> Certificate:
+        """Every design of the front with its bound, in values of the metrics."""
+        logs, convex = np.array([one.values for one in front]), verdict.convex
+        corners = walk.optimistic() if convex else np.zeros((0, len(self.metrics)))
         reference, enough = reference_of(logs), math.log1p(self.gap) + SHORT
-        rows = [
-            {
-                "values": {w.name: w.value(v) for w, v in zip(self.wanted, one.values, strict=True)},
-                "bound": self.wanted[0].value(one.lower) if verdict.convex and math.isfinite(one.lower) else None,
-                "gap": math.expm1(one.gap) if verdict.convex and math.isfinite(one.gap) else None,
-                "certified": verdict.convex and one.closed and bool(one.gap <= enough),
-                "levels": {w.name: w.value(one.levels[w.name]) for w in self.wanted if w.name in one.levels},
-            }
+
+        def values(logs: Iterable[float]) -> list[float]:
+            return [math.exp(wanted.sign * float(log)) for wanted, log in zip(self.wanted, logs, strict=True)]
+
+        points = tuple(
+            OnFront(
+                dict(zip(self.metrics, values(one.values), strict=True)),
+                self.wanted[0].value(one.lower) if convex else None,
+                math.expm1(one.gap) if convex and math.isfinite(one.gap) else None,
+                convex and one.closed and bool(one.gap <= enough),
+                {w.name: math.exp(w.sign * one.levels[w.name]) for w in self.wanted if w.name in one.levels},
+            )
             for one in front
-        ]
-        return {
-            "certified": not stopped and all(row["certified"] for row in rows),
-            "convex": verdict.convex,
-            "reason": verdict.reason or stopped,
-            "front": {
-                "metrics": list(self.metrics),
-                "maximised": list(self.maximise),
-                "points": rows,
-                "knee": knee(logs),
-                "hypervolume": hypervolume(logs, reference),
-                "hypervolume_at_most": hypervolume(corners, reference) if len(corners) else None,
-                "corners": [[w.value(v) for w, v in zip(self.wanted, corner, strict=True)] for corner in corners],
-                "reference": {w.name: w.value(v) for w, v in zip(self.wanted, reference, strict=True)},
-            },
-        }
+        )
+        found = ProvenFront(
+            self.metrics, tuple(self.maximise), points, knee(logs), hypervolume(logs, reference),
+            hypervolume(corners, reference) if len(corners) else None, tuple(tuple(values(c)) for c in corners),
+            dict(zip(self.metrics, values(reference), strict=True)),
+        )  # fmt: skip
+        proven = not stopped and all(point.certified for point in points)
+        return Certificate(proven, convex, verdict.reason or stopped, front=found)
 
 
 def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:
@@ -208,7 +199,7 @@ def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
     return extended
 
 
-def _claim(verdict: Verdict, front: list[Found], gap: float, stopped: str) -> str:
+def _claim(verdict: Verdict, front: list[FrontDesign], gap: float, stopped: str) -> str:
     """In words, how much the front proves."""
     if not verdict.convex:
         return f"front of the best found, no proof: {verdict.reason}"

@@ -11,19 +11,12 @@ from jaxtyping import Int
 
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.bounds_table import passed_down
-from ..branch_and_bound.branch_and_bound import MOST_TRIES
 from ..branch_and_bound.oracle import GOAL, AbstractOracle
 from ..branch_and_bound.programme import Programme
+from ..settings import BRANCH_AND_BOUND, FRONT
 from .level_pairs import Levelled, Lines, Point, apart
-from .parametric_sequence import Step, Sweep
+from .parametric_sequence import ParametricSequence, SolvedProgramme
 from .remembered_cuts import Memory
-
-RIVALS = 8  # of each neighbouring step: its best plans are tried at the levels between
-ROUNDS = 12  # of a plan at a level
-KIN_PENALTY = 8.0  # price of a unit of log-violation where plans are ranked at hardware that is another's
-FINE = 0.05  # of the gap: designs between are solved so far
-MOST_PAIRS = 100_000  # plans at levels that are closed side by side
-MOST_OPEN = 20_000  # plans of one level: with more of them left its own search is cheaper
 
 
 class Between:
@@ -34,7 +27,7 @@ class Between:
         others: rows that have levels.
     """
 
-    def __init__(self, sweep: Sweep, others: tuple[str, ...]):
+    def __init__(self, sweep: ParametricSequence, others: tuple[str, ...]):
         self.sweep, self.others, self.oracle = sweep, others, sweep.oracle
         self.gap = sweep.effort.gap
         self.rows = (GOAL, *sweep.limits, *others)
@@ -76,7 +69,7 @@ class Between:
         tried: dict[int, np.ndarray] = {}
         for step in near[: 2 * len(self.others) + 1]:
             known = step.bounding.incumbent
-            tried = {p: known.feasible[p][1] for p in known.ranked(RIVALS)} | tried
+            tried = {p: known.feasible[p][1] for p in known.ranked(FRONT.neighbours)} | tried
         close = sorted(self.points, key=lambda other: np.abs(other.level - point.level).sum())
         return tried | {other.plan: other.u for other in close[: 2 * len(self.others)]}
 
@@ -90,8 +83,8 @@ class Between:
         shift[:, self.columns] = point.level
         u = np.broadcast_to(point.u, (len(plan), len(point.u)))
         exact, _ = self._programme(self.oracle.inner, plan, shift).tangents(np.arange(len(plan)), u, 1.0)
-        soft = exact[:, 0] + KIN_PENALTY * np.maximum(exact[:, 1:], 0.0).sum(axis=1)
-        return dict.fromkeys(plan[np.argsort(soft, kind="stable")[:RIVALS]].tolist(), point.u)
+        soft = exact[:, 0] + FRONT.penalty * np.maximum(exact[:, 1:], 0.0).sum(axis=1)
+        return dict.fromkeys(plan[np.argsort(soft, kind="stable")[: FRONT.neighbours]].tolist(), point.u)
 
     def _solve(self, points: list[Point], tried: list[dict[int, np.ndarray]]) -> None:
         """Solve these plans at these levels."""
@@ -102,11 +95,11 @@ class Between:
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
         asked, best = Levelled(self.oracle, plan, shift, at), np.array([point.value for point in points])
-        bounding = apart(asked, self.rows, FINE * self.gap, np.inf, best, self.sweep.pool)
+        bounding = apart(asked, self.rows, FRONT.fine * self.gap, np.inf, best, self.sweep.pool)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
         bounding.learn(every, start, REFERENCE_SHARPNESS)
         self._recall(bounding, asked, every)
-        self._refine(bounding, asked, ROUNDS)
+        self._refine(bounding, asked, FRONT.rounds)
         for pair, (value, u) in bounding.feasible.items():
             points[at[pair]].take(value, int(plan[pair]), u)
         self.lines.learn(bounding, asked)
@@ -121,7 +114,7 @@ class Between:
         every = np.flatnonzero(self._nearest(level).bounding.table.leaf)
         return every, passed_down(floor, self.oracle.parents)[every]
 
-    def _nearest(self, level: np.ndarray) -> Step:
+    def _nearest(self, level: np.ndarray) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(GOAL, self._allowed(level)))
 
     def prove(self, points: list[Point]) -> list[Point]:
@@ -131,13 +124,13 @@ class Between:
         for point in points:
             every, floor = self.floor(point.level)
             left = floor < point.value - self.gap
-            if left.sum() > MOST_OPEN:
+            if left.sum() > FRONT.most_open:
                 hard.append(point)
                 continue
             point.lower = max(point.lower, float(floor[~left].min(initial=np.inf)))
             group.append((point, every[left], floor[left]))
             waiting += int(left.sum())
-            if waiting > MOST_PAIRS:
+            if waiting > FRONT.most_pairs:
                 self._close(group)
                 group, waiting = [], 0
         self._close(group)
@@ -158,7 +151,7 @@ class Between:
         bounding.table.raise_all(np.concatenate([floor for _, _, floor in group]) - value[at])
         hardware = np.array([point.u for point, _, _ in group])
         self._bound(bounding, asked, np.arange(len(at)), hardware)
-        self._refine(bounding, asked, MOST_TRIES, hardware)
+        self._refine(bounding, asked, BRANCH_AND_BOUND.most_tries, hardware)
         self._take_over(bounding, asked, group, value)
 
     def _take_over(

@@ -7,10 +7,7 @@ import numpy as np
 from ..branch_and_bound.evidence import Places
 from ..branch_and_bound.interior_point import EMPTY
 from ..branch_and_bound.oracle import AbstractOracle, AbstractRelay, Tangents
-
-MEMORY_BYTES = 400e6  # largest store
-DEEPEST = 4  # tangents kept of one plan
-ROOM = 1.5  # numbers there is room for, over those given out, when more is made
+from ..settings import FRONT
 
 
 class Recalled(NamedTuple):
@@ -32,11 +29,11 @@ class Remembering(AbstractRelay):
     `places` numbers all points.
     """
 
-    def __init__(self, inner: AbstractOracle, depth: int = DEEPEST):
+    def __init__(self, inner: AbstractOracle, depth: int = FRONT.deepest):
         super().__init__(inner)
         self.places = Places()
         rows, n = len(inner.names), len(inner.variables)
-        most = MEMORY_BYTES / (8.0 * (rows * (n + 2) + n))
+        most = FRONT.memory_bytes / (8.0 * (rows * (n + 2) + n))
         self.depth = int(np.clip(most / inner.count, 1, depth))
         self.most = int(most / self.depth)
         self.exact, self.affine = np.zeros((0, self.depth, rows)), np.zeros((0, self.depth, rows, n + 1))
@@ -54,7 +51,7 @@ class Remembering(AbstractRelay):
         lacking = self.inner.count - len(self._asked)
         if lacking <= 0:
             return
-        room = lacking + (int((ROOM - 1) * self.inner.count) if len(self._asked) else 0)
+        room = lacking + (int((FRONT.room - 1) * self.inner.count) if len(self._asked) else 0)
         kept = min(max(self.most, len(self.exact)), len(self._asked) + room) - len(self.exact)
         self._asked = np.concatenate([self._asked, np.zeros(room, dtype=int)])
         empty = np.zeros((kept, *self.affine.shape[1:]))

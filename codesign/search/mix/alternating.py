@@ -22,20 +22,8 @@ from jaxtyping import Float, Int
 from ..blend import Blend
 from ..branch_and_bound import interior_point as interior
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
+from ..settings import MIX
 from .joint import Member, solve_tuples
-
-SAMPLE, STARTS, SHORTLIST = 512, 8, 16  # plans looked at first, at so many places; of them kept for later
-BEAM = 3  # tuples followed at first
-SHARES = (8, 2, 2, 2)  # plans exchanged for each workload: best at the multipliers' prices of violations, at 1, 8, 64
-LEAST_PRICE = 0.05
-ROUNDS = 7  # of the programmes of a batch of tuples
-NEAR = 2  # fields in which the neighbours of a plan differ
-PLACES, SPREADS, MOVED = 96, (0.02, 0.4), 0.4  # of a kick: how far from the best, share of the variables that move
-LED, DEPTH = 4, 2  # plans of the envelope whose neighbours are looked at, and how often
-TRIED, SOLVED = 4, 32  # plans evaluated at each place, places whose tuples are solved
-FRESH = 256  # random plans looked at besides
-MOST_KICKS, IN_VAIN = 12, 3
-ENOUGH, RATHER = 0.5, 0.01  # share of the gap that makes a step worth another; log below which a kick gains more
 
 
 class Alternating:
@@ -64,14 +52,14 @@ class Alternating:
         if not np.isfinite(self.upper):
             self.start()
             yield "start"
-            self.exchange(BEAM)
+            self.exchange(MIX.beam)
             yield "exchange"
-        yield from self.follow(enough=RATHER)
+        yield from self.follow(enough=MIX.rather)
         vain = 0
-        for _ in range(MOST_KICKS):
+        for _ in range(MIX.most_kicks):
             vain = 0 if self.kick() else vain + 1
             yield "kick"
-            if vain == IN_VAIN:
+            if vain == MIX.in_vain:
                 return
 
     def follow(self, most: int = 16, enough: float = 0.0) -> Iterator[str]:
@@ -84,36 +72,36 @@ class Alternating:
                 return
 
     def _sample(self, member: Member) -> np.ndarray:
-        if member.count <= SAMPLE:
+        if member.count <= MIX.sample:
             return np.arange(member.count)
-        return np.sort(self.rng.choice(member.count, SAMPLE, replace=False))
+        return np.sort(self.rng.choice(member.count, MIX.sample, replace=False))
 
     def start(self) -> None:
         """The best of tuples that are good at some hardware; what was good anywhere is looked at again later."""
-        places = self.rng.choice([0.1, 0.35, 0.65, 0.9], size=(STARTS, len(self.u)))
+        places = self.rng.choice([0.1, 0.35, 0.65, 0.9], size=(MIX.starts, len(self.u)))
         places[0] = 0.5
-        tuples = np.zeros((STARTS, len(self.members)), dtype=int)
+        tuples = np.zeros((MIX.starts, len(self.members)), dtype=int)
         for k, sample in enumerate(self.samples):
-            order = np.argsort(_priced(self._at(k, np.tile(sample, (STARTS, 1)), places)), axis=1, kind="stable")
+            order = np.argsort(_priced(self._at(k, np.tile(sample, (MIX.starts, 1)), places)), axis=1, kind="stable")
             tuples[:, k] = sample[order[:, 0]]
-            self.samples[k] = np.unique(sample[order[:, :SHORTLIST]])
+            self.samples[k] = np.unique(sample[order[:, : MIX.shortlist]])
         self.take(tuples, places)
 
     def take(self, tuples: np.ndarray, u: np.ndarray) -> bool:
         """Solve tuples; True where the best became better."""
         distinct, first = np.unique(tuples, axis=0, return_index=True)
         tuples, u = distinct, u[first]
-        bounding = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, ROUNDS)
+        bounding = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, MIX.rounds)
         found = [(value, tuples[p], at) for p, (value, at) in bounding.feasible.items()]
         known = {tuple(entry[1].tolist()): entry for entry in sorted([*found, *self.beam], key=lambda e: -e[0])}
-        self.beam = sorted(known.values(), key=lambda e: e[0])[:BEAM]
+        self.beam = sorted(known.values(), key=lambda e: e[0])[: MIX.beam]
         if bounding.plan < 0:
             if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
                 best = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
                 self.plans = tuples[best].copy()
                 self.u = np.asarray(bounding.duals.point.get(best, u[best]))
             return False
-        better = bounding.upper < self.upper - ENOUGH * self.gap
+        better = bounding.upper < self.upper - MIX.enough * self.gap
         self._learn_prices(bounding, tuples[bounding.plan])
         self.upper, self.plans, self.u = bounding.upper, tuples[bounding.plan].copy(), bounding.u.copy()
         return better
@@ -128,14 +116,14 @@ class Alternating:
         _, slopes = self.blend.tangent(np.stack(goals, axis=-1))
         ends = np.cumsum([1, *(len(m.programme.rows) - 1 for m in self.members)])
         self.prices = [
-            weights[first:last] / max(slope, 1e-3) + LEAST_PRICE
+            weights[first:last] / max(slope, 1e-3) + MIX.least_price
             for first, last, slope in zip(ends[:-1], ends[1:], slopes[0], strict=True)
         ]
 
     def exchange(self, width: int = 1) -> bool:
         """One round from the best `width` tuples: single plans, and all at once, exchanged for better ones there."""
         tuples, places = [], []
-        first_of = np.cumsum([0, *SHARES[:-1]])
+        first_of = np.cumsum([0, *MIX.shares[:-1]])
         for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
             promising = [self._promising(k, plans, u) for k in range(len(self.members))]
             some = [plans, *(np.array([p[min(i, len(p) - 1)] for p in promising]) for i in first_of)]
@@ -149,11 +137,12 @@ class Alternating:
 
     def _promising(self, k: int, plans: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Plans of a workload with the least goal plus price of what they break, at this hardware."""
-        asked = np.union1d(self.samples[k], self.members[k].programme.oracle.near(int(plans[k]), NEAR))
+        asked = np.union1d(self.samples[k], self.members[k].programme.oracle.near(int(plans[k]), MIX.near))
         rows = self._at(k, asked[None], u[None])[0]
         prices = (self.prices[k], 1.0, 8.0, interior.ELASTIC)
         best = [
-            np.argsort(_priced(rows, price), kind="stable")[:share] for price, share in zip(prices, SHARES, strict=True)
+            np.argsort(_priced(rows, price), kind="stable")[:share]
+            for price, share in zip(prices, MIX.shares, strict=True)
         ]
         return asked[np.concatenate(best)]
 
@@ -167,34 +156,34 @@ class Alternating:
         """Solve the tuples of the best places around the best hardware."""
         places = self._around()
         plans, goals = zip(*(self._envelope(k, places) for k in range(len(self.members))), strict=True)
-        best = np.argsort(self.blend.value(np.stack(goals, axis=-1)), kind="stable")[:SOLVED]
+        best = np.argsort(self.blend.value(np.stack(goals, axis=-1)), kind="stable")[: MIX.solved]
         return self.take(np.stack(plans, axis=-1)[best], places[best])
 
     def _around(self) -> Float[np.ndarray, "places variables"]:
         """Places that differ from the best hardware in some variables, by little or much; the first is the best."""
-        shape = PLACES, len(self.u)
-        spread = np.exp(self.rng.uniform(*np.log(SPREADS), size=(PLACES, 1)))
-        moved = self.rng.uniform(size=shape) < MOVED
+        shape = MIX.places, len(self.u)
+        spread = np.exp(self.rng.uniform(*np.log(MIX.spreads), size=(MIX.places, 1)))
+        moved = self.rng.uniform(size=shape) < MIX.moved
         others = np.clip(self.u + spread * moved * self.rng.normal(size=shape), 0.0, 1.0)
         return np.concatenate([self.u[None], others])
 
     def _envelope(self, k: int, places: np.ndarray) -> tuple[Int[np.ndarray, " places"], Float[np.ndarray, " places"]]:
         """(a workload's best plan, its goal with the price of violations) at each place."""
         oracle = self.members[k].programme.oracle
-        plans = np.unique(np.concatenate([self.samples[k], oracle.sample(self.rng, FRESH), self.plans[k : k + 1]]))
+        plans = np.unique(np.concatenate([self.samples[k], oracle.sample(self.rng, MIX.fresh), self.plans[k : k + 1]]))
         looks, led = self._looks(k, plans, places), plans[:0]
-        for _ in range(DEPTH):
+        for _ in range(MIX.depth):
             best, often = np.unique(plans[np.argmin(looks, axis=1)], return_counts=True)
             new = ~np.isin(best, led)
-            following = best[new][np.argsort(-often[new], kind="stable")[:LED]]
+            following = best[new][np.argsort(-often[new], kind="stable")[: MIX.led]]
             led = np.concatenate([led, following])
-            near = np.unique(np.concatenate([plans[:0], *(oracle.near(int(p), NEAR) for p in following)]))
+            near = np.unique(np.concatenate([plans[:0], *(oracle.near(int(p), MIX.near) for p in following)]))
             near = np.setdiff1d(near, plans)
             if len(near) == 0:
                 break
             looks = np.concatenate([looks, self._looks(k, near, places)], axis=1)
             plans = np.concatenate([plans, near])
-        tried = plans[np.argsort(looks, axis=1, kind="stable")[:, :TRIED]]
+        tried = plans[np.argsort(looks, axis=1, kind="stable")[:, : MIX.tried]]
         self.samples[k] = np.union1d(self.samples[k], tried[:, :2])
         values = _priced(self._at(k, tried, places))
         at = np.arange(len(places)), np.argmin(values, axis=1)

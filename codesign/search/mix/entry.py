@@ -12,7 +12,7 @@ from ..base import Problem
 
 
 @dataclass(frozen=True)
-class Entry:
+class MixEntry:
     """A workload of a mix.
 
     Args:
@@ -35,19 +35,19 @@ def _is_override(text: object) -> bool:
     return isinstance(text, str) and ("=" in text or text.startswith("~"))
 
 
-def entry_of(name: str, given: Any) -> Entry:
+def entry_of(name: str, given: Any) -> MixEntry:
     """An entry from what the configuration gives for it.
 
     Raises:
         ConfigError: naming the entry and what is wrong.
     """
-    if isinstance(given, Entry):
+    if isinstance(given, MixEntry):
         return given
-    known = {f.name for f in dataclasses.fields(Entry)}
+    known = {f.name for f in dataclasses.fields(MixEntry)}
     if not isinstance(given, dict) or set(given) - known:
         raise ConfigError(f"search.workloads.{name} = {given!r} must be a mapping with overrides and weight")
     try:
-        return Entry(**(given | {"overrides": tuple(given.get("overrides", ()))}))
+        return MixEntry(**(given | {"overrides": tuple(given.get("overrides", ()))}))
     except ConfigError as error:
         raise ConfigError(f"search.workloads.{name}.{error}") from error
 

@@ -10,9 +10,7 @@ from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.incumbent import Incumbent, keeps
 from ..branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 from ..branch_and_bound.programme import Programme
-
-MOST_KEPT = 24  # tangents kept of a plan
-FEWEST = 8  # tuples that are solved in every round
+from ..settings import MIX
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Member:
             for i, p in enumerate(plan.tolist()):
                 known = self.seen.setdefault(p, [])
                 known.append(Seen(u[i].copy(), exact[i], affine[i], sharp[i]))
-                if len(known) > MOST_KEPT:
+                if len(known) > MIX.most_kept:
                     del known[1]
         return exact, affine
 
@@ -124,5 +122,5 @@ def solve_tuples(
         if len(left) == 0:
             break
         looks = bounding.own.looks(left)
-        bounding.refine(left[np.argsort(looks, kind="stable")[: max(FEWEST, len(tuples) >> max(done - 1, 0))]])
+        bounding.refine(left[np.argsort(looks, kind="stable")[: max(MIX.tuples, len(tuples) >> max(done - 1, 0))]])
     return bounding

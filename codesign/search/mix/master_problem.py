@@ -17,9 +17,8 @@ import scipy  # loads its parts when they are asked for
 from jaxtyping import Float
 
 from ..blend import Blend
+from ..settings import MIX
 from .joint import Member, Seen
-
-CUTS = 16  # tangents of a plan in one programme
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Lean:
 
 
 @dataclass(frozen=True)
-class Solution:
+class MasterSolution:
     """Of the programme. shares, places, goals: share, hardware and log of the goal of each plan, one array per
     workload; u: the common hardware as each workload has it, [members, variables]; logs: their goals.
     """
@@ -54,7 +53,7 @@ class Solution:
 
 def chosen_cuts(known: list[Seen]) -> list[Seen]:
     """The first and the latest."""
-    return known if len(known) <= CUTS else [known[0], *known[-CUTS + 1 :]]
+    return known if len(known) <= MIX.cuts else [known[0], *known[-MIX.cuts + 1 :]]
 
 
 class Master:
@@ -148,7 +147,7 @@ class Master:
         self.cost = np.zeros(width)
         self.cost[-1] = 1.0
 
-    def _solution(self, x: np.ndarray, value: float, bound: float, lean: Lean | None = None) -> Solution:
+    def _solution(self, x: np.ndarray, value: float, bound: float, lean: Lean | None = None) -> MasterSolution:
         total, n, K = self.total, self.n, len(self.members)
         shares = [x[self.first[k] : self.first[k + 1]] for k in range(K)]
         z = x[total : total * (n + 1)].reshape(total, n)
@@ -156,9 +155,9 @@ class Master:
         place = np.clip(z / np.maximum(x[:total], 1e-9)[:, None], 0.0, 1.0)
         goal = x[total * (n + 1) : total * (n + 2)] / np.maximum(x[:total], 1e-9)
         places, goals = ([part[self.first[k] : self.first[k + 1]] for k in range(K)] for part in (place, goal))
-        return Solution(value, bound, shares, places, goals, np.clip(u, 0.0, 1.0), x[total * (n + 2) : -1], lean)
+        return MasterSolution(value, bound, shares, places, goals, np.clip(u, 0.0, 1.0), x[total * (n + 2) : -1], lean)
 
-    def relaxed(self) -> Solution | None:
+    def relaxed(self) -> MasterSolution | None:
         """Over continuous shares, with duals; None where it has no solution."""
         found = scipy.optimize.linprog(
             self.cost, self.upper_matrix, self.upper_right, self.equal_matrix, self.equal_right,
@@ -175,7 +174,7 @@ class Master:
         lean = Lean(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
         return self._solution(found.x, float(found.fun), float(found.fun), lean)
 
-    def whole(self, seconds: float, gap: float, centre: float) -> Solution | None:
+    def whole(self, seconds: float, gap: float, centre: float) -> MasterSolution | None:
         """Over whole shares; `bound` holds for every tuple of these plans. None where nothing was found in time.
 
         `centre` is a value of about the objective's size: the gap is relative to the distance from it plus one.
@@ -193,11 +192,11 @@ class Master:
             options={"time_limit": seconds, "mip_rel_gap": gap},
         )  # fmt: skip
         if found.status == 2:  # no tuple of these plans is feasible
-            return Solution(np.inf, np.inf, [], [], [], np.zeros((0, self.n)), np.zeros(0))
+            return MasterSolution(np.inf, np.inf, [], [], [], np.zeros((0, self.n)), np.zeros(0))
         bound = found.mip_dual_bound
         if bound is None or not np.isfinite(bound):
             return None
         bound += centre - 1.0
         if found.x is None:
-            return Solution(np.inf, bound, [], [], [], np.zeros((0, self.n)), np.zeros(0))
+            return MasterSolution(np.inf, bound, [], [], [], np.zeros((0, self.n)), np.zeros(0))
         return self._solution(found.x, float(found.fun) + centre - 1.0, bound)

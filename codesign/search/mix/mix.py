@@ -11,8 +11,8 @@ minimised is a blend of their goals (`how`), absolute or relative to what each c
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,16 @@ from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
 from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.certified import Wanted
 from ..branch_and_bound.convexity import Verdict, check
 from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
 from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
 from ..branch_and_bound.oracle import AbstractOracle
 from ..branch_and_bound.programme import Programme
+from ..certificate import Certificate, Convexity, Shared, Wanted, certify
 from ..robust import Cases, robust_oracle
 from .alternating import Alternating
-from .entry import Entry, check_hardware, entry_of
+from .entry import MixEntry, check_hardware, entry_of
 from .joint import Member
 from .mix_evidence import ALONE, evidence_of_mix, round_alone
 from .oracles import Oracles, oracles_of
@@ -41,7 +41,7 @@ class Mix(AbstractSearch):
     """One hardware for several workloads.
 
     Args:
-        workloads: name -> `Entry`, or its fields as a mapping; none takes an entry of the defaults away.
+        workloads: name -> `MixEntry`, or its fields as a mapping; none takes an entry of the defaults away.
         how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
             `worst` or `cvar`.
         tail: share of the weight that cvar takes the mean of.
@@ -56,7 +56,7 @@ class Mix(AbstractSearch):
         problems: name -> its problem; the configuration fills this in from the overrides.
     """
 
-    workloads: dict[str, Entry | dict | None]
+    workloads: dict[str, MixEntry | dict | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
@@ -82,7 +82,7 @@ class Mix(AbstractSearch):
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, MixEntry]:
         """Name -> workload, in order."""
         return {name: entry_of(name, given) for name, given in self.workloads.items()}
 
@@ -113,10 +113,10 @@ class Mix(AbstractSearch):
         Without problems of its own, the mix of the one problem.
         """
         problems = self.problems or {next(iter(self.workloads)): problem}
-        return _Run(self, problems, seed, report).trace()
+        return _MixRun(self, problems, seed, report).trace()
 
 
-class _Run:
+class _MixRun:
     """One run of a mix."""
 
     def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):
@@ -126,7 +126,7 @@ class _Run:
         self.wanted = {
             name: Wanted(p.objective.goal, 1.0 if p.objective.minimise else -1.0) for name, p in problems.items()
         }
-        self.history: list[list[float | None]] = []
+        self.history: list[tuple[float, float | None, float | None]] = []
         self.own: dict[str, Outcome] = {}
         self.proof: Proof | None = None
         self.stopped, self.offset = "", not mix.relative  # whether the blend has what goals are relative to
@@ -152,7 +152,7 @@ class _Run:
     def note(self, stage: str) -> None:
         """One line of history and progress."""
         upper, lower = self.search.upper, self.lower
-        self.history.append([self.elapsed, _value(upper), _value(lower)])
+        self.history.append((self.elapsed, _value(upper), _value(lower)))
         left = sum(self.proof.left) if self.proof else self.total
         goal, done = self.search.blend.words, self.total - left
         self.report(Progress(stage, done, self.total, math.exp(upper), math.expm1(upper - lower), goal))
@@ -223,21 +223,21 @@ class _Run:
         first = self.members[0]
         points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
         certificate = self._certificate(verdict)
-        tables = {"workloads": _columns(certificate["workloads"])} if certificate["workloads"] else {}
+        tables = {"workloads": _columns(certificate.workloads)} if certificate.workloads else {}
         claim, seconds = self._claim(verdict), {"mix": self.elapsed}
         kept = self._evidence(certificate)
         return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
 
-    def _evidence(self, certificate: dict[str, Any]) -> Evidence | None:
+    def _evidence(self, certificate: Certificate) -> Evidence | None:
         """What the bound rests on, or that nothing is feasible."""
-        if certificate["alone_infeasible"]:
-            return self._impossible(certificate["alone_infeasible"][0])
-        if certificate["bound"] is None:
+        if certificate.alone_infeasible:
+            return self._impossible(certificate.alone_infeasible[0])
+        if certificate.bound is None:
             return None
         own = [outcome.bounding for outcome in self.own.values()]
         alone = round_alone(own, self.search.blend) if len(own) == len(self.members) else None
         rounds = [*([alone] if alone else []), *(self.proof.rounds if self.proof else [])]
-        claim = {name: certificate[name] for name in ("goal", "sense", "best", "bound", "gap")} | {"infeasible": False}
+        claim = certificate.claimed()
         oracles = [oracle for oracle, _ in self.oracles.values()]
         whole = self.proof.whole if self.proof else None
         return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
@@ -249,9 +249,8 @@ class _Run:
         rows, oracle = bounding.programme.rows, self.oracles[name][0]
         kept = evidence_of(oracle, bounding.recorder, rows, bounding.table.leaf, bounding.lower, math.inf)
         if kept is not None:
-            nothing = dict.fromkeys(("best", "bound", "gap")) | {"infeasible": True, "design": {}}
-            claim = {"goal": wanted.name, "sense": "minimise" if wanted.sign > 0 else "maximise"} | nothing
-            kept.header.update(kind=ALONE, workload=name, claim=claim)
+            none = certify(wanted, math.inf, math.inf, convex=True, closed=True, reason="")
+            kept.header.update(kind=ALONE, workload=name, claim=none.claimed(infeasible=True))
         return kept
 
     def _claim(self, verdict: Verdict) -> str:
@@ -270,59 +269,51 @@ class _Run:
             return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
         return f"certified: proven {proven} and the whole box of hardware"
 
-    def _certificate(self, verdict: Verdict) -> dict[str, Any]:
+    def _certificate(self, verdict: Verdict) -> Certificate:
         search, found = self.search, math.isfinite(self.search.upper)
-        gap = math.expm1(search.upper - self.lower) if found else None
-        closed = gap is not None and gap <= self.mix.gap * 1.001
+        closed = found and math.expm1(search.upper - self.lower) <= self.mix.gap * 1.001
         hopeless = self._hopeless() if verdict.convex and not found else []
         relative = " relative to its own best" if self.mix.relative else ""
-        return {
-            "certified": verdict.convex and (closed or bool(hopeless)),
-            "convex": verdict.convex,
-            "reason": verdict.reason or ("" if closed else self.stopped),
-            "goal": f"{self.mix.how} of {len(self.members)} goals{relative}",
-            "sense": "minimise",
-            "best": _value(search.upper),
-            "bound": _value(self.lower) if verdict.convex else None,
-            "gap": gap if verdict.convex and gap is not None and math.isfinite(gap) else None,
-            "bound_of_own_hardware": _value(self.own_bound),
-            "alone_infeasible": hopeless,
-            "convexity": {"pairs": verdict.pairs, "worst": verdict.worst},
-            "workloads": self._each() if found else [],
-            "history": self.history,
-        }
+        return certify(
+            Wanted(f"{self.mix.how} of {len(self.members)} goals{relative}"), search.upper, self.lower,
+            convex=verdict.convex, closed=closed or bool(hopeless),
+            reason=verdict.reason or ("" if closed else self.stopped),
+            convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven), history=tuple(self.history),
+            workloads=tuple(self._each()) if found else (), alone_infeasible=tuple(hopeless),
+            bound_of_own_hardware=_value(self.own_bound),
+        )  # fmt: skip
 
-    def _each(self) -> list[dict[str, Any]]:
+    def _each(self) -> list[Shared]:
         """What every workload has on the common hardware, beside what it could have alone."""
         rows, search = [], self.search
         goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
         _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))
         for k, member in enumerate(self.members):
             wanted, oracle = self.wanted[member.name], self.oracles[member.name][0]
-            row: dict[str, Any] = {
-                "workload": member.name, "weight": self.mix.entries[member.name].weight, "goal": wanted.name,
-                "value": wanted.value(goals[k][0]), "counts": float(slopes[0, k]),
-                "used": dict(zip(member.programme.rows[1:], np.exp(goals[k][1:]).tolist(), strict=True)),
-                "design": oracle.point(int(search.plans[k]), search.u),
-            }  # fmt: skip
+            row = Shared(
+                member.name, self.mix.entries[member.name].weight, wanted.name, wanted.value(goals[k][0]),
+                dict(zip(member.programme.rows[1:], np.exp(goals[k][1:]).tolist(), strict=True)),
+                oracle.point(int(search.plans[k]), search.u), float(slopes[0, k]),
+            )  # fmt: skip
             own = self.own.get(member.name)
             if own is not None and math.isfinite(own.upper):
-                row |= {
-                    "own_best": wanted.value(own.upper), "own_bound": wanted.value(own.lower),
-                    "costs": math.expm1(goals[k][0] - own.upper),
-                    "own_design": oracle.point(own.bounding.plan, own.bounding.u),
-                }  # fmt: skip
+                row = dataclasses.replace(
+                    row, own_best=wanted.value(own.upper), own_bound=wanted.value(own.lower),
+                    costs=math.expm1(goals[k][0] - own.upper),
+                    own_design=oracle.point(own.bounding.plan, own.bounding.u),
+                )  # fmt: skip
             rows.append(row)
         return rows
 
 
-def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def _columns(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
     """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
     flat = []
     for row in rows:
-        found = {name: value for name, value in row.items() if not isinstance(value, dict)}
-        found |= {f"limit.{name}": share for name, share in row["used"].items()}
-        flat.append(found | {f"var.{name}": value for name, value in row["design"].items()})
+        parts = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+        found = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
+        found |= {f"limit.{name}": share for name, share in row.used.items()}
+        flat.append(found | {f"var.{name}": value for name, value in row.design.items()})
     names = dict.fromkeys(name for row in flat for name in row)
     return {name: np.array([row.get(name, math.nan) for row in flat]) for name in names}
 

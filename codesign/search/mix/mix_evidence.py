@@ -45,7 +45,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeShares:
     """The programme over whole shares that gave the bound: plans of each workload, tangents of each, of the blend."""
 
     inside: list[np.ndarray]
@@ -53,7 +53,7 @@ class Whole:
     points: Float[np.ndarray, "points members"]
 
     @classmethod
-    def of(cls, members: Sequence[Member], inside: list[np.ndarray], points: Sequence[np.ndarray]) -> "Whole":
+    def of(cls, members: Sequence[Member], inside: list[np.ndarray], points: Sequence[np.ndarray]) -> "WholeShares":
         """With the tangents that the programme has now."""
         cuts = [[chosen_cuts(m.seen[p]) for p in mine.tolist()] for m, mine in zip(members, inside, strict=True)]
         return cls(inside, cuts, np.array(points))
@@ -84,7 +84,7 @@ class _Replay:
     asked: list[list[np.ndarray]]
     room: list[list[np.ndarray]]
 
-    def proves(self, whole: Whole | None) -> bool:
+    def proves(self, whole: WholeShares | None) -> bool:
         """Nothing is left of a workload, or only what the whole programme covers."""
         if any(not left.any() for left in self.left):
             return True
@@ -120,7 +120,9 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
     return found
 
 
-def needed(rounds: Sequence[Round], whole: Whole | None, counts: Sequence[int], claim: float) -> list[Round] | None:
+def needed(
+    rounds: Sequence[Round], whole: WholeShares | None, counts: Sequence[int], claim: float
+) -> list[Round] | None:
     """Rounds without which the claim would not follow; None where it does not follow from all of them."""
     kept = list(rounds)
     if not _proves(kept, whole, counts, claim):
@@ -132,7 +134,7 @@ def needed(rounds: Sequence[Round], whole: Whole | None, counts: Sequence[int], 
     return kept
 
 
-def _proves(rounds: Sequence[Round], whole: Whole | None, counts: Sequence[int], claim: float) -> bool:
+def _proves(rounds: Sequence[Round], whole: WholeShares | None, counts: Sequence[int], claim: float) -> bool:
     found = _replayed(rounds, counts, claim)
     return found is not None and found.proves(whole)
 
@@ -142,7 +144,7 @@ def evidence_of_mix(
     oracles: Sequence[Oracle],
     blend: Blend,
     rounds: Sequence[Round],
-    whole: Whole | None,
+    whole: WholeShares | None,
     lower: float,
     claim: Mapping[str, Any],
 ) -> Evidence | None:

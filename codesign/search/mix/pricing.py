@@ -20,14 +20,13 @@ import numpy as np
 from ..blend import Blend
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.interior_point import ELASTIC
+from ..settings import MIX
 from .alternating import Alternating
 from .joint import Member, solve_tuples
-from .master_problem import Lean, Master, Solution
-from .mix_evidence import Round, Whole
-from .side import SETTLING, Side
+from .master_problem import Lean, Master, MasterSolution
+from .mix_evidence import Round, WholeShares
+from .side import Side
 
-POOL, MOST_WHOLE = 24, 600  # plans of a workload in a relaxed programme, plans in all in a whole one
-COARSEST = 0.02  # log to which the least leaned goal of a workload is known at first
 WITHIN = 1e-6  # log by which a mixed-integer bound is lowered for the solver's tolerances
 
 
@@ -45,7 +44,7 @@ class Proof:
                           for k, m in enumerate(members)])  # fmt: skip
         self.points = [goals, *(goals + 3.0 * row for row in np.eye(len(members)))]
         self.rounds: list[Round] = []
-        self.whole: Whole | None = None
+        self.whole: WholeShares | None = None
 
     def late(self) -> bool:
         """Whether time is up."""
@@ -93,7 +92,7 @@ class Proof:
                 return
             pools = [self._pool(k, solution, pools) for k in range(len(self.members))]
 
-    def _settled(self, pools: list[np.ndarray], rounds: int = 40) -> Solution | None:
+    def _settled(self, pools: list[np.ndarray], rounds: int = 40) -> MasterSolution | None:
         """The relaxed programme with tangents added where its solution lies, until it hardly changes."""
         solution, values = None, []
         for _ in range(rounds):
@@ -104,7 +103,7 @@ class Proof:
             off = 0.0  # by how much the programme lies below the model where its solution is
             for k, member in enumerate(self.members):
                 used = np.flatnonzero(solution.shares[k] > 1e-6)
-                exact, _ = member.tangents(pools[k][used], solution.places[k][used], SETTLING)
+                exact, _ = member.tangents(pools[k][used], solution.places[k][used], MIX.sharpness)
                 share, goals = solution.shares[k][used], solution.goals[k][used]
                 excess = np.maximum(exact[:, 1:].max(axis=1, initial=0.0), 0.0)
                 off += float((share * (solution.lean.weights[k] * (exact[:, 0] - goals) + excess)).sum())
@@ -119,9 +118,9 @@ class Proof:
         count = len(self.sides)
         missing = self.search.upper - self.lower
         gap = (
-            float(np.clip(0.2 * missing / count, 0.2 * self.gap / count, COARSEST))
+            float(np.clip(0.2 * missing / count, 0.2 * self.gap / count, MIX.coarsest))
             if np.isfinite(missing)
-            else COARSEST
+            else MIX.coarsest
         )
         for k, side in enumerate(self.sides):
             seconds = max(self.until - time.perf_counter(), 0.5) / (count - k)
@@ -156,16 +155,18 @@ class Proof:
         known = self.members[k].seen
         left = np.array(sorted(known), dtype=int)
         soft = [min(s.exact[0] + ELASTIC * max(s.exact[1:].max(initial=0.0), 0.0) for s in known[p]) for p in left]
-        return np.union1d(left[np.argsort(soft, kind="stable")[:POOL]], self.search.plans[k : k + 1])
+        return np.union1d(left[np.argsort(soft, kind="stable")[: MIX.pool]], self.search.plans[k : k + 1])
 
-    def _pool(self, k: int, solution: Solution, pools: list[np.ndarray]) -> np.ndarray:
+    def _pool(self, k: int, solution: MasterSolution, pools: list[np.ndarray]) -> np.ndarray:
         side = self.sides[k]
         used = pools[k][solution.shares[k] > 1e-6]
-        pool = np.unique(np.concatenate([side.promising(POOL), used[side.alive[used]], self.search.plans[k : k + 1]]))
+        pool = np.unique(
+            np.concatenate([side.promising(MIX.pool), used[side.alive[used]], self.search.plans[k : k + 1]])
+        )
         side.look(pool, self.search.u)
         return pool
 
-    def _try(self, solution: Solution, pools: list[np.ndarray]) -> None:
+    def _try(self, solution: MasterSolution, pools: list[np.ndarray]) -> None:
         """The tuple with the largest shares of a solution, and exchanges from there where it is the best so far."""
         tuples = np.array([[int(p[np.argmax(s)]) for p, s in zip(pools, solution.shares, strict=True)]])
         bounding = solve_tuples(
@@ -192,7 +193,7 @@ class Proof:
             before = self.lower
             self._raise(min(solution.bound - WITHIN, outside))
             if self.lower > before:
-                self.whole = Whole.of(self.members, inside, self.points)
+                self.whole = WholeShares.of(self.members, inside, self.points)
             self.note("choose")
             if not solution.shares or self.done or self.lower >= outside - WITHIN:
                 break
@@ -206,7 +207,7 @@ class Proof:
         """(bound of tuples with a plan outside, the plans inside): the least floors where there are too many."""
         floors = np.sort(np.concatenate([side.floor[side.alive] for side in self.sides]))
         dropped = min(side.dropped for side in self.sides)
-        if len(floors) <= MOST_WHOLE:
+        if len(floors) <= MIX.most_whole:
             return dropped, [side.plans for side in self.sides]
-        limit = float(floors[MOST_WHOLE])
+        limit = float(floors[MIX.most_whole])
         return min(limit, dropped), [np.flatnonzero(side.alive & (side.floor < limit)) for side in self.sides]

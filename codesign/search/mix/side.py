@@ -11,12 +11,10 @@ from ..branch_and_bound.effort import INTERRUPTED, Effort
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.incumbent import Incumbent
 from ..branch_and_bound.warm_start import WarmStart
+from ..settings import MIX
 from .joint import Member
 from .leaned_oracle import LeanedOracle
 from .mix_evidence import Priced
-
-BATCH = 512
-SETTLING = 100.0  # sharpness of tangents where the relaxed programme has its solution
 
 
 class Side:
@@ -73,7 +71,7 @@ class Side:
         for _ in range(rounds):
             left = bounding.open()
             gap, tried = bounding.own.soft_of(left) - bounding.lower[left], bounding.table.rounds[left]
-            asked = left[(gap > tolerance) & (tried < np.where(gap > 4 * tolerance, 8, 4))][:BATCH]
+            asked = left[(gap > tolerance) & (tried < np.where(gap > 4 * tolerance, 8, 4))][: MIX.batch]
             if len(asked) == 0 or late():
                 return
             bounding.refine(asked)
@@ -110,4 +108,4 @@ class Side:
         solved = [p for p in plans.tolist() if bounding is not None and p in bounding.duals.point]
         if bounding is not None and solved:
             places = [bounding.feasible[p][1] if p in bounding.feasible else bounding.duals.point[p] for p in solved]
-            self.member.tangents(np.array(solved), np.array(places), SETTLING)
+            self.member.tangents(np.array(solved), np.array(places), MIX.sharpness)

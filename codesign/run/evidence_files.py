@@ -16,7 +16,7 @@ FOLDER, HEADER = "certificate", "certificate.json"
 TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
 
 
-def write_certificate(evidence: Evidence, folder: Path) -> None:
+def write_evidence(evidence: Evidence, folder: Path) -> None:
     """Tables as compressed Parquet, the header last: with it the certificate is whole."""
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def write_certificate(evidence: Evidence, folder: Path) -> None:
     os.replace(partial, target / HEADER)
 
 
-def read_certificate(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
     """(header, tables) as they stand; None where the folder has none.
 
     Raises:

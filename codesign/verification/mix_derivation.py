@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .certificate import VERSION, Certificate, Claim, Refuted, certificate_of, claim_of, column_table
+from .derivation import VERSION, Derivation, Refuted, StatedClaim, claim_of, column_table, derivation_of
 
 KIND = "mix"
 STRAY = 1e-6  # by which prices on hardware may miss zero, and shares 1; what they miss is charged
@@ -27,28 +27,28 @@ class Part:
     """What is kept of one workload: its plans and cuts (`plans`), the round of each cut, tangents of single plans."""
 
     name: str
-    plans: Certificate
+    plans: Derivation
     round: Int[np.ndarray, " cuts"]
     tangent_node: Int[np.ndarray, " tangents"]
     tangent_point: Int[np.ndarray, " tangents"]
 
 
 @dataclass(frozen=True)
-class MixCertificate:
+class MixDerivation:
     """What the bound of a mix rests on.
 
     offset: of the log of each goal; rounds: in order; points: logs of goals at which the blend is linearised for the
     tuples that these leave.
     """
 
-    claim: Claim
+    claim: StatedClaim
     parts: tuple[Part, ...]
     offset: Float[np.ndarray, " workloads"]
     rounds: tuple[Duals, ...]
     points: Float[np.ndarray, "points workloads"]
 
 
-def mix_certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> MixCertificate:
+def mix_derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> MixDerivation:
     """The certificate of these numbers, with everything checked that needs no model.
 
     Raises:
@@ -72,7 +72,7 @@ def mix_certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[s
             found = " and ".join(map(str, sorted(lengths))) or "no"
             raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
     parts = _parts(workloads, variables, tables, len(rounds))
-    return MixCertificate(claim, parts, offset, rounds, points)
+    return MixDerivation(claim, parts, offset, rounds, points)
 
 
 def _numbers(found: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
@@ -142,7 +142,7 @@ def _parts(
             "counts": {"nodes": int(mine.sum()), "points": count, "cuts": len(own)},
         }  # fmt: skip
         try:
-            plans = certificate_of(header, kept)
+            plans = derivation_of(header, kept)
         except Refuted as why:
             raise Refuted(f"{name}: {why}") from why
         parts.append(Part(name, plans, number[own], place[asked[seen]], point[seen]))

@@ -16,7 +16,7 @@ class Refuted(Exception):
 
 
 @dataclass(frozen=True)
-class Claim:
+class StatedClaim:
     """What is claimed: values of the goal; `bound` None where nothing is proven, `best` where nothing was found.
 
     infeasible: that no design keeps all constraints. design: plan fields and hardware values of the best design.
@@ -44,7 +44,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Derivation:
     """What a bound rests on.
 
     rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
@@ -53,7 +53,7 @@ class Certificate:
     sums of tangents.
     """
 
-    claim: Claim
+    claim: StatedClaim
     rows: tuple[str, ...]
     variables: tuple[str, ...]
     plan: dict[str, np.ndarray]
@@ -93,7 +93,7 @@ class Certificate:
         return f"node {node} ({', '.join(words)})" if words else f"node {node}"
 
 
-def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Certificate:
+def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Derivation:
     """The certificate of these numbers, with everything checked that needs no model.
 
     Raises:
@@ -118,7 +118,7 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
             raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
     low, high = (column_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
-    found = Certificate(
+    found = Derivation(
         claim, rows, variables, plan, tuple(map(str, held)),
         _views(rows, views), low, high, _best(nodes, plan, low, views),
         column_table(points, [f"u.{name}" for name in variables], "points", float),
@@ -132,7 +132,7 @@ def certificate_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, 
     return found
 
 
-def claim_of(found: Mapping[str, Any]) -> Claim:
+def claim_of(found: Mapping[str, Any]) -> StatedClaim:
     """The claim as it was written.
 
     Raises:
@@ -145,7 +145,9 @@ def claim_of(found: Mapping[str, Any]) -> Claim:
     for name, value in values.items():
         if value is not None and (not np.isfinite(value) or (name != "gap" and value <= 0)):
             raise Refuted(f"claim: {name} is {value:g}")
-    return Claim(str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design)
+    return StatedClaim(
+        str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design
+    )
 
 
 def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
@@ -190,7 +192,7 @@ def _best(
     return found
 
 
-def _check(found: Certificate) -> None:
+def _check(found: Derivation) -> None:
     """Everything that points somewhere must arrive; weights may not be negative.
 
     Raises:

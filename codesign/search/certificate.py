@@ -1,0 +1,264 @@
+"""What a search claims, in numbers: made here, read by terminal, report, `summary.json` and `codesign verify`."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from ..errors import ConfigError
+
+T = TypeVar("T")
+CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
+OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")
+OF_MIX = ("bound_of_own_hardware", "alone_infeasible", "workloads")
+
+
+class Wanted(NamedTuple):
+    """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
+
+    name: str
+    sign: float = 1.0
+
+    def value(self, log: float) -> float | None:
+        """The quantity of a value of the row; None where there is none."""
+        return math.exp(self.sign * log) if math.isfinite(log) else None
+
+    @property
+    def sense(self) -> str:
+        """In a word."""
+        return "minimise" if self.sign > 0 else "maximise"
+
+
+@dataclass(frozen=True)
+class Convexity:
+    """Pairs of points that rows were tested on, their worst excess over convexity, why rows are not proven convex."""
+
+    pairs: int = 0
+    worst: dict[str, float | None] = field(default_factory=dict)
+    unproven: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A constraint at the optimum: its used share, d log goal / d log allowed to both sides, relative changes over
+    which these hold (None: any), the relative change of the goal for a tenth more, and whether that is another plan's.
+    """
+
+    constraint: str
+    used: float
+    elasticity_fewer: float
+    elasticity_more: float
+    valid_down: float | None
+    valid_up: float | None
+    tenth_more: float
+    changes_plan: bool
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A variable at an end of its range: `low` or `high`."""
+
+    variable: str
+    at: str
+
+
+@dataclass(frozen=True)
+class MustGive:
+    """A constraint where nothing is feasible: whether it can give enough `alone`, and by which `factor`; by how much
+    with the others `together`; `factor_at_least`, `needed`: the same proven not to do, alone and whatever others give.
+    """
+
+    constraint: str
+    alone: bool
+    factor: float | None = None
+    factor_at_least: float | None = None
+    needed: float | None = None
+    together: float | None = None
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A workload of a mix: its goal on the common hardware, how much that counts, used shares, its design; on hardware
+    of its own the best, the bound and the design, and what sharing costs relatively (None where that was not searched).
+    """
+
+    workload: str
+    weight: float
+    goal: str
+    value: float | None
+    used: dict[str, float]
+    design: dict[str, float]
+    counts: float | None = None
+    own_best: float | None = None
+    own_bound: float | None = None
+    costs: float | None = None
+    own_design: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Cases that a design is judged in: factors of uncertain constants, and its goal there."""
+
+    how: str
+    tail: float
+    cases: tuple[dict[str, float | None], ...]
+
+
+@dataclass(frozen=True)
+class OnFront:
+    """A design of a front: metrics, bound of the first at its levels, whether that was proven to the gap asked for."""
+
+    values: dict[str, float]
+    bound: float | None
+    gap: float | None
+    certified: bool = False
+    levels: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProvenFront:
+    """Designs of which none is better in all metrics.
+
+    knee: place of the design where the front bends. hypervolume: between the designs and the reference, in logs;
+    hypervolume_at_most: of any front whatever. corners: points of which one is no worse in any metric, for any design.
+    """
+
+    metrics: tuple[str, ...]
+    maximised: tuple[str, ...]
+    points: tuple[OnFront, ...]
+    knee: int
+    hypervolume: float | None = None
+    hypervolume_at_most: float | None = None
+    corners: tuple[tuple[float, ...], ...] = ()
+    reference: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a search proved, in values of its goal.
+
+    certified: the gap that was asked for is proven, or that nothing is feasible. convex: the model was found to keep
+    what bounds rest on; reason: why something is not proven. goal, sense: what is searched for (of a front: nothing).
+    best: of the best design; bound: what no design is better than; gap: how far they are apart, relatively; None where
+    there is none. history: seconds, best, bound. constraints, at_bounds: what holds the best design; infeasible: what
+    must give where there is none. workloads, alone_infeasible, bound_of_own_hardware: of a mix. amortised: facts of
+    the network. All else is None where the search has no such thing.
+    """
+
+    certified: bool = False
+    convex: bool = False
+    reason: str = ""
+    goal: str = ""
+    sense: str = "minimise"
+    best: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    convexity: Convexity | None = None
+    history: tuple[tuple[float, float | None, float | None], ...] | None = None
+    constraints: tuple[Binding, ...] | None = None
+    at_bounds: tuple[Edge, ...] | None = None
+    infeasible: tuple[MustGive, ...] | None = None
+    workloads: tuple[Shared, ...] | None = None
+    alone_infeasible: tuple[str, ...] = ()
+    bound_of_own_hardware: float | None = None
+    front: ProvenFront | None = None
+    robust: Robustness | None = None
+    amortised: dict[str, Any] | None = None
+
+    def claimed(self, design: Mapping[str, float] | None = None, *, infeasible: bool = False) -> dict[str, Any]:
+        """What is claimed, to be kept beside the derivation of the bound; `design` is the best one's values."""
+        return {name: getattr(self, name) for name in CLAIMED} | {
+            "infeasible": infeasible,
+            "design": dict(design or {}),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what a search has not is left out."""
+        left = {name for name in OPTIONAL if getattr(self, name) is None}
+        left |= set(OF_MIX) if self.workloads is None else set()
+        left |= set(CLAIMED) if not self.goal else set()
+        return {name: value for name, value in _plain(self).items() if name not in left}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Certificate":
+        """What `to_json` wrote, now or by an earlier version: what is missing was not known then.
+
+        Raises:
+            ConfigError: a part that cannot be one.
+        """
+        try:
+            read: dict[str, Any] = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
+            for name, kind in (
+                ("constraints", Binding),
+                ("at_bounds", Edge),
+                ("infeasible", MustGive),
+                ("workloads", Shared),
+            ):
+                if read.get(name) is not None:
+                    read[name] = tuple(_of(kind, row) for row in read[name])
+            if read.get("front") is not None:
+                points = tuple(_of(OnFront, row) for row in read["front"]["points"])
+                read["front"] = _of(ProvenFront, dict(read["front"]) | {"points": points})
+            for name, kind in (("convexity", Convexity), ("robust", Robustness)):
+                if read.get(name) is not None:
+                    read[name] = _of(kind, read[name])
+            if read.get("history") is not None:
+                read["history"] = tuple((row[0], row[1], row[2]) for row in read["history"])
+            read["alone_infeasible"] = tuple(read.get("alone_infeasible") or ())
+            return cls(**read)
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            raise ConfigError(f"summary.json: certificate cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def certify(
+    wanted: Wanted,
+    upper: float,
+    lower: float,
+    *,
+    convex: bool,
+    closed: bool,
+    reason: str,
+    bounded: bool = True,
+    **more: Any,
+) -> Certificate:
+    """The claim of a search: nothing is called certified, and no bound is told, of a model that may break it.
+
+    Args:
+        wanted: what the goal is.
+        upper, lower: logs of the best design's goal and of the bound; infinite where there is none.
+        convex: every row is proven convex.
+        closed: what was asked for was reached.
+        reason: why not, where one of both fails.
+        bounded: the bound is of all designs.
+        more: further parts.
+    """
+    bound = wanted.value(lower) if convex and bounded else None
+    gap = upper - lower
+    return Certificate(
+        certified=convex and bounded and closed, convex=convex, reason=reason, goal=wanted.name, sense=wanted.sense,
+        best=wanted.value(upper), bound=bound, **more,
+        gap=math.expm1(gap) if bound is not None and math.isfinite(gap) else None,
+    )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON can hold."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Shared):
+            return {name: part for name, part in found.items() if part is not None and part != {}}
+        return found
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def _of(kind: type[T], found: Mapping[str, Any]) -> T:
+    """A part from what JSON holds of it; lists become tuples."""
+    names = [f.name for f in dataclasses.fields(kind)]
+    return kind(**{name: _tuple(found[name]) for name in names if name in found})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
