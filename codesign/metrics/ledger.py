@@ -108,13 +108,15 @@ def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
         ConfigError: another job, or a model with experts.
     """
     job = scenario.workload
-    dense = isinstance(job, Training) and isinstance(job.model.feed_forward, DenseFeedForward)
-    if not dense or not isinstance(job.model.attention, GroupedQueryAttention):
-        raise ConfigError(
-            "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
-        )
-    model, plan = job.model, scenario.plan
-    family = Family(model.layers, model.hidden, model.attention.head_dim, job.sequence, job.global_batch)
+    others = ConfigError(
+        "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
+    )
+    if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
+        raise others
+    model, plan, attention = job.model, scenario.plan, job.model.attention
+    if not isinstance(attention, GroupedQueryAttention):
+        raise others
+    family = Family(model.layers, model.hidden, attention.head_dim, job.sequence, job.global_batch)
     nbytes = counted_bytes(family, plan.tp, plan.pp, plan.micro_batch, scenario.layout.selective)
     shares = paths.to_any_peer(model_parallel_group(plan.tp, plan.pp))
     entries = {scheme: spread(nbytes[scheme], shares) for scheme in ("tp", "pp")}
