@@ -13,12 +13,25 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from codesign.simulation.serving import Engine, Requests, RooflineSteps, lengths, simulate_closed
-from codesign.workloads.steady_state import steady_state
+from codesign.simulation.serving import (
+    Engine,
+    Requests,
+    RooflineSteps,
+    arrivals,
+    lengths,
+    prompt_seconds,
+    simulate_apart,
+    simulate_closed,
+    simulate_open,
+)
+from codesign.workloads.open_loop import Demand, OpenLoop, RooflineTimes, open_loop
+from codesign.workloads.pools_apart import pools_apart
+from codesign.workloads.steady_state import FULLEST, steady_state
 
 jax.config.update("jax_enable_x64", True)
 REQUESTS = 10_000
 COMPARED = ("ttft_s", "tpot_s", "rate", "mixed_ratio")
+STEP = ("fixed_s", "weights_s", "token_s", "read_s", "pair_s")
 FULL = 0.9  # of the room for prompts: beyond it a simulation of this length does not settle
 
 
@@ -38,7 +51,7 @@ def drawn(rng: np.random.Generator) -> dict[str, Any]:
 
 def steps_of(one: dict[str, Any]) -> RooflineSteps:
     """Times of the steps of a condition."""
-    return RooflineSteps(*(one[name] for name in ("fixed_s", "weights_s", "token_s", "read_s", "pair_s")))
+    return RooflineSteps(*(one[name] for name in STEP))
 
 
 def simulated(one: dict[str, Any], seed: int) -> dict[str, float]:
@@ -86,10 +99,99 @@ def closed_loop(count: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+MOST = 256  # sequences of an open loop
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.8)  # of the most that an engine sustains
+
+
+def answers_of(rows: pd.DataFrame, rate: np.ndarray) -> OpenLoop:
+    """The open loop's closed form of many conditions at once."""
+    times = RooflineTimes(*(jnp.asarray(rows[name]) for name in STEP))
+    named = {"input_tokens": "prompt", "input_cv": "cv_prompt", "output_tokens": "answer", "output_cv": "cv_answer"}
+    given = {name: jnp.asarray(rows[column], float) for name, column in named.items()}
+    demand = Demand(
+        rate=jnp.asarray(rate), gap_cv=jnp.asarray(rows["gap_cv"], float), chunk=jnp.asarray(rows["budget"], float),
+        most=jnp.full(len(rows), float(MOST)), elsewhere=jnp.zeros(len(rows)), **given,
+    )  # fmt: skip
+    return many(times, demand)
+
+
+many = jax.jit(jax.vmap(open_loop))
+
+
+def sustained(rows: pd.DataFrame) -> np.ndarray:
+    """Largest rates at which neither prompts nor decodes pile up, by bisection."""
+    low, high = np.full(len(rows), 1e-6), np.full(len(rows), 1e6)
+    for _ in range(40):
+        middle = np.sqrt(low * high)
+        found = answers_of(rows, middle)
+        fits = (np.asarray(found.load) < FULLEST) & (np.asarray(found.fill) < 0.999)
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low
+
+
+def open_loops(count: int, seed: int, gap_cv: float = 1.0) -> pd.DataFrame:
+    """Conditions at loads to 0.8 with what the closed form and two seeds of the simulation say."""
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame([drawn(rng) | {"gap_cv": gap_cv, "at": rng.choice(LOADS)} for _ in range(count)])
+    rate = rows["at"].to_numpy() * sustained(rows)
+    found = answers_of(rows, rate)
+    for name in ("ttft_s", "tpot_s"):
+        for share, values in zip(("mean", "p50", "p90", "p99"), getattr(found, name), strict=True):
+            rows[f"closed.{name}{'' if share == 'mean' else '.' + share}"] = np.asarray(values)
+    conditions = rows[list(rows.columns[~rows.columns.str.startswith("closed.")])].to_dict("records")
+    for label, own in (("simulated", 0), ("other", 1)):
+        said = [_open(one, at, one["seed"] + own) for one, at in zip(conditions, rate, strict=True)]
+        rows = pd.concat([rows, pd.DataFrame(said).add_prefix(f"{label}.")], axis=1)
+    return rows
+
+
+def _open(one: dict[str, Any], rate: float, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    prompts = lengths(rng, one["prompt"], one["cv_prompt"], REQUESTS)
+    answers = lengths(rng, one["answer"], one["cv_answer"], REQUESTS, least=2)
+    came = arrivals(rng, rate, one["gap_cv"], REQUESTS)
+    engine = Engine(steps_of(one), 10**9, chunk=one["budget"], sequences=MOST)
+    return simulate_open(engine, Requests(prompts, answers, came)).summary()
+
+
+def pools(count: int, seed: int) -> pd.DataFrame:
+    """Prompts and decodes on engines apart, at loads to 0.8 of the pool that fills first."""
+    rng, rows = np.random.default_rng(seed), []
+    form = jax.jit(pools_apart)
+    while len(rows) < count:
+        one = drawn(rng) | {"gap_cv": 1.0}
+        engines = (int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 2, 4])))
+        link, load = float(rng.choice([0.0, 2e-6, 2e-5])), float(rng.choice(LOADS))
+        times, steps = RooflineTimes(*(one[name] for name in STEP)), steps_of(one)
+        full = steps.linear_s(MOST, 0) + steps.read_s * MOST * (one["prompt"] + 0.5 * one["answer"])
+        decodes = engines[1] * MOST / ((one["answer"] - 1) * full)
+        prompts = lengths(np.random.default_rng(0), one["prompt"], one["cv_prompt"], REQUESTS)
+        engine = Engine(steps, one["budget"], sequences=10 * MOST)
+        rate = float(load * min(engines[0] / prompt_seconds(engine, prompts).mean(), decodes))
+        shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": 10.0 * MOST}
+        demand = Demand(rate, one["prompt"], one["answer"], float(one["budget"]), **shape)
+        own = [jnp.asarray(float(value)) for value in (*engines, link * one["prompt"])]
+        found, row = form(times, times, demand, (own[0], own[1]), own[2]), {}
+        for name in ("ttft_s", "tpot_s"):
+            said = getattr(found, name)
+            row |= {f"closed.{name}": float(said.mean), f"closed.{name}.p99": float(said.p99)}
+        for label, after in (("simulated", 0), ("other", 1)):
+            again = np.random.default_rng(one["seed"] + after)
+            asked = Requests(
+                lengths(again, one["prompt"], one["cv_prompt"], REQUESTS),
+                lengths(again, one["answer"], one["cv_answer"], REQUESTS, least=2),
+                arrivals(again, rate, 1.0, REQUESTS),
+            )
+            served = simulate_apart(engine, engine, engines, asked, lambda tokens, link=link: link * tokens).summary()
+            row |= {f"{label}.{name}": value for name, value in served.items()}
+        rows.append(one | row | {"at": load})
+    return pd.DataFrame(rows)
+
+
 def errors(frame: pd.DataFrame, of: str, beside: str = "simulated") -> pd.DataFrame:
     """Median, 90th percentile and signed median of what is `of` over what is `beside`."""
     rows = {}
-    for name in COMPARED:
+    for name in [column.split(".", 1)[1] for column in frame if column.startswith("closed.")]:
         error = frame[f"{of}.{name}"] / frame[f"{beside}.{name}"] - 1
         rows[name] = (error.abs().median(), error.abs().quantile(0.9), error.median())
     return pd.DataFrame(rows, index=["median", "p90", "bias"]).T
@@ -100,12 +202,22 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 17
     start = time.process_time()
-    frame = closed_loop(count, seed)
-    for title, of in (("closed loop, closed form at the simulated batch", "closed"), ("another seed", "other")):
-        print(f"{title}, {len(frame)} conditions\n{(100 * errors(frame, of)).round(2).to_string()}\n")
+    frames = {
+        "closed loop, closed form at the simulated batch": closed_loop(count, seed),
+        f"open loop, Poisson, load to {max(LOADS)}": open_loops(count, seed),
+        f"prompts and decodes apart, load to {max(LOADS)}": pools(count, seed),
+        f"open loop, gaps that vary twice as much, load to {max(LOADS)}": open_loops(count, seed, 2.0),
+    }
+    for title, frame in frames.items():
+        for whose, of in ((title, "closed"), ("another seed of the simulation", "other")):
+            print(f"{whose}, {len(frame)} conditions, per cent\n{(100 * errors(frame, of)).round(2).to_string()}\n")
+    rows = pd.concat([frames[f"open loop, Poisson, load to {max(LOADS)}"]] * (20_000 // count))
+    rate = np.full(len(rows), 1e-3)
+    jax.block_until_ready(answers_of(rows, rate))
+    begun = time.process_time()
+    jax.block_until_ready(answers_of(rows, rate))
+    print(f"open loop: {len(rows) / (time.process_time() - begun):,.0f} points a CPU second")
     print(f"{time.process_time() - start:.0f} CPU s")
-    if len(sys.argv) > 3:
-        frame.to_csv(sys.argv[3], index=False)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -21,10 +23,21 @@ from ..report.run_folder import read_run
 from ..report.simulation import timeline_figure
 from ..results import numbers_of, placed
 from ..scenario import Scenario
-from ..simulation.serving import Engine, Requests, Served, arrivals, lengths, read_trace, simulate_closed, simulate_open
+from ..simulation.serving import (
+    Engine,
+    Requests,
+    Served,
+    TabulatedSteps,
+    arrivals,
+    lengths,
+    read_trace,
+    simulate_closed,
+    simulate_open,
+)
 from ..strict_json import dumps
 from ..units import engineering
 from ..workloads import ContinuousServing
+from ..workloads.open_loop import Demand, TableTimes, check_stable, open_loop
 from .optimize import write_text
 from .setup import prepare_jax
 from .terminal import console, job_text
@@ -59,6 +72,8 @@ def simulate_design(
         again = None if trace else _simulated(
             engine, _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace), closed, group, bar
         )  # fmt: skip
+    if asked.arrivals is not None:
+        closed = closed | _open_form(scenario, engine, asked)
     told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
@@ -100,7 +115,7 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, ContinuousServing)
     plan = layout.plan
-    group = float(layout.dp * plan.attention_dp * plan.pp)
+    group = _groups(scenario)
     size = float(work.block_tokens)
     blocks = float(_room(scenario)) / (float(plan.pp) * size)
     chunk = round(float(plan.chunk))
@@ -155,6 +170,43 @@ def _asked(
     prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     return Requests(prompts, outputs, came, prefixes, shared)
+
+
+def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> dict[str, float]:
+    """The open loop's closed form for these requests, by the names of `Served.summary`.
+
+    Raises:
+        ConfigError: prompts or decodes would pile up.
+    """
+    table, came = engine.times, asked.arrivals
+    assert isinstance(table, TabulatedSteps)
+    assert came is not None
+    gaps, prompts, answers = np.diff(came), asked.prompts * 1.0, np.maximum(asked.outputs, 2) * 1.0
+    times = TableTimes(
+        *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
+    )
+    cached = 1 - float(scenario.workload.cached_ratio)  # type: ignore[attr-defined]
+    context = float(prompts.mean() + 0.5 * (answers**2).mean() / answers.mean())
+    most = engine.blocks * engine.block_tokens / context
+    demand = Demand(
+        rate=1 / gaps.mean(), input_tokens=cached * prompts.mean(), output_tokens=answers.mean(),
+        chunk=float(engine.chunk), input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
+        gap_cv=gaps.std() / gaps.mean(), most=min(most, float(engine.sequences)),
+    )  # fmt: skip
+    found = jax.jit(open_loop)(times, demand)
+    check_stable(found, demand)
+    told = {"e2e_s": float(found.e2e_s), "decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
+    told["requests_per_s"] = float(demand.rate) * _groups(scenario)
+    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s)):
+        told |= {name: float(values.mean)}
+        told |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
+    return told
+
+
+def _groups(scenario: Scenario) -> float:
+    """Engines of a design: attention groups of all replicas and stages."""
+    layout = scenario.layout
+    return float(layout.dp * layout.plan.attention_dp * layout.plan.pp)
 
 
 def _simulated(
@@ -213,11 +265,14 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) 
         )  # fmt: skip
 
     for name, label in SHOWN.items():
-        add(label, closed[name] if is_closed else math.nan, name, "s")
-    add("requests a second", closed["requests_per_s"] if is_closed else math.nan, "rate", "", group)
-    add("decoded together", _batch(scenario) if is_closed else math.nan, "decodes", "")
+        add(label, closed[name], name, "s")
+    add("requests a second", closed["requests_per_s"], "rate", "", group)
+    add("decoded together", _batch(scenario) if is_closed else closed["decodes"], "decodes", "")
     add("steps with prompts", closed["mixed_ratio"] if is_closed and _alone(scenario) else math.nan, "mixed_ratio", "%")
     out.print(table)
+    if not is_closed:
+        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items() if name != "e2e_s"]
+        out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
 

@@ -30,6 +30,7 @@ with q tokens counts as q / c of them and 1 - q / c of a step without prompts; e
 Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -87,15 +88,30 @@ def chunks_lost(mean: Array, cv: Array, chunk: Array) -> Array:
     return at_least(chunks(mean, cv, chunk) - mean / chunk, 0.0)
 
 
-def mixed_share(arrivals: Array, load: Array, tokens: Array, cv: Array, chunk: Array) -> Array:
-    """Share of steps that carry prompt tokens: at least the load, at most all."""
-    alone = arrivals * jnp.exp(-arrivals)  # steps in which one prompt comes
-    several = at_least(1 - jnp.exp(-arrivals) - alone, 0.0)
+def mixed_share(
+    arrivals: Array,
+    none: Array,
+    alone: Array,
+    load: Array,
+    tokens: Array,
+    cv: Array,
+    chunk: Array,
+    lost_by: Callable[[Array, Array, Array], Array] = chunks_lost,
+) -> Array:
+    """Share of steps that carry prompt tokens: at least the load, at most all.
+
+    Args:
+        arrivals: prompts that come in a step, on average.
+        none, alone: shares of steps in which nobody comes, and one alone.
+        load, tokens, cv, chunk: as in `steady_state`.
+        lost_by: as `chunks_lost`.
+    """
+    several = at_least(1 - none - alone, 0.0)
     some = arrivals > FEW
     count = jnp.where(some, (arrivals - alone) / jnp.where(some, several, 1.0), 2 + arrivals / 3)
     spread = jnp.sqrt(at_least((cv * cv + 1 - 2 / count) / count, 1e-12))
-    lost = alone * chunks_lost(tokens, cv, chunk) + several * chunks_lost(count * tokens, spread, chunk)
-    left = at_most(at_least(load - alone - several, 0.0) / at_least(jnp.exp(-arrivals), 1e-12), 1.0)
+    lost = alone * lost_by(tokens, cv, chunk) + several * lost_by(count * tokens, spread, chunk)
+    left = at_most(at_least(load - alone - several, 0.0) / at_least(none, 1e-12), 1.0)
     return at_most(load + (1 - left) * lost, 1.0)
 
 
@@ -112,7 +128,8 @@ def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: 
     arrivals = decodes / steps
     load = arrivals * tokens / chunk
     served = at_most(load, FULLEST)
-    share = mixed_share(arrivals, served, tokens, cv, chunk)
+    nobody = jnp.exp(-arrivals)
+    share = mixed_share(arrivals, nobody, arrivals * nobody, served, tokens, cv, chunk)
     work, slack = served * tokens / chunk * (1 + cv * cv) / 2, 1 - served
     waiting = 2 * work / (slack + jnp.sqrt(slack**2 + 4 * served * work / steps)) * (decodes - 1) / decodes
     own = chunks(tokens, cv, chunk)

@@ -82,7 +82,7 @@ class GroupOracle(AbstractModelOracle):
 
     def _orders(self, some: np.ndarray, seed: int) -> dict[str, Order]:
         """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without."""
-        judgement = self._judgement = self.judged(ordered=tuple(self._free))
+        judgement = self._judgement = self._judge([self.problem.scenario], None, tuple(self._free))
         proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
         found = {name: order for name, order in proven.items() if order is not None}
         lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
@@ -105,7 +105,11 @@ class GroupOracle(AbstractModelOracle):
         """The rows of all plans, listed and free fields; of the problem itself walked once."""
         if not held and not scenarios and not ordered:
             return self._judgement
-        cases = scenarios or [self.problem.scenario]
+        return self._judge(scenarios or [self.problem.scenario], held, ordered)
+
+    def _judge(
+        self, cases: Sequence[Scenario], held: Mapping[str, Sequence[float]] | None, ordered: Sequence[str]
+    ) -> Judgement:
         return judge(self.model.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ...objective import feasible_logs
 from . import interior_point as interior
-from .bounding import Bounding
+from .bounding import REFERENCE_SHARPNESS, Bounding
 
 SMALL = 1e-3  # log of the move that measures a slope
 MOVES = (0.003, 0.01, 0.03, 0.1)  # logs of the moves over which a slope is tested
@@ -40,6 +40,8 @@ class Resource:
 
 def polish(ledger: Bounding, plan: int, tolerance: float, rounds: int = 40) -> None:
     """Close the gap of one plan further."""
+    if plan not in ledger.own:  # its bound came from another plan's point before it was asked for cuts of its own
+        ledger.learn(np.array([plan]), ledger.feasible[plan][1][None], REFERENCE_SHARPNESS)
     keep, ledger.gap = ledger.gap, tolerance
     for _ in range(rounds):
         if plan not in ledger.own or ledger.lower[plan] >= ledger.feasible.get(plan, (np.inf,))[0] - tolerance:

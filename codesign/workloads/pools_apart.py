@@ -1,0 +1,69 @@
+"""Prompts on engines of their own, decodes on others: means and percentiles in closed form, differentiable.
+
+    TTFT   S + rho^(sqrt(2 (x + 1)) - 1) / (x (1 - rho)) S (a^2 + v^2) / 2      x engines, rho = lambda S / x, S the
+           seconds of a prompt with variation v, a that of gaps between arrivals
+    TPOT   as in `open_loop` without prompts at lambda / y, and the way of the cache to the decode engine with half a
+           step that runs there, both once an answer: (bytes / bandwidth + f0 / 2) E[1 / L]
+
+Assumes: one prompt at a time on an engine; decodes by turns over the y engines; links that hold nobody up.
+Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .open_loop import Demand, OpenLoop, Percentiles, Times, above, lognormal, open_loop, tail_quantile
+from .steady_state import FULLEST
+
+
+def prompt_s(times: Times, demand: Demand) -> Array:
+    """Seconds of prompts of equally likely lengths, alone on an engine: whole chunks and the rest."""
+    none, chunk = jnp.asarray(0.0), demand.chunk
+    length = demand.input_tokens * lognormal(demand.input_cv)
+    whole = jnp.floor(length / chunk - 1e-9)
+    rest = length - whole * chunk
+    chunks = jax.vmap(times.step_s, (None, None, None, 0))(none, none, chunk, 0.5 * whole * chunk)
+    last = jax.vmap(times.step_s, (None, None, 0, 0))(none, none, rest, whole * chunk + 0.5 * rest)
+    return whole * chunks + last
+
+
+def pools_apart(
+    prefill: Times, decode: Times, demand: Demand, engines: tuple[Array, Array], transfer_s: Array
+) -> OpenLoop:
+    """What requests see where `demand.rate` is that of both pools together.
+
+    Args:
+        prefill, decode: steps of an engine of each pool.
+        demand: of all engines together; `most` of one decode engine.
+        engines: how many there are in each pool.
+        transfer_s: seconds that the cache of a mean prompt is under way.
+    """
+    seconds = prompt_s(prefill, demand)
+    mean = seconds.mean()
+    varied = (demand.gap_cv**2 + (seconds**2).mean() / mean**2 - 1) / 2
+    load = jnp.minimum(demand.rate * mean / engines[0], FULLEST)
+    late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
+    wait = late / (engines[0] * (1 - load)) * mean * varied
+    weight = jnp.ones(len(seconds)) / len(seconds)
+    tails = [tail_quantile(seconds, weight, wait, late, share) for share in (0.5, 0.9, 0.99)]
+    alone = _decodes(demand, engines[1])
+    found = open_loop(decode, alone)
+    joins = transfer_s + 0.5 * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
+    shorter = (1 + demand.output_cv**2) / demand.steps
+    tpot = found.tpot_s.mean + joins * shorter
+    floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
+    between = above(floor, tpot, found.tpot_variance + (joins * shorter * demand.output_cv) ** 2)
+    return found._replace(
+        ttft_s=Percentiles(mean + wait, *tails), tpot_s=between, e2e_s=mean + wait + demand.steps * tpot,
+        mixed_ratio=jnp.asarray(0.0), load=load,
+    )  # fmt: skip
+
+
+def _decodes(demand: Demand, engines: Array) -> Demand:
+    """Of one decode engine: contexts as they are, prompts of next to nothing."""
+    return Demand(
+        rate=demand.rate / engines, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens,
+        chunk=demand.chunk, input_cv=demand.input_cv, output_cv=demand.output_cv,
+        gap_cv=demand.gap_cv, most=demand.most, elsewhere=1.0,
+    )  # fmt: skip

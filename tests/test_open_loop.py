@@ -1,0 +1,88 @@
+"""The open loop in closed form: known queues, derivatives of its solution, the simulation beside it."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.errors import ConfigError
+from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, check_stable, open_loop
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import serving as benchmark
+
+STEP = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, "pair_s": 4e-10}
+ASK = {"rate": 6.0, "input_tokens": 1500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4, "output_cv": 0.5}
+answer = jax.jit(lambda step, ask: open_loop(RooflineTimes(**step), Demand(**ask)))
+
+
+def traced(values):
+    return {name: jnp.asarray(value) for name, value in values.items()}
+
+
+def asked(**changes):
+    return answer(traced(STEP), traced(ASK | changes))
+
+
+def test_alone_nothing_is_waited_for():
+    found = asked(rate=1e-6)
+    mixed = 0.004 + 4e-5 * 1500 + 4e-10 * 1500**2 / 2 * (1 + 0.4**2)
+    assert float(found.ttft_s.mean) == pytest.approx(mixed, rel=0.05)
+    assert float(found.tpot_s.mean) == pytest.approx(0.01, rel=0.01)
+    assert float(found.decodes) == pytest.approx(1e-6 * 199 * 0.01, rel=0.01)
+
+
+def test_everything_grows_with_the_rate():
+    found = [asked(rate=rate) for rate in (1.0, 3.0, 6.0, 9.0)]
+    for name in ("ttft_s", "tpot_s"):
+        for share in ("mean", "p50", "p90", "p99"):
+            assert np.all(np.diff([float(getattr(getattr(one, name), share)) for one in found]) > 0), (name, share)
+    assert float(asked(gap_cv=2.0).ttft_s.mean) > float(found[2].ttft_s.mean)
+
+
+def test_derivatives_are_those_of_the_solution():
+    """Central differences of the mean times, through the balance of decodes and steps."""
+    outputs = ("ttft_s", "tpot_s")
+
+    def means(step, ask):
+        found = open_loop(RooflineTimes(**step), Demand(**ask))
+        return jnp.stack([getattr(found, name).mean for name in outputs])
+
+    by_step, by_ask = jax.jit(jax.jacfwd(means, (0, 1)))(traced(STEP), traced(ASK))
+    run = jax.jit(means)
+    for index, (slopes, values) in enumerate(((by_step, STEP), (by_ask, ASK))):
+        for name in ("token_s", "read_s") if index == 0 else ("rate",):
+            ends = []
+            for factor in (1 - 1e-5, 1 + 1e-5):
+                moved = traced(values | {name: values[name] * factor})
+                ends.append(run(moved, traced(ASK)) if index == 0 else run(traced(STEP), moved))
+            difference = np.asarray(ends[1] - ends[0]) / (2e-5 * values[name])
+            np.testing.assert_allclose(np.asarray(slopes[name]), difference, rtol=1e-5)
+
+
+def test_a_table_of_steps_answers_alike():
+    decodes, tokens = np.linspace(0, 300, 301), np.array([0.0, 1.0, 500.0, 1000.0, 1500.0, 2048.0])
+    linear = 0.004 + np.maximum(0.006, 4e-5 * (decodes[:, None] + tokens))
+    table = TableTimes(*map(jnp.asarray, (decodes, tokens, linear, np.full(301, 3e-8), 4e-10)))
+    found, plain = jax.jit(open_loop)(table, Demand(**ASK)), asked()
+    assert float(found.tpot_s.mean) == pytest.approx(float(plain.tpot_s.mean), rel=0.01)
+    assert float(found.ttft_s.p99) == pytest.approx(float(plain.ttft_s.p99), rel=0.03)
+
+
+def test_more_than_can_be_served_is_refused():
+    for changes, words in (({"rate": 60.0}, "every step with prompts"), ({"most": 8.0}, "sequences together")):
+        demand = Demand(**(ASK | changes))
+        with pytest.raises(ConfigError, match=words) as error:
+            check_stable(asked(**changes), demand)
+        assert "\n" not in str(error.value)
+
+
+def test_the_simulation_is_near(monkeypatch):
+    """A cheap sample of `benchmarks/serving.py`; bars in the mean are 3 and 5 per cent."""
+    monkeypatch.setattr(benchmark, "REQUESTS", 2500)
+    found = benchmark.errors(benchmark.open_loops(8, 5), "closed")
+    assert found["median"]["tpot_s"] < 0.04
+    assert found["median"]["ttft_s"] < 0.08
