@@ -232,7 +232,7 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     assert frame.iloc[0]["objective"] == pytest.approx(trace.certificate.best, rel=1e-6)
     used = {row.constraint: row for row in trace.certificate.constraints}
     assert used["capex_usd"].used == pytest.approx(frame.iloc[0]["limit.capex_usd"], rel=1e-6)
-    json.dumps(trace.certificate.to_json(), allow_nan=False)
+    json.dumps(trace.certificate.as_plain(), allow_nan=False)
 
 
 def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):

@@ -212,5 +212,5 @@ def test_impossible_numbers_are_refused_in_a_line(key, value):
 
 def test_a_switch_that_carries_more_than_it_can_is_refused_in_a_line():
     scenario = outermost(replace(ndr(), {"radix": 128.0}))
-    with pytest.raises(ConfigError, match=r"200% of cluster.network.scale_out.fabric, switch, is used"):
+    with pytest.raises(ConfigError, match=r"200% of cluster.network.scale_out, switch, is used"):
         check_memory(scenario)

@@ -245,6 +245,4 @@ def test_a_limit_on_the_first_metric_holds_on_the_front():
     assert max(values) <= 48e6 * (1 + 1e-6)
     fastest = Pareto(("time_s", "capex_usd"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
     first, last = (trace.certificate.front.points, fastest.certificate.front.points)
-    assert min(p["values"]["time_s"] for p in first) == pytest.approx(
-        min(p["values"]["time_s"] for p in last), rel=2e-3
-    )
+    assert min(p.values["time_s"] for p in first) == pytest.approx(min(p.values["time_s"] for p in last), rel=2e-3)

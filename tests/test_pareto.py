@@ -264,7 +264,7 @@ def test_front_of_a_study_is_priced_and_told():
     search = Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96)
     trace = search.run(problem, 0, lambda progress: told.append(progress))
     front = trace.certificate.front
-    json.dumps(trace.certificate.to_json(), allow_nan=False)
+    json.dumps(trace.certificate.as_plain(), allow_nan=False)
     assert trace.claim.startswith("certified: ")
     assert all(row.certified and row.gap <= 5e-3 * 1.001 for row in front.points)
     frame = designs(problem, trace, 0).sort_values("time_s")

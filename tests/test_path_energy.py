@@ -154,5 +154,7 @@ def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
 def test_a_counting_that_does_not_cover_the_job_or_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="celestisim counts the training of dense transformers only"):
         evaluate(routed(builders.serving(16.0), dataclasses.replace(JOULES, counting="celestisim")))
-    with pytest.raises(ConfigError, match=r"'celest' is not one of physical, celestisim \(did you mean 'celestisim'\)"):
+    with pytest.raises(
+        ConfigError, match=r"'celest' is not one of physical, celestisim \(did you mean 'celestisim'\?\)"
+    ):
         dataclasses.replace(JOULES, counting="celest")

@@ -98,7 +98,7 @@ NODE = (
     "collective=scin_inq",
     "workload=serving",
     "space=serving_plans",
-    "experiment=serve_llama31_405b",
+    "experiment=serve_llama31_405b_static",
 )
 
 

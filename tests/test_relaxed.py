@@ -116,7 +116,7 @@ def test_finds_the_certified_optimum_of_a_small_space():
     assert frame.iloc[0]["feasible"]
     assert "no proof" in trace.claim
     proven = Certified(gap=1e-5, pairs=8, block=16, explain=False).run(problem, 0).certificate
-    assert frame.iloc[0]["objective"] == pytest.approx(proven["best"], rel=1e-4)
+    assert frame.iloc[0]["objective"] == pytest.approx(proven.best, rel=1e-4)
 
 
 def test_an_interrupted_descent_shows_the_plans_next_to_its_starts():

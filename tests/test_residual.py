@@ -13,7 +13,7 @@ from codesign.calibration.fit import work_array
 from codesign.calibration.gpus import Device, Peaks
 from codesign.calibration.kernels import TABLES, gemm_works
 from codesign.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
-from codesign.calibration.tables import Group
+from codesign.calibration.tables import TableGroup
 from codesign.config import scenario_from_config, study_from_config
 from codesign.errors import DataError
 from codesign.hardware import Chip, Elementwise, Gemm, Residual, Work
@@ -156,7 +156,9 @@ def test_training_finds_what_was_hidden_in_the_rows():
     sizes = np.exp(rng.uniform(3.0, 9.0, (3, count))).round()
     columns = {"m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": np.full(count, "bfloat16")}
     device = Device("H100", "h100_sxm", True, Peaks(989e12, 1979e12, np.nan, 3.35e12, 450e9), 132.0, 50e6)
-    group = Group(TABLES[0], device, "trtllm", "bf16", 989e12, 2.0, gemm_works(pd.DataFrame(columns)), np.ones(count))
+    group = TableGroup(
+        TABLES[0], device, "trtllm", "bf16", 989e12, 2.0, gemm_works(pd.DataFrame(columns)), np.ones(count)
+    )
     kernel = Gemm(chip=CHIP)
     work = Work(*np.moveaxis(work_array(group)[:, 0], -1, 0))
     physics = np.asarray(jax.vmap(lambda one: kernel.time_s(one, jnp.asarray(989e12), jnp.asarray(3.35e12)))(work))

@@ -211,7 +211,7 @@ def test_what_the_run_says_of_its_cases_is_checked(traces, kept, tmp_path):
     check_told(asked, search, SEED, trace.certificate, claim)
     frame = designs(PROBLEM, trace, SEED)
     _check_frame(asked, RunFolder(tmp_path, {}, frame), claim)
-    told = trace.certificate.to_json()
+    told = trace.certificate.as_plain()
     told["robust"]["cases"][1]["goal"] *= 1.001
     with pytest.raises(Refuted, match=r"^summary\.json: case 2 has goal .*, not "):
         check_told(asked, search, SEED, Certificate.from_json(told), claim)

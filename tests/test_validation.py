@@ -10,7 +10,7 @@ import pytest
 from codesign.calibration.constants import build, load
 from codesign.calibration.gpus import Device, accelerators, stand_ins, wired_alike
 from codesign.calibration.kernels import TABLES
-from codesign.calibration.tables import Group as MeasuredGroup
+from codesign.calibration.tables import TableGroup
 from codesign.config.groups import conf_dir
 from codesign.errors import ConfigError, DataError
 from codesign.fabrics import Group
@@ -203,7 +203,7 @@ def test_a_framework_of_an_unmeasured_gpu_is_that_of_its_relatives():
     """Not the reference framework's constants of its own, which are no nearer."""
     table = next(table for table in TABLES if table.name == "attention_decode")
     device = Device("H200", "h200", True, accelerators()["h200"].peaks, 132.0, 50e6)
-    group = MeasuredGroup(table, device, "vllm", "bf16", 989e12, 2.0, [], np.ones(0))
+    group = TableGroup(table, device, "vllm", "bf16", 989e12, 2.0, [], np.ones(0))
     messages: list[str] = []
     node = kernel_node(group, "h200", messages)
     assert node is not None

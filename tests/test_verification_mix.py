@@ -85,7 +85,7 @@ def answer(
     how: str, trace: Trace, stored: Stored | None, models: list[CheckedModel], attack: int = 0, **claimed
 ) -> Answer:
     asked = asked_by(mix_of(how, how == "worst"))
-    said = Certificate.from_json(trace.certificate.to_json() | claimed)
+    said = Certificate.from_json(trace.certificate.as_plain() | claimed)
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
 
 
@@ -175,7 +175,7 @@ def test_other_designs_are_refused(honest, models):
     trace, stored = honest
 
     def told(k: int, key: str, **change) -> str:
-        rows = trace.certificate.to_json()["workloads"]
+        rows = trace.certificate.as_plain()["workloads"]
         rows[k][key] = rows[k][key] | change if isinstance(rows[k][key], dict) else change["value"]
         return answer("worst", trace, stored, models, workloads=rows).line
 

@@ -15,7 +15,7 @@ from ..collectives import AbstractCollective, Measured
 from ..errors import DataError
 from ..fabrics import Group as Members
 from ..hardware import Link
-from ..measurements import Table, tables
+from ..measurements import FoundTable, tables
 from .gpus import Device, device
 from .tables import read_peaks
 
@@ -173,7 +173,7 @@ def predict_collective(constants: dict[str, float], group: CollectiveGroup) -> n
 SCALE_OUT_RATES = {"100G": 13.6e9, "400G": 50e9}  # payload per device: what sends reach, and the class of its name
 
 
-def scale_out_rows(table: Table, messages: list[str]) -> pd.DataFrame:
+def scale_out_rows(table: FoundTable, messages: list[str]) -> pd.DataFrame:
     """A table of collectives across nodes, with `rate` of each cluster's network; unknown clusters are set aside."""
     rows = table.rows(messages)
     rate = rows["cluster"].map(lambda name: next((v for k, v in SCALE_OUT_RATES.items() if k in str(name)), np.nan))

@@ -18,8 +18,8 @@ class SwitchMemory(eqx.Module):
     Assumes: buffers only; adders, tables and control of the accelerator are not counted.
     """
 
-    mm2_per_byte: Float[Array, "*b"] = quantity(doc="static memory with its periphery", usual=(1e-7, 1e-6))
-    room_mm2: Float[Array, "*b"] = quantity(doc="what a switch chip has for it", usual=(1.0, 100.0))
+    mm2_per_byte: Float[Array, "*b"] = quantity(doc="static memory with its periphery")
+    room_mm2: Float[Array, "*b"] = quantity(doc="what a switch chip has for it")
     usd_per_mm2: Float[Array, "*b"] = quantity(default=0.0, usual=(1.0, 1.0))
 
 

@@ -95,7 +95,7 @@ class OpticalCircuit(AbstractFabric):
 
     def static_power_w(self) -> Array:
         """Lasers, tuning and the switch's port of one endpoint."""
-        ports = 0.0 if self.switch is None else self.switch.w_per_port
+        ports = 0.0 if self.switch is None else self.switch.port_w
         return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s + ports
 
     def limits(self) -> dict[str, Array]:

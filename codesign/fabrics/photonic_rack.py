@@ -61,7 +61,7 @@ class PhotonicRack(AbstractFabric):
 
     def static_power_w(self) -> Array:
         """Lasers, heaters and switch stages of one endpoint."""
-        ports = 0.0 if self.switch is None else self.port.waveguides * self.switch.w_per_port
+        ports = 0.0 if self.switch is None else self.port.waveguides * self.switch.port_w
         return self.port.static_power_w() + ports
 
     def limits(self) -> dict[str, Array]:

@@ -45,13 +45,13 @@ class QueuedNode(AbstractFabric):
 
     inner: AbstractFabric
     background_bytes_per_s: Float[Array, "*b"] = quantity(
-        high=1e13, default=0.0, doc="of others, offered by each accelerator", usual=(1e9, 2e11)
+        high=1e13, default=0.0, doc="of others, offered by each accelerator"
     )
     beyond_ratio: Float[Array, "*b"] | None = quantity(
         high=1.0, default=None, doc="share of it that leaves its node; not given: as of the plan's traffic"
     )
     burst_bytes: Float[Array, "*b"] | None = quantity(
-        default=None, doc="sent at once; not given: as the plan's messages", usual=(128.0, 1e9)
+        default=None, doc="sent at once; not given: as the plan's messages"
     )
     accelerators: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=8.0)
     cards: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=1.0, doc="network cards of a node")

@@ -28,12 +28,10 @@ class SwitchChips(AbstractFabric):
     )
     latency_s: Float[Array, "*b"] = quantity(doc="one message from endpoint to endpoint", usual=(5e-7, 1e-5))
     switches: Float[Array, "*b"] = quantity(low=1.0, default=4.0, doc="chips in parallel")
-    ports: Float[Array, "*b"] = quantity(low=1.0, default=64.0, doc="of one chip", usual=(18.0, 512.0))
-    port_bytes_per_s: Float[Array, "*b"] = quantity(
-        low=1.0, default=25e9, doc="of one port, per direction", usual=(2.5e10, 1e11)
-    )
+    ports: Float[Array, "*b"] = quantity(low=1.0, default=64.0, doc="of one chip")
+    port_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=25e9, doc="of one port, per direction")
     usd_per_switch: Float[Array, "*b"] = quantity(default=0.0, usual=(2000.0, 2000.0))
-    w_per_switch: Float[Array, "*b"] = quantity(default=0.0)
+    switch_w: Float[Array, "*b"] = quantity(default=0.0)
     energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(4.4e-11, 8.8e-11))
     usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(6.6e-10, 8e-9))
     static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(8.8e-11, 1e-10))
@@ -55,7 +53,7 @@ class SwitchChips(AbstractFabric):
     def static_power_w(self) -> Array:
         """Ports and SerDes of one endpoint, and its share of the chips."""
         own = self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
-        return own + self.switches * self.w_per_switch / self.endpoints
+        return own + self.switches * self.switch_w / self.endpoints
 
     def limits(self) -> dict[str, Array]:
         """Used share of the ports, and whether every chip has one for each endpoint."""

@@ -20,7 +20,7 @@ class OpticalSwitch(eqx.Module):
     )
     ports: Float[Array, "*b"] = quantity(low=1.0, doc="largest that was built", usual=(2.0, 1100.0, "mirrors"))
     usd_per_port: Float[Array, "*b"] = quantity(default=0.0, usual=(20.0, 200.0))
-    w_per_port: Float[Array, "*b"] = quantity(default=0.0, usual=(0.1, 1.0))
+    port_w: Float[Array, "*b"] = quantity(default=0.0, usual=(0.1, 1.0))
 
     def limits(self, reconfiguration_s: Array, joined: Array) -> dict[str, Array]:
         """Used share of what the technology can: its haste, and its ports where so many endpoints are joined."""

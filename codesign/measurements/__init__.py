@@ -3,8 +3,8 @@
 from .catalogue import SCHEMAS as SCHEMAS
 from .described import as_data as as_data
 from .described import as_text as as_text
+from .folder import FoundTable as FoundTable
 from .folder import Survey as Survey
-from .folder import Table as Table
 from .folder import survey as survey
 from .folder import tables as tables
 from .folder import unread as unread

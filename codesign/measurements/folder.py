@@ -11,7 +11,7 @@ from .catalogue import SCHEMAS
 from .schema import Schema, choose, nearest
 
 
-class Table(NamedTuple):
+class FoundTable(NamedTuple):
     """A file of a kind: `shown` is its path as messages say it."""
 
     path: Path
@@ -30,7 +30,7 @@ class Table(NamedTuple):
 class Survey(NamedTuple):
     """Tables of known kinds, and files that resemble none, with the reason."""
 
-    tables: list[Table]
+    tables: list[FoundTable]
     others: dict[str, str]
 
 
@@ -59,11 +59,11 @@ def survey(directory: Path) -> Survey:
         if schema is None:
             others[shown] = nearest(header, SCHEMAS)
         else:
-            tables.append(Table(path, shown, schema))
+            tables.append(FoundTable(path, shown, schema))
     return Survey(tables, others)
 
 
-def tables(directory: Path, *names: str) -> list[Table]:
+def tables(directory: Path, *names: str) -> list[FoundTable]:
     """The tables of these kinds below a folder, sorted by path.
 
     Raises:

@@ -1,13 +1,13 @@
 """A proven front on the page: its designs with their bounds, and what no design can reach."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..search.certificate import ProvenFront
+from ..search.certificate import OnFront, ProvenFront
 from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
@@ -124,16 +124,12 @@ def certified_front(run: RunFolder) -> Figure:
     return figure
 
 
-def _staircase(
-    axes: Axes, points: list[dict[str, Any]], values: np.ndarray, bound: np.ndarray, names: list[str]
-) -> None:
+def _staircase(axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: list[str]) -> None:
     """What the designs dominate, and what is proven empty: within a design's level nothing lies below its bound."""
     order = np.argsort(values[:, 1], kind="stable")
     axes.step(values[order, 1], values[order, 0], where="post", color=BLUE, linewidth=0.8, alpha=0.6)
     most = values[:, 1].max()  # the first design's programme had no level
-    levels = sorted(
-        (row["levels"].get(names[1], most), low) for row, low in zip(points, bound, strict=True) if low == low
-    )
+    levels = sorted((row.levels.get(names[1], most), low) for row, low in zip(points, bound, strict=True) if low == low)
     if not levels:
         return
     edge = min(values[:, 1].min(), levels[0][0])

@@ -217,7 +217,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
         "limits": dict(objective.limits), "floors": dict(objective.floors),
-        "certificate": proof.to_json() if proof else {}, "cables": results.cables,
+        "certificate": proof.as_plain() if proof else {}, "cables": results.cables,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
 

@@ -173,7 +173,7 @@ class Certificate:
             "design": dict(design or {}),
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, Any]:
         """Plain values; what a search has not is left out."""
         left = {name for name in OPTIONAL if getattr(self, name) is None}
         left |= set(OF_MIX) if self.workloads is None else set()
@@ -182,7 +182,7 @@ class Certificate:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "Certificate":
-        """What `to_json` wrote, now or by an earlier version: what is missing was not known then.
+        """What `as_plain` wrote, now or by an earlier version: what is missing was not known then.
 
         Raises:
             ConfigError: a part that cannot be one.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..measurements import Table, tables
+from ..measurements import FoundTable, tables
 from . import inference, training
 from .framework import FITTED_ON, adjustment, stored
 from .hardware import left_out_cluster, measured_cluster
@@ -42,7 +42,7 @@ def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by
         yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
 
 
-def _adjustments(table: Table) -> Iterator[tuple[str, training.Adjust]]:
+def _adjustments(table: FoundTable) -> Iterator[tuple[str, training.Adjust]]:
     """(suffix of the stratum, change of constants) of a training table."""
     constants, stem = stored(), table.path.stem
     yield "", lambda scenario: scenario

@@ -19,7 +19,7 @@ from ..calibration.publish import publish
 from ..config.groups import conf_dir
 from ..errors import DataError
 from ..fields import replace
-from ..measurements import Table, reader, tables
+from ..measurements import FoundTable, reader, tables
 from ..scenario import Cluster, Scenario
 from .training import prepare
 
@@ -74,7 +74,7 @@ def judged(frame: Any) -> Any:
 
 
 def fit_table(
-    table: Table, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
+    table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """A table's constants and their origin: least mean absolute log error, by Nelder-Mead in their own scales."""
     names = CONSTANTS[table.schema.name]
@@ -102,7 +102,7 @@ def _legal(name: str, scaled: float) -> float:
 class Sample:
     """A table's rows, at most 200 of them evenly spread, priced again and again with other constants."""
 
-    def __init__(self, table: Table, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> None:
+    def __init__(self, table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> None:
         """Read once; what is set aside is told.
 
         Raises:

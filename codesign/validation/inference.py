@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from ..measurements import Table
+from ..measurements import FoundTable
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
@@ -54,7 +54,7 @@ def _rate_and_first(scenario: Scenario):
 _priced = vectorised(_rate_and_first)
 
 
-def predict(found: Table, clusters: Callable[[str], Cluster], messages: list[str]) -> Predicted:
+def predict(found: FoundTable, clusters: Callable[[str], Cluster], messages: list[str]) -> Predicted:
     """Predict every row: `measured` and `predicted`, in tokens/s a GPU or in seconds as `quantity` says."""
     table, refused = found.rows(messages), {}
     kept, scenarios = [], []

@@ -23,7 +23,7 @@ import pandas as pd
 
 from ..config import scenario_from_config
 from ..errors import ConfigError
-from ..measurements import Table
+from ..measurements import FoundTable
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
@@ -266,7 +266,7 @@ class Prepared:
         return Predicted(self.table.join(frame.set_index("row"), how="inner"), self.refused)
 
 
-def prepare(found: Table, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
+def prepare(found: FoundTable, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
     """Read a table of one of the kinds of `TABLES`, or `most` of its rows evenly spread."""
     table = found.rows(messages)
     chosen = table if most is None else table.iloc[:: max(1, -(-len(table) // most))]

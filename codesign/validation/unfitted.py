@@ -19,7 +19,7 @@ from ..calibration.gpus import FORMATS, Device, Peaks, device
 from ..calibration.kernels import TABLES, Columns
 from ..calibration.tables import TableGroup, read_peaks
 from ..errors import DataError
-from ..measurements import Table, tables
+from ..measurements import FoundTable, tables
 from .measured import kernel_node, kernel_seconds, on_device
 from .scores import Errors, Row, rows
 from .tables import Suite
@@ -148,7 +148,7 @@ def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, fl
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
 
 
-def sweeps(found: Table, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
+def sweeps(found: FoundTable, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
     """The same of a sweep over the working set, beyond the last-level cache."""
     table = found.rows(messages)
     for gpu, part in table.groupby("gpu", sort=True):

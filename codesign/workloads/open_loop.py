@@ -113,7 +113,7 @@ class Demand(eqx.Module):
         return 0.5 * self.input_tokens * (1 + self.input_cv**2)
 
 
-class Step(NamedTuple):
+class EngineStep(NamedTuple):
     """At so many decodes: mean step, those without and with prompts, share of the latter, load of prompts."""
 
     mean: Array
@@ -123,7 +123,7 @@ class Step(NamedTuple):
     load: Array
 
 
-def step_at(times: Times, demand: Demand, decodes: Array, step: Array) -> Step:
+def step_at(times: Times, demand: Demand, decodes: Array, step: Array) -> EngineStep:
     """What steps are where they take `step` seconds on average.
 
     In a long step more come than in a short one, so that mixed steps follow each other: shares and lengths are
@@ -146,7 +146,7 @@ def step_at(times: Times, demand: Demand, decodes: Array, step: Array) -> Step:
     share, mixed = jax.lax.fori_loop(0, SETTLING, settle, (load, plain))
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     busy = jnp.minimum(demand.rate * demand.computed / demand.chunk * full, FULLEST)
-    return Step((1 - share) * plain + share * mixed, plain, mixed, share, busy)
+    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy)
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
@@ -225,7 +225,7 @@ class Spell(NamedTuple):
     length: Array
 
 
-def _spell(demand: Demand, at: Step) -> tuple[Array, Array]:
+def _spell(demand: Demand, at: EngineStep) -> tuple[Array, Array]:
     """Mixed and plain steps as a chain of two states, entered at the end of a mixed step."""
     begins = 1 - jnp.exp(-demand.rate * at.plain)
     forgets = jnp.clip(begins / at.share, 1e-6, 1.0)
@@ -234,7 +234,7 @@ def _spell(demand: Demand, at: Step) -> tuple[Array, Array]:
     return jnp.maximum(next_one - at.share, 0.0) * (at.mixed - at.plain) * seen, 2 / forgets - 1
 
 
-def _tpot_variance(demand: Demand, at: Step, slope: Array, varies: Array, spell: Array) -> Array:
+def _tpot_variance(demand: Demand, at: EngineStep, slope: Array, varies: Array, spell: Array) -> Array:
     """Between requests: of the number decoding, and of the mixed steps met, which come in spells."""
     crowd = 2 * jnp.exp(-1.0) * slope**2 * varies
     shorter = (1 + demand.output_cv**2) / demand.steps  # mean of 1 / L, lognormal
@@ -252,7 +252,7 @@ def above(floor: Array, mean: Array, variance: Array) -> Percentiles:
     return Percentiles(mean, *(floor + extra * jnp.maximum(cube, 0.0) ** 3 for cube in cubes))
 
 
-def _ttft(times: Times, demand: Demand, at: Step, decodes: Array, step: Array) -> Percentiles:
+def _ttft(times: Times, demand: Demand, at: EngineStep, decodes: Array, step: Array) -> Percentiles:
     """Residual, wait and own steps, of prompts of all lengths."""
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     varied = (demand.gap_cv**2 + demand.input_cv**2) / 2
@@ -277,7 +277,7 @@ def _ttft(times: Times, demand: Demand, at: Step, decodes: Array, step: Array) -
     return Percentiles(own.mean() + residual + wait, *points)
 
 
-def _bases(own: Array, at: Step, step: Array, busy: Array) -> tuple[Array, Array]:
+def _bases(own: Array, at: EngineStep, step: Array, busy: Array) -> tuple[Array, Array]:
     """Own steps and what is left of the step that runs, a plain one, a mixed one or none; and how likely each is."""
     mixed = at.share * at.mixed / step * busy
     left = jnp.concatenate([at.mixed * RESIDUALS, at.plain * RESIDUALS, jnp.zeros(1)])

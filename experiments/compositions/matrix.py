@@ -180,14 +180,14 @@ def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
     edges = {name: place_of(space.hardware[name], point[name]) for name in space.hardware}
     bound = [name for name, place in edges.items() if place != "inside"]
     free = [name for name in bound if not held_back(priced, 1 + list(edges).index(name))]
-    certified, unproven = bool(found.get("certified")), found.get("convexity", {}).get("unproven", {})
-    why = "; ".join(sorted({str(text) for text in unproven.values()})) or str(found.get("reason", ""))
+    certified, unproven = found.certified, found.convexity.unproven if found.convexity else {}
+    why = "; ".join(sorted({str(text) for text in unproven.values()})) or found.reason
     feasible = bool(priced["feasible"].iloc[0])
     return row | {
         "verdict": "nothing fits" if not feasible else "certified" if certified else "not certified",
         "why": "" if certified else why,
         "value": float(priced[GOALS[goal]].iloc[0]),
-        "gap": found.get("gap"),
+        "gap": found.gap,
         "at a bound": ", ".join(f"{name} {edges[name]}" for name in bound),
         "unpriced": ", ".join(free),
     }

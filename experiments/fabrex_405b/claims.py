@@ -7,6 +7,7 @@ printed, and is its one constant. The curve is a fixed time, and bytes over the 
 import functools
 from types import ModuleType
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -70,7 +71,7 @@ def _seconds(base: Scenario, requests: Array) -> Array:
         changes = {"plan.tp": ranks, "cluster.device_count": ranks, "plan.micro_batch": count}
         return evaluate(replace(base, changes)).time_s
 
-    return jnp.stack([one(float(ranks), requests) for ranks in RANKS])
+    return jnp.stack([jax.vmap(functools.partial(one, float(ranks)))(requests) for ranks in RANKS])
 
 
 @functools.cache

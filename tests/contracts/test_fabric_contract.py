@@ -34,7 +34,7 @@ from codesign.topology import PcieBoxes
 PRICED = dict(energy_j_per_byte=1e-11, usd_per_bytes_per_s=4e-9, static_w_per_bytes_per_s=1e-10, fixed_usd=50.0)
 EXAMPLES = {
     "SwitchDomain": SwitchDomain(8.0, 450e9, 1e-6, **PRICED),
-    "SwitchChips": SwitchChips(8.0, 450e9, 1e-6, usd_per_switch=2000.0, w_per_switch=10.0, **PRICED),
+    "SwitchChips": SwitchChips(8.0, 450e9, 1e-6, usd_per_switch=2000.0, switch_w=10.0, **PRICED),
     "FatTree": FatTree(50e9, 5e-6, 1e-6, leaf_endpoints=32.0, blocking=2.0, **PRICED),
     "FoldedClos": FoldedClos(
         16.0, 50e9, 1e-6, 2e-7, 4e-11, 500.0, 2.0, 3e12, 2e-8, 1e-8, 2e-8, 5e-10, 2e-10, 3e-10

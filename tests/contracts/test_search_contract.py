@@ -269,7 +269,7 @@ def proven_is_what_the_walk_proves(search, name):
 
 def what_is_kept_can_be_written(search, name):
     trace = trace_of(search, name)
-    kept = proven(trace).to_json()
+    kept = proven(trace).as_plain()
     assert json.loads(dumps(kept)) == json.loads(json.dumps(kept, allow_nan=False))
     assert Certificate.from_json(json.loads(dumps(kept))) == proven(trace)
     for table in trace.tables.values():

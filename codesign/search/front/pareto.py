@@ -148,7 +148,7 @@ class Pareto(AbstractSearch):
         if verdict.convex:
             kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
             first = certify(self.wanted[0], math.inf, -math.inf, convex=True, closed=False, reason="")
-            kept.header.update(claim=first.claimed(), kind="front", front=certificate.to_json()["front"])
+            kept.header.update(claim=first.claimed(), kind="front", front=certificate.as_plain()["front"])
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
 
     def _certificate(self, verdict: Verdict, front: list[FrontDesign], walk: FrontWalk, stopped: str) -> Certificate:
