@@ -26,6 +26,7 @@ OVERLAP = {
 }  # fmt: skip
 """Mesh axis -> the plan's share of its communication that may run beside what comes earlier in this order."""
 
+ONCE = 1.0  # how often a phase is run that a workload says nothing of
 Flow = tuple[str, str]  # phase and mesh axis
 
 
@@ -87,7 +88,7 @@ def sent_per_step(
     """Bytes that one device sends on each level in a step: the mix of a plan's traffic, innermost first."""
     total = [jnp.asarray(0.0)] * len(levels)
     for (phase, _), sent in flows(ops, levels, layout).items():
-        total = [a + b * repeats[phase] for a, b in zip(total, sent, strict=True)]
+        total = [a + b * repeats.get(phase, ONCE) for a, b in zip(total, sent, strict=True)]
     return total
 
 
@@ -137,7 +138,7 @@ def kind(
             continue
         parts = stages(levels, layout.group(op.axis))
         for here, sent in enumerate(bytes_by_level(op, levels, layout)):
-            each = sent * op.count * repeats[op.phase]
+            each = sent * op.count * repeats.get(op.phase, ONCE)
             messages = at_least(parts[here].group.size - 1, 1.0) * (2 if op.operation == "all_reduce" else 1)
             total, weighed = total + each, weighed + each * sent / messages
             leaving = leaving + (each if here else 0.0)

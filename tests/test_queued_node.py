@@ -140,3 +140,10 @@ class TestStudies:
                 step = jnp.zeros(2).at[place].set(1e-6 * point[place])
                 by_differences = (told(point + step) - told(point - step)) / (2e-6 * point[place])
                 np.testing.assert_allclose(slope[:, place], by_differences, rtol=1e-4)
+
+
+def test_a_recommendation_model_is_priced_among_bursts():
+    """Of its phases nothing says how often they are run: once a batch."""
+    study = ("experiment=serve_dlrm", "fabric=nvlink4_queued")
+    alone, among = (scenario_from_config(*study, f"fabric.background_bytes_per_s={rate}") for rate in (0.0, 45e9))
+    assert float(evaluate(among).time_s) > float(evaluate(alone).time_s)

@@ -199,19 +199,20 @@ def cells() -> Iterator[tuple[str, str, str, str]]:
 
 
 def main() -> None:
-    """Run the matrix and write it down, every row as soon as it is there."""
+    """Run the matrix and write it down, row by row; the last matrix stays until this one is whole."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--only", default="", help="cells whose names, joined by spaces, contain this")
     reader.add_argument("--out", default=str(HERE / "matrix.csv"))
     options = reader.parse_args()
     prepare_jax()
-    rows = []
+    rows, partial = [], Path(f"{options.out}.partial")
     for names in cells():
         if options.only and options.only not in " ".join(names):
             continue
         rows.append(cell(*names))
         print(len(rows), *names, "|", rows[-1]["verdict"], "|", rows[-1].get("at a bound", ""), flush=True)
-        pd.DataFrame(rows).to_csv(options.out, index=False, float_format="%.6g", lineterminator="\n")
+        pd.DataFrame(rows).to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    partial.replace(options.out)
 
 
 if __name__ == "__main__":
