@@ -74,9 +74,9 @@ def table(run: RunFolder) -> PageTable:
     return PageTable(head, rows, frozenset({len(head) - 1}), "front")
 
 
-def _plan(run: RunFolder, names: list[str], values: dict[str, float]) -> str:
+def _plan(run: RunFolder, names: Sequence[str], values: dict[str, float]) -> str:
     """The plan of the design of the frame with these metrics."""
-    known = run.designs[names].to_numpy(dtype=float)
+    known = run.designs[list(names)].to_numpy(dtype=float)
     apart = np.abs(np.log(known / np.array([values[name] for name in names]))).sum(axis=1)
     return degrees(run.designs.iloc[int(np.argmin(apart))].to_dict())
 
@@ -124,7 +124,7 @@ def certified_front(run: RunFolder) -> Figure:
     return figure
 
 
-def _staircase(axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: list[str]) -> None:
+def _staircase(axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: Sequence[str]) -> None:
     """What the designs dominate, and what is proven empty: within a design's level nothing lies below its bound."""
     order = np.argsort(values[:, 1], kind="stable")
     axes.step(values[order, 1], values[order, 0], where="post", color=BLUE, linewidth=0.8, alpha=0.6)
