@@ -4,6 +4,7 @@ Loss: soft absolute value of log(predicted / measured), rows of 10 us and below 
 pull of the log constants towards a prior, so that a constant the rows do not determine stays where its relatives are.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
-from ..hardware import AbstractKernel, Chip, Work
+from ..hardware import AbstractKernel, Chip, Routing, Work
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .tables import TableGroup
 
@@ -39,6 +40,13 @@ def work_array(group: TableGroup) -> np.ndarray:
         ones = np.ones_like(columns["flops"])
         parts.append(np.stack([columns.get(name, ones) for name in WORK], axis=-1))
     return np.stack(parts, axis=1)
+
+
+def work_of(group: TableGroup) -> Work:
+    """Work of every launch of every row, each part [rows, launches], with what is known of routing."""
+    names = [field.name for field in dataclasses.fields(Routing) if field.name in group.works[0]]
+    told = {name: np.stack([columns[name] for columns in group.works], axis=1) for name in names}
+    return Work(*np.moveaxis(work_array(group), -1, 0), routing=Routing(**told) if told else None)
 
 
 def _device_array(group: TableGroup) -> np.ndarray:

@@ -13,6 +13,7 @@ import itertools
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from jaxtyping import Array, Float
 from ..errors import DataError
 from ..fields import static
 from ..shipped import conf_dir
-from .compute import AbstractKernel, Work
+from .compute import AbstractKernel, Routing, Work
 from .kernels_base import Chip
 
 BOUND = 1.5  # log of the largest factor: a guard where nothing was measured (assumed)
@@ -37,6 +38,7 @@ FARTHEST = 4.0  # standard deviations beyond which a feature is taken as that fa
 UNKNOWN = 0  # row of an embedding that stands for whatever was not measured
 EDITION = 1  # of what a file holds and what features mean
 LAYERS = 4
+ROUTED = ("moe_gemm",)  # classes whose launches say how tokens reach experts
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile, zlib.error)
 """What reading a file that is no archive of arrays, or a damaged one, may raise."""
 
@@ -108,6 +110,10 @@ def features(work: Work, chip: Chip) -> Float[Array, "*b features"]:
         found += [(jnp.ceil(side / multiple) * multiple == side).astype(float) for side in (rows, cols, depth)]
     found += [log(chip.peak_flops_per_s / 1e15), log(chip.bandwidth_bytes_per_s / 3e12), log(processors / 100.0)]
     found += [log(each), log(groups / processors)]
+    if work.routing is not None:
+        spread = work.routing
+        sizes = (spread.tokens, spread.visits, spread.experts, spread.shards, spread.load, spread.experts / batch)
+        found += [*map(log, sizes), spread.back]
     return jnp.stack(jnp.broadcast_arrays(*found), axis=-1)
 
 
@@ -186,6 +192,8 @@ def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwor
     network = find(label.kind) if label is not None else None
     if chip is None or label is None or network is None:
         return jnp.ones(())
+    if label.kind in ROUTED and work.routing is None:
+        work = replace(work, routing=Routing())
     scaled = (features(work, chip) - network.mean) / network.spread
     scaled = jnp.clip(scaled, -FARTHEST, FARTHEST)
     return jnp.exp(output(scaled, jnp.asarray(network.context(label)), network.weights, network.biases))

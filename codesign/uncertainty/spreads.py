@@ -1,0 +1,86 @@
+"""Errors met in cross-validation, a row a class and regime: `conf/calibration/intervals.csv`.
+
+Of |log(measured / predicted)| the file keeps quantiles; intervals are symmetric in the logarithm, since that is how
+split conformal prediction orders errors by size. `inflation` widens them until groups left out (a device, a generation,
+a source) are covered as often as the interval says.
+
+Source: quantiles fitted by `codesign calibrate --intervals`; split conformal prediction as [lei2018].
+"""
+
+import csv
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ..shipped import conf_dir
+
+LEVELS = (0.1, 0.25, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)
+SHARE = 0.9  # of what is measured lies inside an interval
+MEASURED, RELATIVE, NEW = "measured", "relative", "new"
+"""Regimes: a measured device; one whose generation was measured; any other."""
+PHYSICS, LEARNED = "physics", "learned"
+ANY = "any"  # what holds for every name of a kind
+FILE = "intervals.csv"
+
+
+class Spread(NamedTuple):
+    """Sizes of errors of one kind of number: quantiles of |log(measured / predicted)| at `LEVELS`, inflated."""
+
+    kind: str  # kernel, collective or source
+    name: str
+    model: str
+    regime: str
+    rows: int
+    groups: int
+    inflation: float
+    coverage: float
+    width: float
+    members: tuple[str, ...]
+    sizes: tuple[float, ...]
+
+    def at(self, share: np.ndarray) -> np.ndarray:
+        """Size of the error that this share of the rows stays below; never beyond the last level."""
+        return np.interp(share, (0.0, *LEVELS), (0.0, *self.sizes))
+
+    def half_width(self, share: float = SHARE) -> float:
+        """Half of the interval of the logarithm."""
+        return float(self.at(np.asarray(share)))
+
+
+Table = dict[tuple[str, str, str, str], Spread]
+
+
+@functools.cache
+def spreads() -> Table:
+    """(kind, name, model, regime) -> errors, as last fitted; empty where there is no file."""
+    path = conf_dir() / "calibration" / FILE
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [_spread(row) for row in csv.DictReader(file)]
+    return {(row.kind, row.name, row.model, row.regime): row for row in rows}
+
+
+def _spread(row: dict[str, str]) -> Spread:
+    sizes = tuple(float(row[column(level)]) for level in LEVELS)
+    counts = int(row["rows"]), int(row["groups"])
+    told = (float(row[name]) for name in ("inflation", "coverage", "width"))
+    keys = (row[name] for name in ("kind", "name", "model", "regime"))
+    return Spread(*keys, *counts, *told, tuple(row["members"].split()), sizes)
+
+
+def column(level: float) -> str:
+    """Name of the column of a level."""
+    return f"p{round(100 * level):02d}"
+
+
+def find(kind: str, names: tuple[str, ...], model: str, regime: str) -> Spread | None:
+    """The first of these names that has errors of its own in a regime, or in the next one beyond it."""
+    table, regimes = spreads(), (MEASURED, RELATIVE, NEW)
+    for beyond in regimes[regimes.index(regime) :]:
+        for name in names:
+            for made in (model, LEARNED, PHYSICS):
+                if (kind, name, made, beyond) in table:
+                    return table[kind, name, made, beyond]
+    return None
