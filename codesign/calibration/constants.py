@@ -10,6 +10,7 @@ import codesign.collectives
 import codesign.hardware
 
 from ..errors import ConfigError
+from ..plain_yaml import read_yaml
 from .gpus import FORMATS, accelerators
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .tables import TableGroup
@@ -93,7 +94,7 @@ def inline(value: Any) -> str:
 
 def load(path: Path) -> dict[str, Any]:
     """A file as plain containers; empty where it does not exist."""
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return read_yaml(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def is_fitted(data: dict[str, Any], kind: str, number_format: str) -> bool:

@@ -6,14 +6,14 @@ without its rows. Rows at random are left out too. Errors are log(measured / pre
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from .constants import Node, build, inherited, node
-from .fit import NOISY_S, fit, kernel_seconds, rows_of
+from .fit import NOISY_S, fit, rows_of
 from .gpus import accelerators, stand_ins
 from .learned_factors import HELD_OUT, Launches, corrected, launches_of, names_of, train
 from .tables import TableGroup
@@ -121,8 +121,10 @@ def left_out(crossing: Crossing, case: LeftOut) -> list[pd.DataFrame]:
     if not taken or not len(told.measured_s):
         return []
     network = train(told, crossing.names, steps=CROSS_STEPS)
-    network = network._replace(names=(tuple(n for n in crossing.names[0] if n not in case.accelerators), *network.names[1:]),
-                               embeddings=(_rows_without(crossing.names[0], network.embeddings[0], case), *network.embeddings[1:]))
+    network = network._replace(
+        names=(tuple(n for n in crossing.names[0] if n not in case.accelerators), *network.names[1:]),
+        embeddings=(_rows_without(crossing.names[0], network.embeddings[0], case), *network.embeddings[1:]),
+    )
     groups, kernels = zip(*taken, strict=True)
     rows = launches_of(groups, kernels)
     learned, physics = corrected(rows, groups, kernels, network), rows.physics_s.sum(axis=1)

@@ -5,9 +5,9 @@ pull of the log constants towards a prior, so that a constant the rows do not de
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,11 +42,17 @@ def work_array(group: TableGroup) -> np.ndarray:
     return np.stack(parts, axis=1)
 
 
-def work_of(group: TableGroup) -> Work:
-    """Work of every launch of every row, each part [rows, launches], with what is known of routing."""
+def described_array(group: TableGroup) -> np.ndarray:
+    """`work_array` with what is known of routing behind it, where the group's launches say it."""
     names = [field.name for field in dataclasses.fields(Routing) if field.name in group.works[0]]
-    told = {name: np.stack([columns[name] for columns in group.works], axis=1) for name in names}
-    return Work(*np.moveaxis(work_array(group), -1, 0), routing=Routing(**told) if told else None)
+    more = [np.stack([columns[name] for columns in group.works], axis=1) for name in names]
+    return np.concatenate([work_array(group), *(part[..., None] for part in more)], axis=-1)
+
+
+def work_of(columns: Any) -> Work:
+    """Work from columns as in `described_array`, one after the other along the first axis."""
+    routing = Routing(*columns[len(WORK) :]) if len(columns) > len(WORK) else None
+    return Work(*columns[: len(WORK)], routing=routing)
 
 
 def _device_array(group: TableGroup) -> np.ndarray:
@@ -153,19 +159,36 @@ def predict(table: KernelTable, theta: np.ndarray, group: TableGroup) -> np.ndar
 
 @eqx.filter_jit
 def _launched(kernel: AbstractKernel, work: jax.Array, peak: jax.Array, bandwidth: jax.Array) -> jax.Array:
-    def row(parts: jax.Array) -> jax.Array:
-        return sum((kernel.time_s(Work(*part), peak, bandwidth) for part in parts), start=jnp.asarray(0.0))
+    return jax.vmap(lambda part: kernel.time_s(Work(*part), peak, bandwidth))(work)
 
-    return jax.vmap(row)(work)
+
+def unlabelled(kernel: AbstractKernel) -> AbstractKernel:
+    """Without the name of what it was fitted on: one program then serves all kernels of a class."""
+    chip: Chip | None = getattr(kernel, "chip", None)
+    if chip is None:
+        return kernel
+    return eqx.tree_at(lambda known: known.chip, kernel, dataclasses.replace(chip, label=""))
+
+
+def in_buckets(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Pieces of rows, repeated up to few lengths so that few shapes are compiled, and how many of each are rows."""
+    for start in range(0, len(rows), BUCKETS[-1]):
+        piece = rows[start : start + BUCKETS[-1]]
+        size = next(bucket for bucket in BUCKETS if bucket >= len(piece))
+        yield piece[np.resize(np.arange(len(piece)), size)], len(piece)
+
+
+def launch_seconds(kernel: AbstractKernel, group: TableGroup) -> np.ndarray:
+    """Predicted seconds of every launch of every row [rows, launches] by a kernel model."""
+    work, plain = work_array(group), unlabelled(kernel)
+    peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
+    found = [
+        np.asarray(_launched(plain, jnp.asarray(piece), peak, bandwidth))[:count]
+        for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
+    ]
+    return np.concatenate(found).reshape(work.shape[:2])
 
 
 def kernel_seconds(kernel: AbstractKernel, group: TableGroup) -> np.ndarray:
-    """Predicted seconds of every row by a kernel model, in padded pieces so that few shapes are compiled."""
-    work, result = work_array(group), []
-    peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
-    for start in range(0, len(work), BUCKETS[-1]):
-        piece = work[start : start + BUCKETS[-1]]
-        size = next(bucket for bucket in BUCKETS if bucket >= len(piece))
-        index = np.concatenate([np.arange(len(piece)), np.zeros(size - len(piece), dtype=int)])
-        result.append(np.asarray(_launched(kernel, jnp.asarray(piece[index]), peak, bandwidth))[: len(piece)])
-    return np.concatenate(result)
+    """Predicted seconds of every row by a kernel model."""
+    return launch_seconds(kernel, group).sum(axis=1)

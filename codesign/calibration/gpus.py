@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from ..config.groups import aliases, conf_dir, plain_name
 from ..errors import DataError, suggestion
+from ..plain_yaml import read_yaml
 
 UNCONFIGURED = {  # only in tables: data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s; processors, cache
     "a100pcie80gb": ((312e12, 624e12, float("nan"), 1.935e12, 32e9), (108, 40e6)),
@@ -85,7 +85,7 @@ def accelerators() -> dict[str, GpuEntry]:
     """Accelerators of the configuration whose silicon is described, by name."""
     result = {}
     for path in sorted((conf_dir() / "accelerator").glob("*.yaml")):
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_text(encoding="utf-8"))
         node = data.get("cluster", {}).get("accelerator", {})
         if "silicon" in node:
             result[path.stem] = _entry(path.stem, node, data.get("defaults", []))
@@ -95,7 +95,7 @@ def accelerators() -> dict[str, GpuEntry]:
 def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> GpuEntry:
     groups = {key: value for item in defaults if isinstance(item, dict) for key, value in item.items()}
     wires = conf_dir() / "fabric" / f"{groups.get('/fabric', '')}.yaml"
-    link = yaml.safe_load(wires.read_text(encoding="utf-8")) if wires.exists() else {}
+    link = read_yaml(wires.read_text(encoding="utf-8")) if wires.exists() else {}
     peaks, missing = node["peak_flops_per_s"], float("nan")
     bf16, fp4 = (float(peaks.get(key, missing)) for key in ("bf16", "fp4"))
     fp8 = float(peaks.get("fp8", peaks.get("int8", missing)))

@@ -7,11 +7,13 @@ own factor. Accelerators are dropped at random while it learns: what is left ser
 Source: [loshchilov2019] for the optimiser; loss, sizes and steps are assumed, chosen on rows held out.
 """
 
+import dataclasses
 import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -25,13 +27,14 @@ from ..hardware.residual import (
     LAYERS,
     FittedOn,
     ShapeNetwork,
-    factor,
+    applied,
     features,
+    learnt,
     logistic_unit,
     network_of,
 )
 from .constants import Node, build
-from .fit import NOISY_S, NOISY_WEIGHT, SCALE, kernel_seconds, work_of
+from .fit import NOISY_S, NOISY_WEIGHT, SCALE, described_array, in_buckets, launch_seconds, work_of
 from .scores import score
 from .tables import TableGroup
 
@@ -63,7 +66,9 @@ class FactorModel(nn.Module):
         for number in range(1, LAYERS):
             last = number == LAYERS - 1
             init = nn.initializers.normal(0.01 / np.sqrt(self.hidden)) if last else nn.initializers.lecun_normal()
-            hidden = nn.Dense(1 if last else self.hidden, name=f"layer_{number}", kernel_init=init)(logistic_unit(hidden))
+            hidden = nn.Dense(1 if last else self.hidden, name=f"layer_{number}", kernel_init=init)(
+                logistic_unit(hidden)
+            )
         return BOUND * jnp.tanh(hidden[..., 0])
 
 
@@ -92,12 +97,15 @@ def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launche
     parts = []
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
         count = len(group.measured_s)
-        apart = [kernel_seconds(kernel, group._replace(works=[work])) for work in group.works]
-        told = np.asarray(features(work_of(group), kernel.chip))
+        told = np.asarray(features(work_of(np.moveaxis(described_array(group), -1, 0)), kernel.chip))
         place = [words.index(word) + 1 for words, word in zip(names, label_of(group)[1:], strict=True)]
         parts.append(
             Launches(
-                told, np.tile(place, (count, 1)), np.stack(apart, axis=1), group.measured_s, np.full(count, number)
+                told,
+                np.tile(place, (count, 1)),
+                launch_seconds(kernel, group),
+                group.measured_s,
+                np.full(count, number),
             )
         )
     return Launches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -157,19 +165,37 @@ def corrected(
     found = np.empty(len(rows.measured_s))
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
         mine = rows.owner == number
-        learned = np.asarray(factor(kernel, work_of(group), lambda _: network))
-        found[mine] = (learned * rows.physics_s[mine]).sum(axis=1)
+        found[mine] = (factors(kernel, group, lambda _: network) * rows.physics_s[mine]).sum(axis=1)
     return found
 
 
-def corrected_seconds(kernel: Any, group: TableGroup) -> np.ndarray:
-    """Seconds of every row by a kernel model with the learned factors that come with the package."""
-    if not hasattr(kernel, "chip"):
-        return kernel_seconds(kernel, group)
-    work = work_of(group)
-    learned = np.broadcast_to(np.asarray(factor(kernel, work, network_of)), work.flops.shape)
-    apart = [kernel_seconds(kernel, group._replace(works=[launch])) for launch in group.works]
-    return (learned * np.stack(apart, axis=1)).sum(axis=1)
+_applied = eqx.filter_jit(applied)
+
+
+def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork | None]) -> np.ndarray:
+    """Learned factor of every launch of every row [rows, launches]."""
+    work, known = described_array(group), learnt(kernel, find)
+    if known is None:
+        return np.ones(work.shape[:2])
+    chip, context = dataclasses.replace(known.chip, label=""), jnp.asarray(known.context)
+    found = [
+        np.asarray(_applied(known.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
+        for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
+    ]
+    return np.concatenate(found).reshape(work.shape[:2])
+
+
+class Predicted(NamedTuple):
+    """Seconds of every row: by the formulas alone, and with the learned factors that come with the package."""
+
+    physics: np.ndarray
+    learned: np.ndarray
+
+
+def predicted(kernel: Any, group: TableGroup) -> Predicted:
+    """Seconds of every row by a kernel model."""
+    apart = launch_seconds(kernel, group)
+    return Predicted(apart.sum(axis=1), (factors(kernel, group, network_of) * apart).sum(axis=1))
 
 
 def as_bytes(network: ShapeNetwork) -> bytes:

@@ -38,7 +38,7 @@ FARTHEST = 4.0  # standard deviations beyond which a feature is taken as that fa
 UNKNOWN = 0  # row of an embedding that stands for whatever was not measured
 EDITION = 1  # of what a file holds and what features mean
 LAYERS = 4
-ROUTED = ("moe_gemm",)  # classes whose launches say how tokens reach experts
+FEATURES, ROUTING = 48, 7  # of every launch, and more of one that says how tokens reach experts
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile, zlib.error)
 """What reading a file that is no archive of arrays, or a damaged one, may raise."""
 
@@ -185,18 +185,38 @@ def network_of(kind: str, folder: str = "") -> ShapeNetwork | None:
     return _loaded(path, path.stat().st_mtime_ns) if path.is_file() else None
 
 
-def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwork | None]) -> Float[Array, "*b"]:
-    """What multiplies the seconds of launches; one where nothing was learned about their class."""
+def applied(network: ShapeNetwork, context: Array, work: Work, chip: Chip) -> Float[Array, "*b"]:
+    """What multiplies the seconds of launches by a network, its context that of the kernel's constants."""
+    if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
+        work = replace(work, routing=Routing())
+    scaled = jnp.clip((features(work, chip) - network.mean) / network.spread, -FARTHEST, FARTHEST)
+    return jnp.exp(output(scaled, context, network.weights, network.biases))
+
+
+class Learnt(NamedTuple):
+    """What was learned about a kernel: its chip, the network of its class and the context of its constants."""
+
+    chip: Chip
+    network: ShapeNetwork
+    context: np.ndarray
+
+
+def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -> Learnt | None:
+    """What was learned about the class of a kernel; None where nothing was."""
     chip = getattr(kernel, "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
     network = find(label.kind) if label is not None else None
     if chip is None or label is None or network is None:
+        return None
+    return Learnt(chip, network, network.context(label))
+
+
+def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwork | None]) -> Float[Array, "*b"]:
+    """What multiplies the seconds of launches; one where nothing was learned about their class."""
+    known = learnt(kernel, find)
+    if known is None:
         return jnp.ones(())
-    if label.kind in ROUTED and work.routing is None:
-        work = replace(work, routing=Routing())
-    scaled = (features(work, chip) - network.mean) / network.spread
-    scaled = jnp.clip(scaled, -FARTHEST, FARTHEST)
-    return jnp.exp(output(scaled, jnp.asarray(network.context(label)), network.weights, network.biases))
+    return applied(known.network, jnp.asarray(known.context), work, known.chip)
 
 
 class Residual(eqx.Module):

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from ..errors import ConfigError, suggestion
+from ..plain_yaml import read_yaml
 from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape, new_graph
 
@@ -36,7 +37,7 @@ def read_topology(path: str | Path) -> Topology:
         raise ConfigError(f"topology file {str(path)!r} does not exist")
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        found = json.loads(text) if path.suffix == ".json" else read_yaml(text)
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"topology file {path.name} cannot be read: {str(error).splitlines()[0]}") from error
     if isinstance(found, dict) and "nodes" in found and ("links" in found or "edges" in found):

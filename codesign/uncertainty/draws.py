@@ -25,9 +25,28 @@ from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, SHARE, Spre
 
 COUNT = 400  # draws: ends of an interval then move by a tenth of its width from seed to seed
 MOVED, FAR = 1.05, 2.0  # a peak or bandwidth so many times the measured chip's is another chip, or another generation
-KERNELS = ("gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise", "optimizer")
+KERNELS = (
+    "gemm",
+    "moe_gemm",
+    "attention_prefill",
+    "attention_decode",
+    "mla_prefill",
+    "mla_decode",
+    "elementwise",
+    "optimizer",
+)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
-NAMES = ("time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "usd_per_million_tokens")
+NAMES = (
+    "time_s",
+    "ttft_s",
+    "tpot_s",
+    "tokens_per_s",
+    "mfu",
+    "energy_j",
+    "joules_per_token",
+    "power_w",
+    "usd_per_million_tokens",
+)
 """Metrics that have an interval, where the job has them; and what an output or input token costs."""
 
 Factors = dict[str, Any]
@@ -137,4 +156,6 @@ def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, tuple[float, 
 
 def as_columns(found: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     """Intervals as numbers: `time_s_low`, `time_s_high` and so on."""
-    return {f"{name}_{end}": value for name, pair in found.items() for end, value in zip(("low", "high"), pair, strict=True)}
+    return {
+        f"{name}_{end}": value for name, pair in found.items() for end, value in zip(("low", "high"), pair, strict=True)
+    }

@@ -20,6 +20,7 @@ from ..config.groups import conf_dir
 from ..errors import DataError
 from ..fields import replace
 from ..measurements import FoundTable, reader, tables
+from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
 from .training import prepare
 
@@ -54,7 +55,7 @@ TITLE = "# What training frameworks add to kernels, one entry a source; fitted b
 def stored() -> dict[str, dict[str, float]]:
     """Constants per source, as last fitted."""
     path = conf_dir() / "calibration" / "frameworks" / "training.yaml"
-    data = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    data = read_yaml(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return {stem: constants for stem, constants in data.items() if stem != "provenance"}
 
 

@@ -21,7 +21,7 @@ from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, stand_ins, wired_alike
-from ..calibration.learned_factors import corrected_seconds
+from ..calibration.learned_factors import predicted
 from ..calibration.tables import TableGroup, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
@@ -99,9 +99,9 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         if not group.device.exact:
             messages.append(f"{group.label}: inherited from {group.device.accelerator}")
         kernel = on_device(node, group.device, group.peak_flops_per_s)
-        learned, physics = corrected_seconds(kernel, group), kernel_seconds(kernel, group)
-        yield Errors(stratum, label, learned[slow], group.measured_s[slow])
-        yield Errors(f"{stratum}, physics alone", label, physics[slow], group.measured_s[slow])
+        seconds = predicted(kernel, group)
+        yield Errors(stratum, label, seconds.learned[slow], group.measured_s[slow])
+        yield Errors(f"{stratum}, physics alone", label, seconds.physics[slow], group.measured_s[slow])
         node = left_out(group.device.accelerator, group.framework, group.table.name, group.number_format)
         if node:
             kernel = on_device(node, group.device, group.peak_flops_per_s)
