@@ -277,8 +277,9 @@ def _validate(options: argparse.Namespace) -> int:
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     rows = _later("validation", "validate")(options.directory)
-    columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank")
-    _print_rows(rows, columns, {"median", "mean", "p90", "bias"}, as_json=options.json)
+    columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
+               "coverage", "width")  # fmt: skip
+    _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage"}, as_json=options.json)
     return 0
 
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..hardware.residual import ShapeNetwork
 from .constants import Node, build, inherited, node
 from .fit import NOISY_S, fit, rows_of
 from .gpus import accelerators, stand_ins
-from .learned_factors import HELD_OUT, Launches, corrected, launches_of, names_of, train
+from .learned_factors import HELD_OUT, HIDDEN, WIDER, Launches, corrected, launches_of, names_of, train
 from .tables import TableGroup
 
 POOL_PULL, OWN_PULL = 0.03, 0.1  # as of the constants themselves
@@ -82,10 +83,12 @@ def prepared(groups: Sequence[TableGroup], fitted: Mapping[tuple[str, str, str, 
     return Crossing(groups, kernels, launches_of(groups, kernels), names_of(groups))
 
 
-def _frame(group: TableGroup, regime: str, physics_s: np.ndarray, learned_s: np.ndarray, seen: np.ndarray) -> Any:
+def _frame(
+    group: TableGroup, regime: str, case: str, physics_s: np.ndarray, learned_s: np.ndarray, seen: np.ndarray
+) -> Any:
     told = {
         "class": group.table.name, "number_format": group.number_format, "framework": group.framework,
-        "gpu": group.device.name, "regime": regime,
+        "gpu": group.device.name, "regime": regime, "case": case,
     }  # fmt: skip
     measured = group.measured_s[seen]
     errors = {
@@ -98,13 +101,14 @@ def _frame(group: TableGroup, regime: str, physics_s: np.ndarray, learned_s: np.
 def at_random(crossing: Crossing) -> list[pd.DataFrame]:
     """Errors of rows left out at random; constants have seen them, networks have not."""
     hidden = np.random.default_rng(0).random(len(crossing.rows.measured_s)) < HELD_OUT
-    network = train(crossing.rows.some(~hidden), crossing.names)
+    width = WIDER.get(crossing.groups[0].table.name, HIDDEN)
+    network = train(crossing.rows.some(~hidden), crossing.names, hidden=width)
     learned = corrected(crossing.rows, crossing.groups, crossing.kernels, network)
     physics, found = crossing.rows.physics_s.sum(axis=1), []
     for number, group in enumerate(crossing.groups):
         mine = crossing.rows.owner == number
-        seen = hidden[mine] & (group.measured_s > NOISY_S)
-        found.append(_frame(group, MEASURED, physics[mine], learned[mine], seen))
+        seen = hidden[mine] & _slow(group)
+        found.append(_frame(group, MEASURED, "random rows", physics[mine], learned[mine], seen))
     return found
 
 
@@ -120,22 +124,30 @@ def left_out(crossing: Crossing, case: LeftOut) -> list[pd.DataFrame]:
             taken.append((group, build(entry)))
     if not taken or not len(told.measured_s):
         return []
-    network = train(told, crossing.names, steps=CROSS_STEPS)
-    network = network._replace(
-        names=(tuple(n for n in crossing.names[0] if n not in case.accelerators), *network.names[1:]),
-        embeddings=(_rows_without(crossing.names[0], network.embeddings[0], case), *network.embeddings[1:]),
-    )
+    width = WIDER.get(out[0].table.name, HIDDEN)
+    network = train(told, crossing.names, steps=CROSS_STEPS, hidden=width)
+    network = _forgetting(network, case)
     groups, kernels = zip(*taken, strict=True)
     rows = launches_of(groups, kernels)
     learned, physics = corrected(rows, groups, kernels, network), rows.physics_s.sum(axis=1)
+    label = " ".join(sorted(case.accelerators))
     return [
-        _frame(group, case.regime, physics[rows.owner == i], learned[rows.owner == i], group.measured_s > NOISY_S)
+        _frame(group, case.regime, label, physics[rows.owner == i], learned[rows.owner == i], _slow(group))
         for i, group in enumerate(groups)
     ]
 
 
-def _rows_without(names: tuple[str, ...], rows: np.ndarray, case: LeftOut) -> np.ndarray:
-    return rows[[0, *(i + 1 for i, name in enumerate(names) if name not in case.accelerators)]]
+def _slow(group: TableGroup) -> np.ndarray:
+    return group.measured_s > NOISY_S
+
+
+def _forgetting(network: ShapeNetwork, case: LeftOut) -> ShapeNetwork:
+    """Without the rows of embeddings that stand for what is left out: they were never trained."""
+    devices, *others = network.names
+    kept = [place for place, name in enumerate(devices) if name not in case.accelerators]
+    rows = network.embeddings[0][[0, *(place + 1 for place in kept)]]
+    names = (tuple(devices[place] for place in kept), *others)
+    return network._replace(names=names, embeddings=(rows, *network.embeddings[1:]))
 
 
 def _alike(other: TableGroup, group: TableGroup) -> bool:

@@ -155,13 +155,20 @@ def designs_table(
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
         cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware, *counts_text(row)])]
-        cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
+        cells += [*(_seconds(row, name) for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [goal_text(name, row[name], units, serving="tpot_s" in frame, digits=4) for name in asked]
         cells += [share_text(row[f"usage.{tier}"]) for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
     return table
+
+
+def _seconds(row: Any, name: str) -> str:
+    """A time, and below it the ends of its 90 % interval where they are known."""
+    low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
+    ends = f"\n\\[{engineering(low, 's')}, {engineering(high, 's')}]" if math.isfinite(low) else ""
+    return f"{engineering(row[name], 's')}{ends}"
 
 
 def _plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:

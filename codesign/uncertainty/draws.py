@@ -24,6 +24,7 @@ KERNELS = (
     "gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise",
     "optimizer",
 )  # fmt: skip
+SHARDED_FROM = 3  # stage of ZeRO that gathers parameters
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 
@@ -82,16 +83,41 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         found = find("kernel", (f"{kind} {number_format}", kind, ANY), model, regime(cluster, kind, number_format))
         kernels[kind] = factors(found, f"{own.name} {kind}", count)
     wires: dict[str, Any] = {}
+    wired = _of_members(own.name, find("collective", (ANY,), PHYSICS, MEASURED))
     for operation in COLLECTIVES:
-        found = find("collective", (operation, ANY), PHYSICS, regime(cluster, "gemm", compute))
+        found = find("collective", (operation, ANY), PHYSICS, wired)
         wires[operation] = factors(found, f"{own.name} {operation}", count)
     serving = isinstance(job, AbstractServing)
 
-    def whole(name: str) -> np.ndarray:
-        return factors(find("source", (name,), PHYSICS, NEW), f"source {name}", count)
+    sharded = float(np.max(scenario.plan.zero)) >= SHARDED_FROM
+    step = "tpot" if serving else "training, parameters sharded" if sharded else "training"
 
-    first = whole("ttft") if serving else np.ones(count)
-    return Doubts(kernels, wires, whole("tpot" if serving else "training"), first, whole("energy"))
+    def whole(name: str, inside: Spread | None) -> np.ndarray:
+        """What errors of whole jobs are beyond those of kernels, which they include."""
+        found = find("source", (name,), PHYSICS, NEW)
+        if found is None:
+            return np.ones(count)
+        return factors(found, f"source {name}", count) ** beyond(found, inside)
+
+    known = find("kernel", ("gemm",), PHYSICS, MEASURED)
+    times = find("source", (step,), PHYSICS, NEW)
+    first = whole("ttft", times) if serving else np.ones(count)
+    return Doubts(kernels, wires, whole(step, known), first, whole("energy", None))
+
+
+def beyond(whole: Spread, inside: Spread | None) -> float:
+    """Share of the size of errors of the whole that is not those inside it, as of independent logarithms."""
+    if inside is None:
+        return 1.0
+    return float(np.sqrt(max(0.0, 1 - (inside.half_width() / whole.half_width()) ** 2)))
+
+
+def _of_members(name: str, measured: Spread | None) -> str:
+    """Whether a device was measured, one of its generation, or neither."""
+    members = measured.members if measured is not None else ()
+    if name in members:
+        return MEASURED
+    return RELATIVE if generation(name) in {generation(member) for member in members} else NEW
 
 
 def no_doubts() -> Doubts:

@@ -26,13 +26,21 @@ class Missed(NamedTuple):
     members: tuple[str, ...] = ()  # accelerators that were measured, where the regime is theirs
 
 
-def covered(sizes: Sequence[np.ndarray], inflation: float) -> float:
+def covered(parts: Sequence[np.ndarray], inflation: float) -> float:
     """Share of the rows of a group inside the interval of the other groups, mean over groups."""
     shares = []
-    for place, mine in enumerate(sizes):
-        others = np.concatenate([size for other, size in enumerate(sizes) if other != place])
-        shares.append(float(np.mean(mine <= inflation * np.quantile(others, SHARE))))
+    for place, mine in enumerate(parts):
+        others = [size for other, size in enumerate(parts) if other != place]
+        shares.append(float(np.mean(mine <= inflation * quantiles(others, (SHARE,))[0])))
     return float(np.mean(shares))
+
+
+def quantiles(parts: Sequence[np.ndarray], levels: Sequence[float]) -> np.ndarray:
+    """Quantiles of sizes in which every group counts alike."""
+    sizes = np.concatenate(parts)
+    weight = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
+    order = np.argsort(sizes)
+    return np.interp(levels, np.cumsum(weight[order]) / weight.sum(), sizes[order])
 
 
 def parts_of(missed: Missed) -> list[np.ndarray]:
@@ -44,24 +52,16 @@ def parts_of(missed: Missed) -> list[np.ndarray]:
 
 def fitted(missed: Missed) -> dict[str, object]:
     """A row of the file."""
-    parts, tried = parts_of(missed), np.linspace(1.0, WIDEST, STEPS)
+    parts = parts_of(missed)
+    tried = np.linspace(1.0, WIDEST, STEPS)
     shares = [covered(parts, inflation) for inflation in tried]
-    enough = [place for place, share in enumerate(shares) if share >= SHARE]
-    place = enough[0] if enough else len(tried) - 1
-    each = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
-    sizes = tried[place] * _quantiles(np.concatenate(parts), each)
-    told = missed._asdict() | {"rows": len(missed.errors), "groups": len(parts), "inflation": tried[place]}
+    place = next((place for place, share in enumerate(shares) if share >= SHARE), len(tried) - 1)
+    sizes = tried[place] * quantiles(parts, LEVELS)
+    told: dict[str, object] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
+    told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": tried[place]}
     told |= {"coverage": shares[place], "width": np.exp(sizes[LEVELS.index(SHARE)])}
     told |= {column(level): size for level, size in zip(LEVELS, sizes, strict=True)}
-    told |= {"members": " ".join(missed.members)}
-    return {name: value for name, value in told.items() if name not in ("errors",)} | {"groups": len(parts)}
-
-
-def _quantiles(sizes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Quantiles in which every group counts alike."""
-    order = np.argsort(sizes)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return np.interp(LEVELS, reached, sizes[order])
+    return told | {"members": " ".join(missed.members)}
 
 
 def as_text(missed: Iterable[Missed]) -> str:

@@ -92,7 +92,7 @@ def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
 
 
 class Wins(NamedTuple):
-    """Of two designs: in which share of the joint draws the first has the lower metric, and the interval of their ratio."""
+    """Of two designs: share of the joint draws in which the first has less of a metric, and their ratio's interval."""
 
     share: float
     ratio: Interval
