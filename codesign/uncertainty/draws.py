@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration.gpus import accelerators
 from ..doubts import Doubts
+from ..hardware import Accelerator
 from ..hardware.residual import FittedOn
 from ..scenario import Cluster, Scenario
 from ..workloads import AbstractServing
-from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find, spreads
+from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
 MOVED, FAR = 1.05, 2.0  # a rate so many times the measured chip's is another chip's, or another generation's (assumed)
@@ -28,10 +28,12 @@ SHARDED_FROM = 3  # stage of ZeRO that gathers parameters
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 
-def generation(name: str) -> str:
-    """The family of chips an accelerator is of; its own name where none is said."""
-    known = accelerators().get(name)
-    return (known.generation if known is not None else "") or name
+def among(accelerator: Accelerator, measured: Spread | None) -> str:
+    """Whether an accelerator is one of those measured, of the generation of one, or neither."""
+    members = [member.split(":") for member in (measured.members if measured is not None else ())]
+    if accelerator.name in {name for name, _ in members}:
+        return MEASURED
+    return RELATIVE if accelerator.generation in {family for _, family in members if family} else NEW
 
 
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
@@ -39,9 +41,9 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     own = cluster.accelerator
     chip = getattr(own.kernel(kind, number_format), "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
-    rows = (row for row in spreads().values() if row.kind == "kernel" and row.regime == MEASURED)
-    measured = {name for row in rows if label is None or row.name.split()[0] == label.kind for name in row.members}
-    if generation(own.name) not in {generation(name) for name in measured}:
+    names = ((label.kind if label is not None else kind), ANY)
+    found = among(own, find("kernel", names, PHYSICS, MEASURED))
+    if found == NEW:
         return NEW
     if chip is None or label is None or number_format not in own.peak_flops_per_s:
         return RELATIVE
@@ -50,23 +52,23 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
     if moved > np.log(FAR):
         return NEW
-    here = own.name == label.accelerator and own.name in measured and moved <= np.log(MOVED)
+    here = found == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
     return MEASURED if here else RELATIVE
 
 
 @functools.cache
 def _levels(key: str, count: int) -> np.ndarray:
-    """Evenly spread numbers in (-1, 1), shuffled by a name: the same for the same name."""
-    even = 2 * (np.arange(count) + 0.5) / count - 1
+    """Evenly spread numbers between 0 and 1, shuffled by a name: the same for the same name."""
+    even = (np.arange(count) + 0.5) / count
     return np.random.default_rng(zlib.crc32(key.encode())).permutation(even)
 
 
-def factors(spread: Spread | None, key: str, count: int) -> np.ndarray:
-    """Measured over predicted in each draw; one where no error is known."""
+def factors(spread: Spread | None, key: str, count: int, share: float = 1.0) -> np.ndarray:
+    """Measured over predicted in each draw, `share` of the way from the median; one where no error is known."""
     if spread is None:
         return np.ones(count)
-    level = _levels(key, count)
-    return np.exp(np.sign(level) * spread.at(np.abs(level)))
+    middle = spread.at(np.asarray(0.5))
+    return np.exp(middle + share * (spread.at(_levels(key, count)) - middle))
 
 
 def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
@@ -83,41 +85,32 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         found = find("kernel", (f"{kind} {number_format}", kind, ANY), model, regime(cluster, kind, number_format))
         kernels[kind] = factors(found, f"{own.name} {kind}", count)
     wires: dict[str, Any] = {}
-    wired = _of_members(own.name, find("collective", (ANY,), PHYSICS, MEASURED))
+    wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
     for operation in COLLECTIVES:
         found = find("collective", (operation, ANY), PHYSICS, wired)
         wires[operation] = factors(found, f"{own.name} {operation}", count)
     serving = isinstance(job, AbstractServing)
 
     sharded = float(np.max(scenario.plan.zero)) >= SHARDED_FROM
-    step = "tpot" if serving else "training, parameters sharded" if sharded else "training"
+    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
+    training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
+    step = "tpot" if serving else training
 
     def whole(name: str, inside: Spread | None) -> np.ndarray:
-        """What errors of whole jobs are beyond those of kernels, which they include."""
+        """What errors of whole jobs are beyond those they include."""
         found = find("source", (name,), PHYSICS, NEW)
-        if found is None:
-            return np.ones(count)
-        return factors(found, f"source {name}", count) ** beyond(found, inside)
+        return factors(found, f"source {name}", count, beyond(found, inside))
 
-    known = find("kernel", ("gemm",), PHYSICS, MEASURED)
-    times = find("source", (step,), PHYSICS, NEW)
-    first = whole("ttft", times) if serving else np.ones(count)
-    return Doubts(kernels, wires, whole(step, known), first, whole("energy", None))
+    known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
+    first = whole("ttft", find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
+    return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
 
 
-def beyond(whole: Spread, inside: Spread | None) -> float:
+def beyond(whole: Spread | None, inside: Spread | None) -> float:
     """Share of the size of errors of the whole that is not those inside it, as of independent logarithms."""
-    if inside is None:
+    if whole is None or inside is None:
         return 1.0
     return float(np.sqrt(max(0.0, 1 - (inside.half_width() / whole.half_width()) ** 2)))
-
-
-def _of_members(name: str, measured: Spread | None) -> str:
-    """Whether a device was measured, one of its generation, or neither."""
-    members = measured.members if measured is not None else ()
-    if name in members:
-        return MEASURED
-    return RELATIVE if generation(name) in {generation(member) for member in members} else NEW
 
 
 def no_doubts() -> Doubts:

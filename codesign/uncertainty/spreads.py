@@ -1,10 +1,10 @@
 """Errors met in cross-validation, a row a class and regime: `conf/calibration/intervals.csv`.
 
-Of |log(measured / predicted)| the file keeps quantiles; intervals are symmetric in the logarithm, since that is how
-split conformal prediction orders errors by size. `inflation` widens them until groups left out (a device, a generation,
-a source) are covered as often as the interval says.
+Of log(measured / predicted) the file keeps quantiles, each tail on its own: most errors of whole jobs are of one sign.
+`inflation` widens them about their median until groups left out (a device, a generation, a source) are covered as often
+as the interval says: split conformal prediction with groups as what is exchangeable.
 
-Source: quantiles fitted by `codesign calibrate --intervals`; split conformal prediction as [lei2018].
+Source: quantiles fitted by `codesign calibrate --intervals`.
 """
 
 import csv
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..shipped import conf_dir
 
-LEVELS = (0.1, 0.25, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)
+LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 SHARE = 0.9  # of what is measured lies inside an interval
 MEASURED, RELATIVE, NEW = "measured", "relative", "new"
 """Regimes: a measured device; one whose generation was measured; any other."""
@@ -25,9 +25,9 @@ FILE = "intervals.csv"
 
 
 class Spread(NamedTuple):
-    """Sizes of errors of one kind of number: quantiles of |log(measured / predicted)| at `LEVELS`, inflated."""
+    """Errors of one kind of number: quantiles of log(measured / predicted) at `LEVELS`, widened."""
 
-    kind: str  # kernel, collective or source
+    kind: str  # kernel, collective, source or stratum
     name: str
     model: str
     regime: str
@@ -36,16 +36,22 @@ class Spread(NamedTuple):
     inflation: float
     coverage: float
     width: float
-    members: tuple[str, ...]
+    members: tuple[str, ...]  # `accelerator:generation` of those measured
     sizes: tuple[float, ...]
 
-    def at(self, share: np.ndarray) -> np.ndarray:
-        """Size of the error that this share of the rows stays below; never beyond the last level."""
-        return np.interp(share, (0.0, *LEVELS), (0.0, *self.sizes))
+    def at(self, level: np.ndarray) -> np.ndarray:
+        """The error that this share of rows stays below; never beyond the outer levels."""
+        return np.interp(level, LEVELS, self.sizes)
 
-    def half_width(self, share: float = SHARE) -> float:
-        """Half of the interval of the logarithm."""
-        return float(self.at(np.asarray(share)))
+    def interval(self, share: float = SHARE) -> tuple[float, float]:
+        """Ends of the interval of the error; the prediction itself is always inside."""
+        low, high = self.at(np.asarray([(1 - share) / 2, (1 + share) / 2]))
+        return min(float(low), 0.0), max(float(high), 0.0)
+
+    def half_width(self) -> float:
+        """Half of the interval."""
+        low, high = self.interval()
+        return (high - low) / 2
 
 
 Table = dict[tuple[str, str, str, str], Spread]

@@ -16,7 +16,6 @@ from ..calibration.gpus import accelerator_of
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
 from ..calibration.publish import publish
 from ..calibration.tables import LEAST_ROWS, TableGroup, kernel_groups
-from ..uncertainty.draws import generation
 from ..uncertainty.fitting import Missed, as_text
 from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
 from .measured import STRATA, constants
@@ -31,11 +30,12 @@ FIRST_TOKENS = ("static-batch inference", "concurrency to 4", "this model")
 SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "training": (("step_time",), lambda stratum: "," not in stratum and SHARDED not in stratum),
     "training, parameters sharded": (("step_time",), lambda stratum: SHARDED in stratum),
+    "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and SHARDED not in stratum),
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
     "tpot": (("tpot", "itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
-    "energy": (("joules_per_token",), lambda _: True),
+    "power": (("board_power",), lambda _: True),
 }
-"""Source of errors of whole jobs -> quantities of suites, and the strata that are read without anything fitted on them."""
+"""Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
 
 
 class Seen(NamedTuple):
@@ -115,8 +115,16 @@ def _missed(
     gpus: "pd.Series[str]",
 ) -> Iterator[Missed]:
     if len(errors) >= FEWEST:
-        members = tuple(sorted({accelerator_of(gpu) or gpu for gpu in set(gpus)})) if regime == MEASURED else ()
+        members = _members(set(gpus)) if regime == MEASURED else ()
         yield Missed(kind, name, model, regime, errors.to_numpy(), groups.to_numpy(), members)
+
+
+def _members(gpus: set[str]) -> tuple[str, ...]:
+    return tuple(sorted({f"{accelerator_of(gpu) or gpu}:{_generation(gpu)}" for gpu in gpus}))
+
+
+def _generation(gpu: str) -> str:
+    return crossed.generation_of(accelerator_of(gpu) or gpu)
 
 
 def _log(seen: Seen) -> np.ndarray:
@@ -138,7 +146,7 @@ def of_collectives(seen: Sequence[Seen]) -> Iterator[Missed]:
     """Of an operation: rows of measured devices; devices left out with and without one of their generation."""
     mine = [one for one in seen if one.suite == "collectives" and one.errors.stratum.startswith("collectives ")]
     gpus = {one.errors.group.rpartition(" ")[0] for one in mine}
-    members = tuple(sorted({accelerator_of(gpu) or gpu for gpu in gpus}))
+    members = _members(gpus)
     for operation in (*OPERATIONS, ANY):
         rows = [one for one in mine if operation in (ANY, one.errors.group.split()[-1])]
         for regime in (MEASURED, RELATIVE, NEW) if operation == ANY else (MEASURED, RELATIVE):
@@ -152,8 +160,8 @@ def _regime_of_wire(seen: Seen, gpus: set[str]) -> str:
     if not seen.errors.stratum.endswith(", GPU left out"):
         return MEASURED
     own = seen.errors.group.rpartition(" ")[0]
-    family = {generation(accelerator_of(gpu) or gpu) for gpu in gpus - {own}}
-    return RELATIVE if generation(accelerator_of(own) or own) in family else NEW
+    family = {_generation(gpu) for gpu in gpus - {own}}
+    return RELATIVE if _generation(own) in family else NEW
 
 
 def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
@@ -165,8 +173,9 @@ def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
 
 
 def _source(seen: Seen) -> str:
-    """What was measured together: a table of training steps; of requests, a device and model."""
-    return seen.errors.stratum if seen.quantity == "step_time" else f"{seen.errors.stratum} {seen.errors.group}"
+    """What was measured together: a table of training steps; of requests, a device and model, of few rows the table."""
+    few = seen.quantity == "step_time" or len(seen.errors.measured) < FEWEST
+    return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
 def of_strata(seen: Sequence[Seen]) -> Iterator[Missed]:

@@ -1,7 +1,8 @@
 """Measured kernels and collectives against fitted constants: a device's own, and those of its relatives.
 
-`GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). One thing of it
-stays: collectives of devices measured at few group sizes follow, beyond those, the shape of a relative's curve.
+`GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). Two things of it
+stay: its rows were in the pool near which its relatives' constants were held (`calibration.crossed` leaves them out there
+too, and its errors are what intervals rest on), and collectives of devices measured at few group sizes follow, beyond those, the shape of a relative's curve.
 A device without constants of its own takes those of its nearest relative on its own chip and peaks; a framework or
 number format without constants takes the reference framework's or the related format's. Every such step is named.
 """
@@ -19,6 +20,7 @@ from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
+from ..calibration.crossed import generation_of
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, calibrated, option_of, stand_ins, wired_alike
 from ..calibration.learned_factors import predicted
@@ -26,7 +28,6 @@ from ..calibration.tables import TableGroup, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip
-from ..uncertainty.draws import generation
 from ..uncertainty.spreads import MEASURED, NEW, RELATIVE
 from .scores import Errors, Row, rows
 from .tables import Suite
@@ -97,7 +98,7 @@ def regimes(group: TableGroup) -> tuple[str, str]:
         return is_fitted(constants(name, group.framework), kind, number_format)
 
     own = option_of(group.device.name) or group.device.accelerator
-    family = [name for name in calibrated() if name != own and generation(name) == generation(own)]
+    family = [name for name in calibrated() if name != own and generation_of(name) == generation_of(own)]
     lent = RELATIVE if any(map(measured, family)) else NEW
     return (MEASURED if group.device.exact and measured(own) else lent), lent
 

@@ -81,7 +81,9 @@ def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
     for part in parts:
         spread = find("stratum", (stratum_name(suite, part.stratum, quantity),), LEARNED, part.regime)
         if spread is not None:
-            inside.append(np.abs(np.log(part.measured / part.predicted)) <= spread.half_width())
+            low, high = spread.interval()
+            ratio = np.log(part.measured / part.predicted)
+            inside.append((ratio >= low) & (ratio <= high))
             factors.append(np.full(len(part.measured), math.exp(spread.half_width())))
     if not inside:
         return {"coverage": None, "width": None}
