@@ -15,7 +15,7 @@ from ..doubts import Doubts
 from ..hardware import Accelerator
 from ..hardware.residual import FittedOn
 from ..scenario import Cluster, Scenario
-from ..workloads import AbstractServing
+from ..workloads import AbstractServing, ContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
@@ -94,7 +94,8 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
     sharded = float(np.max(scenario.plan.zero)) >= SHARDED_FROM
     named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
     training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
-    step = "tpot" if serving else training
+    loop = "tpot, closed loop" if isinstance(job, ContinuousServing) else "tpot"
+    step = loop if serving else training
 
     def whole(name: str, inside: Spread | None) -> np.ndarray:
         """What errors of whole jobs are beyond those they include."""

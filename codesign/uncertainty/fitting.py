@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,14 +57,14 @@ def parts_of(missed: Missed) -> list[np.ndarray]:
     return found if len(found) > 1 else [missed.errors[::2], missed.errors[1::2]]
 
 
-def fitted(missed: Missed) -> dict[str, object]:
+def fitted(missed: Missed) -> dict[str, Any]:
     """A row of the file."""
     parts = parts_of(missed)
     tried = np.linspace(1.0, WIDEST, STEPS)
     shares = [covered(parts, inflation) for inflation in tried]
     place = next((place for place, share in enumerate(shares) if share >= SHARE), len(tried) - 1)
     ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), tried[place])
-    told: dict[str, object] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
+    told: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
     told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": tried[place]}
     low, high = (ends[LEVELS.index(level)] for level in (TAIL, 1 - TAIL))
     told |= {"coverage": shares[place], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}

@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
     def at(self, level: np.ndarray) -> np.ndarray:
         """The error that this share of rows stays below; never beyond the outer levels."""
-        return np.interp(level, LEVELS, self.sizes)
+        return np.asarray(np.interp(level, LEVELS, self.sizes))
 
     def interval(self, share: float = SHARE) -> tuple[float, float]:
         """Ends of the interval of the error; the prediction itself is always inside."""
@@ -69,11 +69,11 @@ def spreads() -> Table:
 
 
 def _spread(row: dict[str, str]) -> Spread:
-    sizes = tuple(float(row[column(level)]) for level in LEVELS)
-    counts = int(row["rows"]), int(row["groups"])
-    told = (float(row[name]) for name in ("inflation", "coverage", "width"))
-    keys = (row[name] for name in ("kind", "name", "model", "regime"))
-    return Spread(*keys, *counts, *told, tuple(row["members"].split()), sizes)
+    return Spread(
+        row["kind"], row["name"], row["model"], row["regime"], int(row["rows"]), int(row["groups"]),
+        float(row["inflation"]), float(row["coverage"]), float(row["width"]), tuple(row["members"].split()),
+        tuple(float(row[column(level)]) for level in LEVELS),
+    )  # fmt: skip
 
 
 def column(level: float) -> str:

@@ -32,7 +32,8 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "training, parameters sharded": (("step_time",), lambda stratum: SHARDED in stratum),
     "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and SHARDED not in stratum),
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
-    "tpot": (("tpot", "itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
+    "tpot": (("itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
+    "tpot, closed loop": (("tpot", "itl"), lambda stratum: not stratum.startswith("peer ")),
     "power": (("board_power",), lambda _: True),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""

@@ -1,0 +1,105 @@
+"""Intervals: how they are fitted, which errors a design takes, and what draws of them make of its metrics."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from codesign.config import scenario_from_config
+from codesign.errors import ConfigError
+from codesign.results import numbers_of
+from codesign.uncertainty import fitting, intervals, metrics_under_draws, of_designs, spreads, wins, with_room
+from codesign.uncertainty.draws import beyond, draw_doubts, factors, regime
+from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return scenario_from_config("framework=megatron")
+
+
+def missed(errors, groups):
+    return fitting.Missed("kernel", "gemm", PHYSICS, NEW, np.asarray(errors), np.asarray(groups))
+
+
+def test_groups_count_alike_and_left_out_ones_are_covered():
+    rng = np.random.default_rng(1)
+    errors = np.concatenate([rng.normal(0.0, 0.1, 300), rng.normal(0.05, 0.1, 30), rng.normal(-0.02, 0.1, 30)])
+    groups = np.repeat(["a", "b", "c"], [300, 30, 30])
+    row = fitting.fitted(missed(errors, groups))
+    assert (row["groups"], row["rows"]) == (3, 360)
+    assert row["coverage"] >= 0.9
+    assert row["width"] == pytest.approx(np.exp((row["p95"] - row["p05"]) / 2), rel=0.02)
+    assert fitting.quantiles([np.zeros(1000), np.ones(10)], (0.25, 0.75)) == pytest.approx([0.0, 1.0], abs=0.01)
+
+
+def test_widening_stops_where_groups_have_nothing_in_common():
+    apart = np.concatenate([np.full(50, level) + np.linspace(0, 1e-3, 50) for level in (-2.0, 0.0, 2.0)])
+    row = fitting.fitted(missed(apart, np.repeat(["a", "b", "c"], 50)))
+    assert row["inflation"] == fitting.WIDEST
+    assert row["coverage"] < 0.9  # and it says so
+
+
+def test_the_file_is_sound():
+    table = spreads()
+    assert {row.kind for row in table.values()} == {"kernel", "collective", "source", "stratum"}
+    for row in table.values():
+        low, high = row.interval()
+        assert low <= 0 <= high
+        assert list(row.sizes) == sorted(row.sizes)
+        assert len(row.sizes) == len(LEVELS)
+        assert row.rows >= row.groups >= 1
+    assert (
+        find("kernel", ("gemm",), LEARNED, MEASURED).half_width() < find("kernel", ("gemm",), LEARNED, NEW).half_width()
+    )
+    assert find("kernel", ("nothing",), PHYSICS, MEASURED) is None
+
+
+def test_another_chip_is_less_certain(scenario):
+    cluster = scenario.cluster
+    assert regime(cluster, "gemm", "bf16") == MEASURED
+    for change, expected in ((1.02, MEASURED), (1.3, RELATIVE), (4.0, NEW)):
+        peaks = {name: value * change for name, value in cluster.accelerator.peak_flops_per_s.items()}
+        other = dataclasses.replace(cluster.accelerator, peak_flops_per_s=peaks)
+        assert regime(dataclasses.replace(cluster, accelerator=other), "gemm", "bf16") == expected
+    unknown = dataclasses.replace(cluster.accelerator, name="mine", generation="")
+    assert regime(dataclasses.replace(cluster, accelerator=unknown), "gemm", "bf16") == NEW
+
+
+def test_room_for_draws_changes_nothing(scenario):
+    assert numbers_of(with_room(scenario)) == numbers_of(scenario)
+
+
+def test_intervals_hold_the_prediction_and_errors_of_the_source_are_shared(scenario):
+    found, numbers = intervals(scenario), numbers_of(scenario)
+    for name, (low, high) in found.items():
+        assert low < numbers[name] < high, name
+    drawn = metrics_under_draws(scenario)
+    assert {"time_s", "mfu", "joules_per_token", "usd_per_million_tokens"} <= set(drawn)
+    assert drawn["time_s"] * drawn["tokens_per_s"] == pytest.approx(numbers["time_s"] * numbers["tokens_per_s"])
+    shared = np.log(draw_doubts(scenario).kernels["gemm"])  # by all launches of the class that most time goes to
+    assert np.corrcoef(np.log(drawn["time_s"]), shared)[0, 1] > 0.6
+    same = wins(scenario, scenario)
+    assert same == (0.0, (1.0, 1.0))
+    with pytest.raises(ConfigError, match="'capex_usd' has no interval"):
+        wins(scenario, scenario, "capex_usd")
+
+
+def test_no_errors_no_factors():
+    assert np.all(factors(None, "x", 5) == 1)
+    assert beyond(None, None) == 1
+    gemm = find("kernel", ("gemm",), PHYSICS, MEASURED)
+    assert beyond(gemm, gemm) == 0
+
+
+def test_regret_of_the_best_of_two(scenario):
+    from codesign.objective import Objective
+
+    slower = dataclasses.replace(scenario, workload=dataclasses.replace(scenario.workload, step_overhead_s=0.05))
+    found = of_designs(Objective(minimise="time_s"), [scenario, slower])
+    assert found is not None
+    assert (found.regret.stays, found.regret.high, found.regret.designs) == (1, 0, 2)
+    assert "best of 2 in 100%" in found.regret.text()
+    turned = of_designs(Objective(minimise="time_s"), [slower, scenario])
+    assert turned is not None
+    assert turned.regret.stays == 0 < turned.regret.typical
