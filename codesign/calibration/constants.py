@@ -111,7 +111,8 @@ def _table(kind: str, entry: Node) -> KernelTable:
 def inherited(kind: str, entries: list[Node], accelerator: str, number_format: str) -> Node:
     """Constants of relatives for another device: each carried to its chip, then the logarithmic mean.
 
-    Ratios whose two rates grow with different parts of a chip are scaled by those parts (`KernelTable.scaling`).
+    Ratios whose two rates grow with different parts of a chip are scaled by those parts (`KernelTable.scaling`). Learned
+    factors are those of a relative of its generation, which left out devices bear out; of another they are no device's.
     Empty where the device has no such number format.
     """
     if not entries:
@@ -142,8 +143,10 @@ def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: s
         "bandwidth_bytes_per_s": significant(there.peaks.memory),
     }  # fmt: skip
     if "label" in old:
-        kind, _, framework, measured = old["label"].split()
-        chip |= {"label": f"{kind} {accelerator} {framework} {measured}"}  # one that no network was told of
+        kind, lender, framework, measured = old["label"].split()
+        family = accelerators()[lender].generation if lender in accelerators() else ""
+        known = lender if family and family == there.generation else accelerator  # one that no network was told of
+        chip |= {"label": f"{kind} {known} {framework} {measured}"}
     share = old["processors"] / chip["processors"]
     arithmetic = chip["peak_flops_per_s"] / old["peak_flops_per_s"] * share
     traffic = chip["bandwidth_bytes_per_s"] / old["bandwidth_bytes_per_s"] * share
