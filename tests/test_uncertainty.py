@@ -1,8 +1,10 @@
 """Intervals: how they are fitted, which errors a design takes, and what draws of them make of its metrics."""
 
 import dataclasses
+import io
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from codesign.config import scenario_from_config
@@ -103,3 +105,32 @@ def test_regret_of_the_best_of_two(scenario):
     turned = of_designs(Objective(minimise="time_s"), [slower, scenario])
     assert turned is not None
     assert turned.regret.stays == 0 < turned.regret.typical
+
+
+def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
+    from codesign.validation.intervals import Seen, card_of, text_of
+    from codesign.validation.scores import Errors
+
+    rng = np.random.default_rng(0)
+    regimes, gpus = np.repeat([MEASURED, RELATIVE, NEW], 40), np.tile(["H100-SXM", "B200"], 60)
+    frame = pd.DataFrame({"class": "gemm", "number_format": "bf16", "framework": "trtllm", "gpu": gpus})
+    frame = frame.assign(regime=regimes, case=gpus, physics=rng.normal(0, 0.2, 120), learned=rng.normal(0, 0.1, 120))
+
+    def seen(suite: str, quantity: str, stratum: str, group: str) -> Seen:
+        return Seen(suite, quantity, Errors(stratum, group, np.full(20, 1.0), np.exp(rng.normal(0, 0.1, 20))))
+
+    compared = [
+        seen("training", "step_time", "training A", "B200 x"),
+        seen("training", "step_time", "training A, framework fitted", "B200 x"),
+        seen("collectives", "latency", "collectives from 1 MiB", "H100-SXM all_reduce"),
+        seen("collectives", "latency", "collectives from 1 MiB, GPU left out", "H100-SXM all_reduce"),
+    ]
+    rows = pd.read_csv(io.StringIO(text_of(frame, compared)))
+    found = {tuple(row) for row in rows[["kind", "name", "model", "regime"]].itertuples(index=False)}
+    assert ("kernel", "gemm bf16", LEARNED, NEW) in found
+    assert ("stratum", "kernels: gemm bf16, GPU left out: latency", LEARNED, RELATIVE) in found
+    assert ("source", "training", PHYSICS, NEW) in found
+    assert ("source", "training, framework named", PHYSICS, NEW) in found
+    assert ("collective", "all_reduce", PHYSICS, MEASURED) in found
+    assert rows.set_index(["kind", "name", "model", "regime"]).loc[("kernel", "gemm", LEARNED, MEASURED), "members"]
+    assert len(card_of(frame).splitlines()) == 1 + 6

@@ -22,6 +22,7 @@ from .measured import STRATA, constants
 from .scores import Errors, observed, stratum_name
 
 FEWEST = 10  # rows of a kind below which nothing is said
+LEAST_SHARE = 0.05  # of all rows: a device and model of fewer is no group of its own
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 RATES = ("output_tokens_per_s_per_gpu",)  # measured over predicted the other way round
 SHARDED = "ZeRO-3"
@@ -169,13 +170,14 @@ def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
     """Of whole jobs: a source is a stratum of a suite, or a device of one."""
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)]
-        groups = [_source(one) for one in rows]
+        least = max(FEWEST, LEAST_SHARE * sum(len(one.errors.measured) for one in rows))
+        groups = [_source(one, least) for one in rows]
         yield from _together("source", name, NEW, rows, groups)
 
 
-def _source(seen: Seen) -> str:
-    """What was measured together: a table of training steps; of requests, a device and model, of few rows the table."""
-    few = seen.quantity == "step_time" or len(seen.errors.measured) < FEWEST
+def _source(seen: Seen, least: float) -> str:
+    """What was measured together: a table of training steps; of requests a device and model, of few rows the table."""
+    few = seen.quantity == "step_time" or len(seen.errors.measured) < least
     return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
