@@ -27,6 +27,11 @@ from .staging import Answers, at_points, base_of, kept, model_of, running, slope
 from .topology import limit, link_columns
 from .workloads import CommOp, ComputeOp
 
+__all__ = [
+    "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_of", "ops",
+    "pareto", "placed", "priced",
+]  # fmt: skip
+
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
 MOST_READY = 4  # programs of accounts that are kept ready to run, each with what its number stands for
 _ready: OrderedDict[int, Any] = OrderedDict()

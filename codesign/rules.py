@@ -8,6 +8,8 @@ from .fields import replace
 from .interpreting import interpreted
 from .scenario import Scenario
 
+__all__ = ["Rules"]
+
 PART = 1 << 17  # combinations of plan values looked at at once
 
 

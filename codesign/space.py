@@ -24,6 +24,8 @@ from .scenario import Scenario
 from .workloads import Plan
 from .workloads.plan import NAMED, plan_value
 
+__all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
+
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
 MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job

@@ -26,6 +26,7 @@ FOUNDATION = {
     "strict_json",
     "plain_yaml",
     "shipped",
+    "menus",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,

@@ -11,6 +11,11 @@ from ..hardware import Link
 from ..smooth import at_least
 from .base import AbstractCollective
 
+__all__ = [
+    "BLOCK_POWER", "NOISE_POWER", "PERPLEXITY_FACTOR", "PERPLEXITY_SCALE", "Quantised", "log_perplexity_penalty",
+    "requantisation",
+]  # fmt: skip
+
 PERPLEXITY_SCALE, BLOCK_POWER, NOISE_POWER = 0.0434, 1.18, 0.828
 """Fitted on table 1 of [scin], LLaMA-2-7B on WikiText-2 (`experiments/scin_quantisation` fits them again)."""
 

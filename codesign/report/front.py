@@ -124,7 +124,9 @@ def certified_front(run: RunFolder) -> Figure:
     return figure
 
 
-def _staircase(axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: Sequence[str]) -> None:
+def _staircase(
+    axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: Sequence[str]
+) -> None:
     """What the designs dominate, and what is proven empty: within a design's level nothing lies below its bound."""
     order = np.argsort(values[:, 1], kind="stable")
     axes.step(values[order, 1], values[order, 0], where="post", color=BLUE, linewidth=0.8, alpha=0.6)

@@ -32,3 +32,10 @@ from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
 from .single import Single as Single
+
+__all__ = [
+    "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "CmaEs", "Descent",
+    "DifferentialEvolution", "Evidence", "Gradient", "Grid", "GridThenGradient", "GridThenProof", "Inverse", "Mix",
+    "MixEntry", "Nsga2", "Optimiser", "Pareto", "Problem", "Progress", "Random", "Report", "Robust", "Single",
+    "Tpe", "Trace", "Transformation", "Uncertain", "Whole", "silent",
+]  # fmt: skip

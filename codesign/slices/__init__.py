@@ -13,3 +13,19 @@ from .demand import DemandMix as DemandMix
 from .effective import effective_ratio as effective_ratio
 from .scheduler import SchedulerOutcome as SchedulerOutcome
 from .scheduler import simulate as simulate
+
+__all__ = [
+    "MIXES",
+    "AbstractAllocator",
+    "CircuitRack",
+    "DemandMix",
+    "FixedServers",
+    "Handle",
+    "SchedulerOutcome",
+    "SharedRack",
+    "SubCubes",
+    "TorusCuboids",
+    "blocking",
+    "effective_ratio",
+    "simulate",
+]  # fmt: skip

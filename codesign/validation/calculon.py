@@ -46,6 +46,8 @@ from ..scenario import Scenario
 from .calculon_overlap import hidden_shares
 from .many import at_many
 
+__all__ = ["errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run", "scenario", "system"]
+
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
 """Calculon's systems and the outer network they stand in."""
 

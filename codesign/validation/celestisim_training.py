@@ -27,6 +27,8 @@ from ..scenario import Scenario
 from ..units import GB
 from .many import at_many
 
+__all__ = ["System", "fastest_plans", "moved_kj", "plan_grid", "template", "timed_plans"]
+
 BATCH = 3072.0
 STORE_BYTES = 1e18  # an external store that never fills
 DEGREES = {

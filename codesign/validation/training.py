@@ -29,6 +29,11 @@ from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
 from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
+__all__ = [
+    "Clusters", "Predicted", "Prepared", "Run", "configured_model", "frontier", "korthikanti", "megatron_model",
+    "mosaic", "nemo", "prepare", "prepare_rows", "sc21", "sc21_seconds", "vtrain",
+]  # fmt: skip
+
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
 NEMO_MODELS = {
     "LLAMA3.1_405B": "llama31_405b",

@@ -26,3 +26,11 @@ from .served import AbstractServing as AbstractServing
 from .serving import Serving as Serving
 from .training import Training as Training
 from .transformer import Transformer as Transformer
+
+__all__ = [
+    "AbstractAttention", "AbstractFeedForward", "AbstractServing", "AbstractWorkload", "Adam", "CommOp",
+    "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
+    "LatentAttention", "Layout", "MixtureOfExperts", "Op", "Plan", "Precision", "Recommendation",
+    "RecommendationModel", "RecommendationTraining", "Serving", "Training", "TransferOp", "Transformer",
+    "from_config_json", "transformer_from_dict",
+]  # fmt: skip
