@@ -27,6 +27,7 @@ FOUNDATION = {
     "plain_yaml",
     "shipped",
     "menus",
+    "examples",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
@@ -45,6 +46,7 @@ LAYERS = [
     {"solving"},
     {"report"},
     {"config", "measurements"},
+    {"testing"},
     {"calibration"},
     {"validation"},
     {"reproduce"},

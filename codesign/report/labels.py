@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
+from ..workloads.words import OTHERS, Words
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
 OTHER_COLOUR = "#9a9a9a"
+COLOURS = (
+    "#2f6fb0",
+    "#e69f00",
+    "#009e73",
+    "#8fc1e8",
+    "#d55e00",
+    "#cc79a7",
+    "#12365f",
+    "#f6cf74",
+)  # of others
 
 PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "forward": ("forward", "#8fc1e8"),
@@ -189,12 +200,12 @@ def _significant(value: float, digits: int, zeros: bool) -> str:
     return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
 
 
-def metric(name: str, serving: bool = False, item: str = "token") -> Metric:
-    """What is known of a metric; the name itself with the unit it carries otherwise. `item` is what the job counts."""
-    if serving and name == "time_s":
-        return Metric("Batch time", "s")
+def metric(name: str, words: Words = OTHERS) -> Metric:
+    """What is known of a metric, first by the job's family; the name itself with the unit it carries otherwise."""
+    if name in words.metrics:
+        return Metric(*words.metrics[name])
     found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
-    return Metric(counted(found.label, item), found.unit)
+    return Metric(counted(found.label, words.item), found.unit)
 
 
 def counted(text: str, item: str) -> str:

@@ -42,7 +42,7 @@ def best_designs(run: RunFolder) -> PageTable:
     head = ("#", "Plan", *columns, *_heads(run, names))
     rows = []
     for place, row in enumerate(top.to_dict(orient="records")):
-        plan = tuple(text for text in (degrees(row), choices(row)) if text) or (DASH,)
+        plan = tuple(text for text in (degrees(row), choices(row, run.words)) if text) or (DASH,)
         cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
         if split:
             cells += [value for _, value in hardware(run, row)]

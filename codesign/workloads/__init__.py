@@ -18,6 +18,8 @@ from .ops import TransferOp as TransferOp
 from .optimizer import Adam as Adam
 from .plan import Layout as Layout
 from .plan import Plan as Plan
+from .plan_fields import AbstractPlan as AbstractPlan
+from .plan_fields import named as named
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
@@ -26,11 +28,12 @@ from .served import AbstractServing as AbstractServing
 from .serving import Serving as Serving
 from .training import Training as Training
 from .transformer import Transformer as Transformer
+from .words import Words as Words
 
 __all__ = [
-    "AbstractAttention", "AbstractFeedForward", "AbstractServing", "AbstractWorkload", "Adam", "CommOp",
-    "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
+    "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
+    "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
     "LatentAttention", "Layout", "MixtureOfExperts", "Op", "Plan", "Precision", "Recommendation",
-    "RecommendationModel", "RecommendationTraining", "Serving", "Training", "TransferOp", "Transformer",
-    "from_config_json", "transformer_from_dict",
+    "RecommendationModel", "RecommendationTraining", "Serving", "Training", "TransferOp", "Transformer", "Words",
+    "from_config_json", "named", "transformer_from_dict",
 ]  # fmt: skip

@@ -1,5 +1,7 @@
 """One training step of a recommendation model."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -14,6 +16,7 @@ from .recommendation import AbstractRecommendation, behind, energy_of
 from .recommendation_model import RecommendationModel
 from .schedule import Priced, Timeline, total
 from .sharding import Sharding
+from .words import Words
 
 
 class RecommendationTraining(AbstractRecommendation):
@@ -28,6 +31,8 @@ class RecommendationTraining(AbstractRecommendation):
     a batch, so no gradients are summed before the update.
     Source: [mudigere2022] for the parallelism and the optimiser.
     """
+
+    words: ClassVar[Words] = Words("training", "training step", item="sample")
 
     model: RecommendationModel
     precision: Precision = Precision()
@@ -124,6 +129,11 @@ class RecommendationTraining(AbstractRecommendation):
     def violations(self, layout: Layout) -> dict[str, Array]:
         """The cut of the tables, and one copy of them."""
         return super().violations(layout) | {"replicas": at_least(layout.dp - 1, 0.0)}
+
+    @classmethod
+    def example(cls) -> "RecommendationTraining":
+        """Of eight tables."""
+        return cls(RecommendationModel.example())
 
 
 def both_hidden_s(bottom_s: Array, top_s: Array, exchanges: tuple[Cost, Cost], plan: Plan) -> Array:

@@ -1,5 +1,7 @@
 """Training steps of a transformer."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -8,12 +10,14 @@ from ..fields import quantity, static
 from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .blocks import BlockOp, Precision, Shard
+from .broken_rules import broken
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import Adam, exchange_ops
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
 from .transformer import Transformer
+from .words import TRAINING, Words
 
 
 class Training(AbstractWorkload):
@@ -26,6 +30,8 @@ class Training(AbstractWorkload):
     `state_every_pass` moves an offloaded optimiser's state with every micro-batch instead of once a step.
     `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
     """
+
+    words: ClassVar[Words] = TRAINING
 
     model: Transformer
     sequence: Float[Array, "*b"] = quantity(
@@ -264,6 +270,10 @@ class Training(AbstractWorkload):
             largest = at_least(largest, op.gradient_bytes)
         return redone + 2 * largest
 
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """A transformer's."""
+        return broken(self, rule, layout)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
         plan, model = layout.plan, self.model
@@ -279,3 +289,8 @@ class Training(AbstractWorkload):
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }
+
+    @classmethod
+    def example(cls) -> "Training":
+        """Eight sequences of 512 tokens."""
+        return cls(Transformer.example(), 512.0, 8.0)

@@ -146,6 +146,12 @@ class Certified(AbstractSearch):
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Certified":
+        """To a thousandth."""
+        del problem
+        return cls(gap=1e-3, pairs=64, block=64)
+
 
 def in_values(report: Report, wanted: Wanted) -> Report:
     """Progress in values of the goal instead of logs."""

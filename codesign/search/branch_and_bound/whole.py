@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ConfigError, suggestion
+from ...space import levels
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
 from ..certificate import Certificate, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
@@ -263,6 +264,13 @@ class Whole(AbstractSearch):
 
     def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
         return BranchAndBound(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Whole":
+        """The levels of the first variable."""
+        name = problem.space.names[0]
+        values = [float(f"{value:.12g}") for value in levels(problem.space.hardware[name])]
+        return cls({}, Certified(gap=5e-3, pairs=64, block=64, explain=False), {name: values})
 
 
 @dataclass(frozen=True)

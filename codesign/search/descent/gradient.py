@@ -149,6 +149,12 @@ class GridThenGradient(AbstractSearch):
         told(self.descent.steps)
         return points if axes.listed else {n: v for n, v in points.items() if n in names}
 
+    @classmethod
+    def example(cls, problem: Problem) -> "GridThenGradient":
+        """Short descents from two starts."""
+        del problem
+        return cls(64, keep=4, candidates=2, descent=Descent(starts=2, steps=10))
+
 
 def _best_on_segments(
     problem: Problem, plans: dict[str, np.ndarray], first: np.ndarray, final: np.ndarray, samples: int = 17

@@ -214,6 +214,12 @@ class Gradient(AbstractSearch):
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Gradient":
+        """Short descents from two starts."""
+        del problem
+        return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
+
 
 def _broken(metrics: Metrics) -> Array:
     """Rules of the plan that no rounding would mend, such as more ranks than devices."""

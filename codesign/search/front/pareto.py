@@ -178,6 +178,12 @@ class Pareto(AbstractSearch):
         proven = not stopped and all(point.certified for point in points)
         return Certificate(proven, convex, verdict.reason or stopped, front=found)
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Pareto":
+        """Few levels."""
+        del problem
+        return cls(levels=2, between=1, gap=5e-3, pairs=64, block=64)
+
 
 def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:
     """Where hypervolumes are measured to: a tenth of each metric's range beyond its worst value."""

@@ -115,6 +115,12 @@ class Mix(AbstractSearch):
         problems = self.problems or {next(iter(self.workloads)): problem}
         return _MixRun(self, problems, seed, report).trace()
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Mix":
+        """Of one workload."""
+        del problem
+        return cls({"one": {}}, gap=1e-2, pairs=64, block=64)
+
 
 class _MixRun:
     """One run of a mix."""
