@@ -7,7 +7,7 @@ from ..search.certificate import Certificate, Shared
 from ..space import shown
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
-from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
+from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, metric, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -82,13 +82,13 @@ def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]
     return [(variable(name), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)]
 
 
-def constraint(name: str) -> str:
+def constraint(name: str, words: Words = OTHERS) -> str:
     """A limit in words; what a part of the hardware holds, as `usage.scale_up.waveguide_power`, with the part."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if name.startswith("usage.") and rest:
         part = COMPONENTS.get(kind, kind.replace("_", " "))
         return f"{part[:1].upper()}{part[1:]}: {rest.replace('_', ' ')}"
-    return TIERS.get(kind, METRICS[name].label if name in METRICS else name.replace("_", " "))
+    return TIERS.get(kind) or metric(name, words).label
 
 
 def mixed(run: RunFolder) -> Sequence[Shared]:
@@ -161,19 +161,20 @@ def design(run: RunFolder) -> str:
     return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
-def binds(design: Mapping[str, Any]) -> tuple[str, ...]:
+def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
     """What holds a design back, in words: used-up limits and memories, and the largest parts of its time."""
     text = design.get("binds")
     if not isinstance(text, str) or not text.strip():
         return ()
-    return tuple(_named(part) for part in text.strip().split("; "))
+    return tuple(_named(part, words) for part in text.strip().split("; "))
 
 
-def _named(part: str) -> str:
+def _named(part: str, words: Words) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
     known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
     known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    known |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
     return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 

@@ -149,9 +149,7 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
 
 def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     out = console()
-    out.print(
-        designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units, item=words.item)
-    )
+    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units, words=words))
     words = [str(text).split() for text in frame["overrides"]]
     for job_number, mine in zip(frame["job"], words, strict=True):
         varied = [word for word in mine if not all(word in others for others in words)]

@@ -23,6 +23,7 @@ from ..smooth import used_share
 from ..space import Continuous, DesignSpace, shown
 from ..units import GB, engineering
 from ..workloads.plan_fields import plan_fields
+from ..workloads.words import OTHERS, Words
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
@@ -46,8 +47,9 @@ def job_text(scenario: Scenario) -> str:
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"
 
 
-def plan_text(row: Any) -> str:
-    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`."""
+def plan_text(row: Any, family: Words = OTHERS) -> str:
+    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
+    own = [text.format(row[f"var.{name}"]) for name, text in family.plan.items() if row.get(f"var.{name}", 0.0) > 1]
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
@@ -64,7 +66,7 @@ def plan_text(row: Any) -> str:
         if row.get(f"var.{name}", 0.0) > 0:
             share = row[f"var.{name}"]
             words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
-    return " ".join(words)
+    return ", ".join([" ".join(words), *own])
 
 
 def hardware_names(frame: pd.DataFrame) -> list[str]:
@@ -134,11 +136,11 @@ def designs_table(
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
     asked: Sequence[str] = (),
-    item: str = "token",
+    words: Words = OTHERS,
 ) -> Table:
     """The best designs: how they are laid out, what they do and cost, what holds them back; `asked` metrics as well.
 
-    `item` is what their jobs count.
+    `words` are those of their jobs.
     """
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
     asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
@@ -146,12 +148,13 @@ def designs_table(
     table.add_column("#", justify="right")
     table.add_column("design", min_width=30)
     heads = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
-    for name in (*map(heads.get, times), f"{item}s/s", "MFU", f"J/{item}", f"$/M {item}s", *asked, "HBM", "DDR"):
+    rates = (f"{words.item}s/s", "MFU", f"J/{words.item}", f"$/M {words.item}s")
+    for name in (*map(heads.get, times), *rates, *asked, "HBM", "DDR"):
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
-        cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware, *counts_text(row)])]
+        cells = [str(row["rank"]), "\n".join([plan_text(row, words), *hardware, *counts_text(row)])]
         cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [goal_text(name, row[name], units, digits=4) for name in asked]

@@ -1,8 +1,9 @@
 """What a component breaks of its contract, a line each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from .families import FAMILIES, family_of
+from ..errors import ConfigError, suggestion
+from .families import FAMILIES, family_of, members
 from .keeping import Broken
 
 
@@ -10,6 +11,28 @@ def broken(cls: type) -> list[str]:
     """Lines on what the example of a class does not keep; none where it keeps everything or has no contract."""
     name = family_of(cls)
     return list(_lines(cls, name)) if name else []
+
+
+def chosen(names: Sequence[str] = ()) -> dict[str, type]:
+    """Classes by name, all those of plug-ins where none is named; of a plug-in `package.Class` or `Class`.
+
+    Raises:
+        ConfigError: no such class, with a suggestion; a plug-in that is not whole.
+    """
+    every = {name: cls for family in FAMILIES for name, cls in members(family).items()}
+    if not names:
+        return {name: cls for name, cls in every.items() if "." in name}
+    known = every | {name.rpartition(".")[2]: cls for name, cls in every.items()}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"component {name!r} does not exist{suggestion(name, known)}")
+    return {name: known[name] for name in names}
+
+
+def faults_of_plugins() -> Iterator[str]:
+    """What the components of all plug-ins do not keep, a line each."""
+    for cls in chosen().values():
+        yield from broken(cls)
 
 
 def _lines(cls: type, family: str) -> Iterator[str]:

@@ -111,6 +111,11 @@ class Plan(AbstractPlan):
         """One choice for tensor-parallel groups, one for all others."""
         return self.tp_algorithm if axis == "tp" else self.data_algorithm
 
+    def offloaded(self, data: str) -> Array | None:
+        """By the fields `offload_*`; embedding tables are weights."""
+        kind = {"tables": "weights"}.get(data, data)
+        return getattr(self, f"offload_{kind}", None)
+
     def without_effect(self, layout: "Layout") -> dict[str, Array]:
         """Sequence parallelism of one rank, sharding over one replica."""
         return {

@@ -63,6 +63,11 @@ class AbstractPlan(eqx.Module):
         del axis
         return jnp.asarray(0.0)
 
+    def offloaded(self, data: str) -> Array | None:
+        """Share of a class of data that the plan keeps in the second tier; None where it leaves it near."""
+        del data
+        return None
+
     def without_effect(self, layout: "Layout") -> dict[str, Array]:
         """Field -> whether its value makes no difference beside the field's 0, so that it need not be listed twice."""
         del layout

@@ -61,8 +61,8 @@ class Inverse(AbstractSearch):
 
     @classmethod
     def example(cls, problem: Problem) -> "Inverse":
-        """The least of the first variable."""
-        return cls(problem.space.names[0], proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+        """The least of the last variable."""
+        return cls(problem.space.names[-1], proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
 
 
 def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:

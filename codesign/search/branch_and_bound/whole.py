@@ -267,8 +267,8 @@ class Whole(AbstractSearch):
 
     @classmethod
     def example(cls, problem: Problem) -> "Whole":
-        """The levels of the first variable."""
-        name = problem.space.names[0]
+        """The levels of the last variable."""
+        name = problem.space.names[-1]
         values = [float(f"{value:.12g}") for value in levels(problem.space.hardware[name])]
         return cls({}, Certified(gap=5e-3, pairs=64, block=64, explain=False), {name: values})
 
