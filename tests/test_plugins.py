@@ -76,12 +76,13 @@ def ran_together(installed: Path, *commands: Sequence[str]) -> list[Done]:
     return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def test_what_a_plugin_brings_is_listed_priced_and_searched(installed: Path):
-    *lists, found, done = ran_together(
+def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(installed: Path):
+    *lists, found, done, checked = ran_together(
         installed,
         *(["list", group] for group in NAMES),
         ["evaluate", "experiment=hyperx_study", "accelerator=h150", "fabric=hyperx", "--json"],
         ["optimize", "experiment=hyperx_study", "search.plans=4"],
+        ["check"],
     )
     for name, listed in zip(NAMES.values(), lists, strict=True):
         assert name in listed.stdout
@@ -90,13 +91,9 @@ def test_what_a_plugin_brings_is_listed_priced_and_searched(installed: Path):
     assert done.returncode in (0, 2), done.stderr
     (folder,) = (installed / "runs").glob("*hyperx_study")
     assert "codesign_torus.Lucky" in (folder / "config.yaml").read_text(encoding="utf-8")
-
-
-def test_contracts_find_what_a_plugin_brings(installed: Path):
-    done = ran(installed, "check")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     brought = ("HyperX", "HalvingDoublingAllReduce", "Sampling", "Lucky")
-    assert done.stdout.splitlines() == [f"codesign_torus.{name}: keeps its contract" for name in brought]
+    assert checked.stdout.splitlines() == [f"codesign_torus.{name}: keeps its contract" for name in brought]
 
 
 def test_a_family_of_workloads_is_certified_checked_and_told_in_its_own_words(installed: Path):
