@@ -4,6 +4,8 @@ from .attack import ROUNDING as ROUNDING
 from .attack import Attack as Attack
 from .attack import aims_of as aims_of
 from .attack import sample as sample
+from .attacked import Answer as Answer
+from .attacked import Told as Told
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
 from .derivation import StatedClaim as StatedClaim
@@ -18,7 +20,6 @@ from .mix_designs import Said as Said
 from .study import Asked as Asked
 from .study import CheckedModel as CheckedModel
 from .study import Exact as Exact
-from .verify import Answer as Answer
 from .verify import verify as verify
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Refuted",
     "Said",
     "StatedClaim",
+    "Told",
     "aims_of",
     "derivation_of",
     "mix_derivation_of",
