@@ -20,7 +20,7 @@ from .hardware.memory import AbstractMemory
 from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
-from .workloads import AbstractPlan, AbstractWorkload, CommOp, ComputeOp, Layout, Op
+from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 
 
 class Host(eqx.Module):
@@ -242,7 +242,7 @@ class Scenario(eqx.Module):
 
     cluster: Cluster
     workload: AbstractWorkload
-    plan: AbstractPlan
+    plan: Any  # an `AbstractPlan`, of the class that the workload names
 
     __repr__ = as_text
 

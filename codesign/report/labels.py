@@ -34,7 +34,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "decode": ("decode", "#2f6fb0"),
     "mixed": ("decode with prompts", "#8fc1e8"),
     "head": ("embedding and head", "#cfe3f4"),
-    "optimizer": ("optimiser", "#009e73"),
+    "optimizer": ("optimizer", "#009e73"),
     "lookup": ("embedding look-up", "#009e73"),
     "update": ("embedding update", "#00543d"),
     "far": ("rows of the second tier", "#cc79a7"),
@@ -54,7 +54,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
 MEMORY_CLASSES = {
     "weights": ("weights", "#2f6fb0"),
     "gradients": ("gradients", "#8fc1e8"),
-    "optimizer": ("optimiser state", "#009e73"),
+    "optimizer": ("optimizer state", "#009e73"),
     "activations": ("activations", "#e69f00"),
     "kv_cache": ("KV cache", "#d55e00"),
     "tables": ("embedding tables", "#009e73"),
@@ -77,7 +77,7 @@ KERNELS = {  # class -> (label, colour, marker); the longest matching prefix cou
     "attention": ("attention", "#e69f00", "s"),
     "moe": ("MoE GEMM", "#d55e00", "D"),
     "elementwise": ("element-wise", "#009e73", "^"),
-    "optimizer": ("optimiser", "#cc79a7", "v"),
+    "optimizer": ("optimizer", "#cc79a7", "v"),
 }
 KINDS = {  # of provenance, least sure first; what was chosen for this study last
     "unstated": ("no provenance", "#4d4d4d"),

@@ -27,7 +27,7 @@ def degrees(design: Mapping[str, Any]) -> str:
 
 
 def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
-    """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimiser 50 % offloaded`.
+    """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimizer 50 % offloaded`.
 
     Args:
         design: column -> value.
@@ -53,7 +53,7 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append("SP")
     if value("zero") > 0:
         parts.append(f"ZeRO{HYPHEN}{value('zero'):g}")
-    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimiser")):
+    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimizer")):
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")

@@ -150,9 +150,9 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
 def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     out = console()
     out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units, words=words))
-    words = [str(text).split() for text in frame["overrides"]]
-    for job_number, mine in zip(frame["job"], words, strict=True):
-        varied = [word for word in mine if not all(word in others for others in words)]
+    asked = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], asked, strict=True):
+        varied = [word for word in mine if not all(word in others for others in asked)]
         out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
     out.print(
         f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"

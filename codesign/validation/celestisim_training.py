@@ -134,7 +134,7 @@ def timed_plans(models: pd.DataFrame, devices: float, *, sharded: bool = False) 
     Args:
         models: columns model, layers, hidden, head_dim.
         devices: accelerators of the cluster, the same for all.
-        sharded: replicas keep a share of the optimiser's state each (ZeRO stage 1).
+        sharded: replicas keep a share of the optimizer's state each (ZeRO stage 1).
 
     Returns:
         Columns of `models`, `system`, the fields of the plan, `zero` and `time_s`.

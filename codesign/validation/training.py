@@ -8,7 +8,7 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
     recompute_steps    the same, with its sequence parallelism and selective recomputation
     layout_steps       the same, without recomputation, one node
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
-    named_model_rates  fused attention, distributed optimiser, sequence parallelism where tp > 1, nothing recomputed
+    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed
     frontier_rates     the same
 """
 

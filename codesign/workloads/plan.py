@@ -60,7 +60,7 @@ class Plan(AbstractPlan):
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
     sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
-    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimiser, + gradients, + parameters")
+    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")

@@ -23,13 +23,13 @@ class RecommendationTraining(AbstractRecommendation):
     """One step on `plan.micro_batch` samples with row-wise Adagrad on the tables and Adam on the perceptrons.
 
     Backward, each layer costs two more products; the vectors' gradients travel as the sums did, the other way round;
-    each row looked up is read and written once more with `row_state_bytes` of optimiser state; the perceptrons'
+    each row looked up is read and written once more with `row_state_bytes` of optimizer state; the perceptrons'
     gradients are all-reduced over all devices, hidden behind the share `plan.dp_overlap` of their backward pass. The
     gradients of the vectors are hidden behind the share `plan.tp_overlap` of the bottom's backward pass.
 
     Assumes: one copy of the tables (tp = devices), as replicas of sparse rows would have to be summed; no row twice in
     a batch, so no gradients are summed before the update.
-    Source: [mudigere2022] for the parallelism and the optimiser.
+    Source: [mudigere2022] for the parallelism and the optimizer.
     """
 
     words: ClassVar[Words] = Words("training", "training step", item="sample")
@@ -40,8 +40,8 @@ class RecommendationTraining(AbstractRecommendation):
     access_bytes: Float[Array, "*b"] = quantity(low=1.0, default=32.0, doc="smallest piece a memory reads")
     shared_memory: Float[Array, "*b"] = switch(default=0.0, doc="one memory for all devices of a replica")
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
-    row_state_bytes: Float[Array, "*b"] = quantity(default=4.0, doc="optimiser state of one row")
-    dense_state_bytes: Float[Array, "*b"] = quantity(default=12.0, doc="optimiser state and master copy of a weight")
+    row_state_bytes: Float[Array, "*b"] = quantity(default=4.0, doc="optimizer state of one row")
+    dense_state_bytes: Float[Array, "*b"] = quantity(default=12.0, doc="optimizer state and master copy of a weight")
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Forward, then `dense_backward`, `vectors_back`, `update`, `dense_gradients`, `dense_update`."""

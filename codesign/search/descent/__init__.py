@@ -2,10 +2,10 @@
 
 from .gradient import Descent as Descent
 from .gradient import GridThenGradient as GridThenGradient
-from .optimiser import Optimiser as Optimiser
-from .optimiser import Transformation as Transformation
 from .relaxed import Gradient as Gradient
+from .transformations import Optimizer as Optimizer
+from .transformations import Transformation as Transformation
 
 __all__ = [
-    "Descent", "Gradient", "GridThenGradient", "Optimiser", "Transformation",
+    "Descent", "Gradient", "GridThenGradient", "Optimizer", "Transformation",
 ]  # fmt: skip
