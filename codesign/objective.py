@@ -14,6 +14,8 @@ from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least, used_share
 
+__all__ = ["Objective", "feasible"]
+
 TOLERANCE = 1e-7
 """Relative: what a limit may be exceeded by in a hard float64 evaluation.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..examples import by_default
 from ..objective import Objective
 from ..scenario import Scenario
 from ..space import DesignSpace
@@ -98,6 +99,12 @@ class Trace:
 
 class AbstractSearch(abc.ABC):
     """A way to look for good designs."""
+
+    @classmethod
+    def example(cls, problem: Problem) -> "AbstractSearch":
+        """A small one for a problem, which contracts run; classes without defaults bring their own."""
+        del problem
+        return by_default(cls)
 
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched, known before anything is written; most searches list every plan.

@@ -8,6 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigError
 
+__all__ = [
+    "Binding", "Certificate", "Convexity", "Edge", "MustGive", "OnFront", "ProvenFront", "Robustness", "Shared",
+    "Wanted", "certify",
+]  # fmt: skip
+
 T = TypeVar("T")
 CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
 OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")

@@ -15,3 +15,19 @@ from .effective import effective_ratio as effective_ratio
 from .effective import effective_ratios as effective_ratios
 from .scheduler import SchedulerOutcome as SchedulerOutcome
 from .scheduler import simulate as simulate
+
+__all__ = [
+    "MIXES",
+    "AbstractAllocator",
+    "CircuitRack",
+    "DemandMix",
+    "FixedServers",
+    "Handle",
+    "SchedulerOutcome",
+    "SharedRack",
+    "SubCubes",
+    "TorusCuboids",
+    "blocking",
+    "effective_ratio",
+    "simulate",
+]  # fmt: skip
