@@ -82,6 +82,10 @@ def parser() -> Parser:
     one = command("calibrate", _calibrate, "fit kernel and collective constants to a folder of measurements")
     one.add_argument("directory", help="folder of measured tables")
     one.add_argument("--out", default=None, metavar="DIR", help="where the constants land (conf/calibration)")
+    one.add_argument(
+        "--intervals", action="store_true",
+        help="fit no constants: cross-validate those at hand, and write how far predictions may be off",
+    )  # fmt: skip
     one = command(
         "train-amortised", _train_amortised, "train the networks of search=amortised and measure their regret"
     )
@@ -282,6 +286,10 @@ def _calibrate(options: argparse.Namespace) -> int:
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     out = options.out or str(conf_dir() / "calibration")
+    if options.intervals:
+        for path in _later("validation.intervals", "fit_intervals")(options.directory, out):
+            print(path)
+        return 0
     for path in _later("calibration", "calibrate")(options.directory, out):
         print(path)
     for path in _later("validation", "calibrate_frameworks")(options.directory, out):
@@ -314,8 +322,9 @@ def _validate(options: argparse.Namespace) -> int:
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     rows = _later("validation", "validate")(options.directory)
-    columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank")
-    _print_rows(rows, columns, {"median", "mean", "p90", "bias"}, as_json=options.json)
+    columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
+               "coverage", "width")  # fmt: skip
+    _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage"}, as_json=options.json)
     return 0
 
 

@@ -223,7 +223,11 @@ def origin(path: str, provenance: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass
 class Results:
-    """The frames of one run; `cables` says which cable limits the best design's groups on each routed topology."""
+    """The frames of one run.
+
+    cables says which cable limits the best design's groups on each routed topology, regret what the best design may
+    lose to the others under draws of the model's errors.
+    """
 
     designs: pd.DataFrame
     pareto: pd.DataFrame
@@ -231,6 +235,7 @@ class Results:
     elasticities: pd.DataFrame
     links: pd.DataFrame = field(default_factory=pd.DataFrame)
     cables: dict[str, str] = field(default_factory=dict)
+    regret: dict[str, Any] = field(default_factory=dict)
 
     @property
     def best(self) -> pd.Series:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchical, log_perplexity_penalty, stages
 from .collectives.levels import Stage
 from .cost import Cost, zero
+from .doubts import Doubts
 from .errors import ConfigError, suggestion
 from .fabrics import Beside, PathEnergy
 from .fields import quantity, static
@@ -74,7 +75,8 @@ class Cluster(eqx.Module):
 
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
-    its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy.
+    its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
+    `doubts`, times are those of one draw of the model's errors.
     """
 
     accelerator: Accelerator
@@ -83,6 +85,7 @@ class Cluster(eqx.Module):
     device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
     paths: PathEnergy | None = None
+    doubts: Doubts | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
@@ -201,7 +204,18 @@ class Cluster(eqx.Module):
         return False
 
     def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
-        """Cost of the kind of operation that `op` is, at these numbers."""
+        """Cost of the kind of operation that `op` is, at these numbers and doubts."""
+        cost = self._certain_price(op, numbers, layout)
+        if self.doubts is None:
+            return cost
+        if isinstance(op, ComputeOp):
+            factor = self.doubts.of_kernel(op.kernel, op.number_format)
+        else:
+            factor = self.doubts.of_collective(op.operation if isinstance(op, CommOp) else "transfer")
+        return Cost(factor * cost.time_s, cost.energy_j, factor * cost.engine_s)
+
+    def _certain_price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
+        """Cost as the model has it."""
         if isinstance(op, ComputeOp):
             work, count = numbers
             return self.accelerator.compute(op.kernel, op.number_format, work, count)

@@ -7,7 +7,7 @@ pull of the log constants towards a prior, so that a constant the rows do not de
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
-from ..hardware import AbstractKernel, Chip, Work
+from ..hardware import AbstractKernel, Chip, Routing, Work
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .tables import TableGroup
 
@@ -40,6 +40,19 @@ def work_array(group: TableGroup) -> np.ndarray:
         ones = np.ones_like(columns["flops"])
         parts.append(np.stack([columns.get(name, ones) for name in WORK], axis=-1))
     return np.stack(parts, axis=1)
+
+
+def described_array(group: TableGroup) -> np.ndarray:
+    """`work_array` with what is known of routing behind it, where the group's launches say it."""
+    names = [field.name for field in dataclasses.fields(Routing) if field.name in group.works[0]]
+    more = [np.stack([columns[name] for columns in group.works], axis=1) for name in names]
+    return np.concatenate([work_array(group), *(part[..., None] for part in more)], axis=-1)
+
+
+def work_of(columns: Any) -> Work:
+    """Work from columns as in `described_array`, one after the other along the first axis."""
+    routing = Routing(*columns[len(WORK) :]) if len(columns) > len(WORK) else None
+    return Work(*columns[: len(WORK)], routing=routing)
 
 
 def _device_array(group: TableGroup) -> np.ndarray:

@@ -63,6 +63,7 @@ class GpuEntry(NamedTuple):
     origin: dict[str, Any]  # of processors and cache
     prefixes: tuple[str, ...]
     relatives: tuple[tuple[str, ...], ...]
+    generation: str = ""
 
 
 class Device(NamedTuple):
@@ -105,6 +106,7 @@ def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> GpuEntry:
         rates, str(groups.get("/fabric", "")), str(groups.get("/calibration", name)),
         float(node["silicon"]["processors"]), float(node["silicon"]["cache_bytes"]), node["provenance"]["silicon"],
         tuple(node.get("prefixes", ())), tuple(tuple(side) for side in node.get("relatives", ())),
+        str(node.get("generation", "")),
     )  # fmt: skip
 
 

@@ -120,12 +120,15 @@ def moe_works(rows: pd.DataFrame) -> list[Columns]:
     touched = np.where(even, np.minimum(local, np.maximum(mean, 1.0)), np.maximum(drawn, 1.0))
     routed, element = mean * load, _bytes_of(rows, "dtype")
 
-    def product(depth: np.ndarray, cols: np.ndarray) -> Columns:
+    routing = {"tokens": tokens, "visits": top_k, "experts": experts, "shards": tp, "load": load}
+
+    def product(depth: np.ndarray, cols: np.ndarray, back: float) -> Columns:
         nbytes = touched * depth * cols * element + routed * (depth + cols) * 2
         shape = {"rows": routed / local, "cols": cols, "depth": depth, "batch": local, "groups": touched}
+        shape |= routing | {"back": np.full_like(tokens, back)}
         return {"flops": 2 * routed * depth * cols, "nbytes": nbytes, **shape}
 
-    return [product(hidden, 2 * width), product(width, hidden)]
+    return [product(hidden, 2 * width, 0.0), product(width, hidden, 1.0)]
 
 
 def elementwise_works(rows: pd.DataFrame) -> list[Columns]:

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ..hardware import Work
 from ..hardware.residual import (
     BOUND,
     EDITION,
@@ -35,11 +34,12 @@ from ..hardware.residual import (
     network_of,
 )
 from .constants import Node, build
-from .fit import NOISY_S, NOISY_WEIGHT, SCALE, in_buckets, launch_seconds, work_array
+from .fit import NOISY_S, NOISY_WEIGHT, SCALE, described_array, in_buckets, launch_seconds, work_of
 from .scores import score
 from .tables import TableGroup
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 6000, 1024, 3e-3, 0.1
+WIDER = {"moe_gemm": 96}  # class -> its hidden layers: routing and two products are more to tell
 DROPPED = 0.1  # share of rows whose accelerator is not told
 AVERAGED = 0.998  # of the weights so far, in each step: their mean over the last five hundred is kept
 FEWEST = 400  # rows of a class below which nothing is learned
@@ -52,20 +52,23 @@ class FactorModel(nn.Module):
     """Log of the factor from scaled features and places in the lists of names."""
 
     sizes: tuple[int, ...]
+    hidden: int = HIDDEN
 
     @nn.compact
     def __call__(self, scaled: jax.Array, places: jax.Array) -> jax.Array:
         """Of rows [rows, launches, features] with places [rows, 3]."""
         start = nn.initializers.normal(0.1)
-        context = jnp.zeros(HIDDEN)
+        context = jnp.zeros(self.hidden)
         for number, size in enumerate(self.sizes):
-            embed = nn.Embed(size, HIDDEN, embedding_init=start, name=f"embedding_{number}")
+            embed = nn.Embed(size, self.hidden, embedding_init=start, name=f"embedding_{number}")
             context = context + embed(places[:, number])
-        hidden = nn.Dense(HIDDEN, name="layer_0")(scaled) + context[:, None]
+        hidden = nn.Dense(self.hidden, name="layer_0")(scaled) + context[:, None]
         for number in range(1, LAYERS):
             last = number == LAYERS - 1
-            init = nn.initializers.normal(0.01 / np.sqrt(HIDDEN)) if last else nn.initializers.lecun_normal()
-            hidden = nn.Dense(1 if last else HIDDEN, name=f"layer_{number}", kernel_init=init)(logistic_unit(hidden))
+            init = nn.initializers.normal(0.01 / np.sqrt(self.hidden)) if last else nn.initializers.lecun_normal()
+            hidden = nn.Dense(1 if last else self.hidden, name=f"layer_{number}", kernel_init=init)(
+                logistic_unit(hidden)
+            )
         return BOUND * jnp.tanh(hidden[..., 0])
 
 
@@ -94,7 +97,7 @@ def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launche
     parts = []
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
         count = len(group.measured_s)
-        told = np.asarray(features(Work(*np.moveaxis(work_array(group), -1, 0)), kernel.chip))
+        told = np.asarray(features(work_of(np.moveaxis(described_array(group), -1, 0)), kernel.chip))
         place = [words.index(word) + 1 for words, word in zip(names, label_of(group)[1:], strict=True)]
         parts.append(
             Launches(
@@ -113,21 +116,23 @@ def names_of(groups: Sequence[TableGroup]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(sorted(set(words))) for words in zip(*(label_of(group)[1:] for group in groups), strict=True))
 
 
-def train(rows: Launches, names: tuple[tuple[str, ...], ...], seed: int = 0, steps: int = STEPS) -> ShapeNetwork:
-    """The network of one class."""
+def train(
+    rows: Launches, names: tuple[tuple[str, ...], ...], seed: int = 0, steps: int = STEPS, hidden: int = HIDDEN
+) -> ShapeNetwork:
+    """The network of one class, its hidden layers so wide."""
     mean = rows.features.mean(axis=(0, 1))
     spread = rows.features.std(axis=(0, 1)) + 1e-3
     scaled = np.clip((rows.features - mean) / spread, -FARTHEST, FARTHEST).astype(np.float32)
-    model = FactorModel(tuple(len(words) + 1 for words in names))
+    model = FactorModel(tuple(len(words) + 1 for words in names), hidden)
     key, first = jax.random.split(jax.random.PRNGKey(seed))
     weights = model.init(first, jnp.asarray(scaled[:1]), jnp.asarray(rows.places[:1]))
     rule = optax.adamw(optax.cosine_decay_schedule(RATE, steps), weight_decay=DECAY)
     physics, measured = rows.physics_s.astype(np.float32), rows.measured_s.astype(np.float32)
 
     def loss(weights: Any, chosen: jax.Array, key: jax.Array) -> jax.Array:
-        hidden = jax.random.bernoulli(key, DROPPED, chosen.shape)
+        untold = jax.random.bernoulli(key, DROPPED, chosen.shape)
         places = jnp.asarray(rows.places)[chosen]
-        places = places.at[:, 0].set(jnp.where(hidden, 0, places[:, 0]))
+        places = places.at[:, 0].set(jnp.where(untold, 0, places[:, 0]))
         factors = jnp.exp(model.apply(weights, jnp.asarray(scaled)[chosen], places))
         seconds = jnp.asarray(measured)[chosen]
         missed = jnp.log((factors * jnp.asarray(physics)[chosen]).sum(axis=1) / seconds)
@@ -169,12 +174,12 @@ _applied = eqx.filter_jit(applied)
 
 def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork | None]) -> np.ndarray:
     """Learned factor of every launch of every row [rows, launches]."""
-    work, known = work_array(group), learnt(kernel, find)
+    work, known = described_array(group), learnt(kernel, find)
     if known is None:
         return np.ones(work.shape[:2])
     chip, context = dataclasses.replace(known.chip, label=""), jnp.asarray(known.context)
     found = [
-        np.asarray(_applied(known.network, context, Work(*jnp.asarray(piece).T), chip))[:count]
+        np.asarray(_applied(known.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
         for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
     ]
     return np.concatenate(found).reshape(work.shape[:2])
@@ -228,9 +233,9 @@ def learn(
             continue
         kernels = [build(fitted[_key(group)]) for group in members]
         rows, names = launches_of(members, kernels), names_of(members)
-        hidden = np.random.default_rng(0).random(count) < HELD_OUT
-        tried = corrected(rows, members, kernels, train(rows.some(~hidden), names))
-        network = train(rows, names)
+        hidden, width = np.random.default_rng(0).random(count) < HELD_OUT, WIDER.get(kind, HIDDEN)
+        tried = corrected(rows, members, kernels, train(rows.some(~hidden), names, hidden=width))
+        network = train(rows, names, hidden=width)
         learned.files[f"{kind}.npz"] = as_bytes(network)
         card = list(_card(kind, members, rows, hidden, tried))
         learned.card.extend(card)

@@ -148,6 +148,7 @@ PACKAGES = {
     "memory": "cluster.accelerator.hbm",
     "die": "cluster.accelerator.die",
     "residual": "cluster.accelerator.residual",
+    "framework": "workload",
     "host": "cluster.host",
     "facility": "cluster.facility",
     "paths": "cluster.paths",

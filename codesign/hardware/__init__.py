@@ -3,6 +3,7 @@
 from .accelerator import Accelerator as Accelerator
 from .compute import AbstractKernel as AbstractKernel
 from .compute import Roofline as Roofline
+from .compute import Routing as Routing
 from .compute import Stepped as Stepped
 from .compute import Steps as Steps
 from .compute import Work as Work

@@ -35,7 +35,8 @@ class Accelerator(eqx.Module):
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
     (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here. A `residual`
-    multiplies kernel times by what was learned from measurements beyond their formulas.
+    multiplies kernel times by what was learned from measurements beyond their formulas. `generation` names the
+    family of chips: what was measured on one says something of the others.
     """
 
     name: str = static()
@@ -53,6 +54,7 @@ class Accelerator(eqx.Module):
     shoreline: Shoreline | None = None
     die: Die | None = None
     residual: Residual | None = None
+    generation: str = static(default="")
 
     __repr__ = as_text
 

@@ -16,13 +16,29 @@ from ..fields import as_leaf, quantity, static
 from ..smooth import maximum, ratio
 
 
+class Routing(eqx.Module):
+    """Which tokens reach the experts of a grouped product: what routing, permutation and padding go by.
+
+    Of a group of devices that share a layer's experts. `visits` is how many experts a token visits, `shards` how many
+    devices share the width of one, `load` rows of this device over the mean, `back` whether results are as wide as
+    the tokens.
+    """
+
+    tokens: Float[Array, "*b"] = quantity(default=1.0, doc="of the whole group")
+    visits: Float[Array, "*b"] = quantity(default=1.0)
+    experts: Float[Array, "*b"] = quantity(default=1.0, doc="of the whole group")
+    shards: Float[Array, "*b"] = quantity(default=1.0)
+    load: Float[Array, "*b"] = quantity(default=1.0)
+    back: Float[Array, "*b"] = quantity(default=0.0)
+
+
 class Work(eqx.Module):
     """What one kernel launch must do.
 
     flops and nbytes are the compulsory arithmetic and memory traffic. The shape is what the class of kernel says: a
     GEMM is `batch` products of [rows, depth] x [depth, cols]; attention has rows = new tokens a sequence, cols = keys
     a sequence, depth = head dimension, batch = sequences x heads, groups = sequences x KV heads; a grouped product has
-    batch = experts on the device, groups = experts with any row.
+    batch = experts on the device, groups = experts with any row, and says more of them by `routing`.
     """
 
     flops: Float[Array, "*b"] = quantity()
@@ -32,6 +48,7 @@ class Work(eqx.Module):
     depth: Float[Array, "*b"] = quantity(default=1.0)
     batch: Float[Array, "*b"] = quantity(default=1.0)
     groups: Float[Array, "*b"] = quantity(default=1.0)
+    routing: Routing | None = None
 
 
 class AbstractKernel(eqx.Module):

@@ -13,6 +13,7 @@ import itertools
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from jaxtyping import Array, Float
 from ..errors import DataError
 from ..fields import static
 from ..shipped import conf_dir
-from .compute import AbstractKernel, Work
+from .compute import AbstractKernel, Routing, Work
 from .kernels_base import Chip
 
 BOUND = 1.5  # log of the largest factor: a guard where nothing was measured (assumed)
@@ -37,6 +38,7 @@ FARTHEST = 4.0  # standard deviations beyond which a feature is taken as that fa
 UNKNOWN = 0  # row of an embedding that stands for whatever was not measured
 EDITION = 1  # of what a file holds and what features mean
 LAYERS = 4
+FEATURES, ROUTING = 48, 7  # of every launch, and more of one that says how tokens reach experts
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile, zlib.error)
 """What reading a file that is no archive of arrays, or a damaged one, may raise."""
 
@@ -108,6 +110,10 @@ def features(work: Work, chip: Chip) -> Float[Array, "*b features"]:
         found += [(jnp.ceil(side / multiple) * multiple == side).astype(float) for side in (rows, cols, depth)]
     found += [log(chip.peak_flops_per_s / 1e15), log(chip.bandwidth_bytes_per_s / 3e12), log(processors / 100.0)]
     found += [log(each), log(groups / processors)]
+    if work.routing is not None:
+        spread = work.routing
+        sizes = (spread.tokens, spread.visits, spread.experts, spread.shards, spread.load, spread.experts / batch)
+        found += [*map(log, sizes), spread.back]
     return jnp.stack(jnp.broadcast_arrays(*found), axis=-1)
 
 
@@ -181,6 +187,8 @@ def network_of(kind: str, folder: str = "") -> ShapeNetwork | None:
 
 def applied(network: ShapeNetwork, context: Array, work: Work, chip: Chip) -> Float[Array, "*b"]:
     """What multiplies the seconds of launches by a network, its context that of the kernel's constants."""
+    if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
+        work = replace(work, routing=Routing())
     scaled = jnp.clip((features(work, chip) - network.mean) / network.spread, -FARTHEST, FARTHEST)
     return jnp.exp(output(scaled, context, network.weights, network.biases))
 

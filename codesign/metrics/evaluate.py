@@ -160,6 +160,8 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     movement = moved(scenario, [op for op, _ in priced])
     if movement:  # links carry no energy of their own then: see `Cluster.paths`
         energy = energy + facility.pue * summed(movement)
+    if cluster.doubts is not None:
+        energy = energy * cluster.doubts.energy
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
@@ -183,7 +185,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         provisioned_power_w=provisioned,
         capex_usd=capex,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
-        extra=timeline.extra
+        extra=(timeline.extra if cluster.doubts is None else cluster.doubts.of_first_token(timeline.extra))
         | billed
         | facility.service()
         | cluster.counts(devices)

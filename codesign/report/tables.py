@@ -49,7 +49,7 @@ def best_designs(run: RunFolder) -> PageTable:
             cells += [value for _, value in hardware(run, row)]
         else:
             cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
-        cells += [_cell(run, name, row[name]) for name in names]
+        cells += [_with_interval(run, name, row) for name in names]
         cells.append(_binds(row, run.words))
         rows.append(tuple(cells))
     return PageTable((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
@@ -59,6 +59,14 @@ def _cell(run: RunFolder, name: str, value: Any) -> str:
     """A metric with its unit; a share of nothing in words."""
     nothing = name.startswith("usage.") and value == math.inf
     return share_text(value) if nothing else run.metric(name).text(value)
+
+
+def _with_interval(run: RunFolder, name: str, row: dict[str, Any]) -> str | tuple[str, ...]:
+    """A metric, and below it the ends of its 90 % interval where they are known."""
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return _cell(run, name, row[name])
+    return _cell(run, name, row[name]), f"[{_cell(run, name, low)}, {_cell(run, name, high)}]"
 
 
 SHORT = {

@@ -193,7 +193,9 @@ def certainty(run: RunFolder) -> str:
     if done:
         took = f"; {number(seconds, 's')}" if seconds else ""
         text += f" ({', '.join(done)}{took})"
-    return text[:1].upper() + text[1:] + "."
+    regret = run.summary.get("regret") or {}
+    more = f" {regret['text']}" if isinstance(regret, dict) and isinstance(regret.get("text"), str) else ""
+    return text[:1].upper() + text[1:] + "." + more
 
 
 def title(run: RunFolder) -> str:

@@ -6,6 +6,7 @@ from ..config.plausibility import unusual
 from ..config.study import documented_scenario
 from ..results import busy_links, numbers_of, ops
 from ..strict_json import dumps
+from ..uncertainty import as_columns, intervals, with_room
 from ..units import GB
 from .setup import prepare_jax
 from .terminal import console, job_text, show_evaluation
@@ -24,9 +25,10 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
     warn(unusual(scenario, provenance=provenance))
-    numbers = numbers_of(scenario)
+    scenario = with_room(scenario)  # one trace for numbers and draws
+    numbers, uncertain = numbers_of(scenario), intervals(scenario)
     if as_json:
-        print(dumps(numbers, indent=2))
+        print(dumps(numbers | as_columns(uncertain), indent=2))
     else:
         capacity = {
             "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
@@ -38,7 +40,8 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             for tier, lack in shortage(scenario).items()
         )
         title = f"{job_text(scenario)}{f'; does not fit: {missing}' if missing else ''}"
-        show_evaluation(console(), title, numbers, table, capacity, top, scenario.workload.words.item)
+        item = scenario.workload.words.item
+        show_evaluation(console(), title, numbers, uncertain, table, capacity, top, item)
         for group, text in busy_links(scenario, table)[1].items():
             console().print(f"which cable limits {group}: {text}", highlight=False)
         for remark in scenario.cluster.accelerator.hbm.remarks():

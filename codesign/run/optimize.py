@@ -29,6 +29,7 @@ from ..search.exhaustive.grid import CHECKPOINT
 from ..search.front.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
+from ..uncertainty import as_columns, of_designs
 from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
@@ -40,6 +41,7 @@ PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", 
 
 
 SHOWN = 8  # designs in the table
+COMPARED = 16  # designs with intervals
 NAMING = ("accelerator", "die", "memory", "fabric", "collective", "scale_out", "model", "workload")
 MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
@@ -170,6 +172,8 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         if not trace.method:
             raise KeyboardInterrupt
         results = collect(study.problem, trace, study.seed, study.provenance)
+        if alone:
+            add_intervals(study, results)
         write_results(study, results, trace, folder)
         answer = unusual_answer(study, results)
         warn(answer)
@@ -179,6 +183,22 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
     return Done(results, trace, interrupt.stopped)
+
+
+def add_intervals(study: Study, results: Results) -> None:
+    """Ends of 90 % intervals as columns of the best designs, and what the first may lose to the others."""
+    if isinstance(study.search, Mix):
+        return
+    frame = results.designs
+    best = frame[frame["feasible"]].head(COMPARED) if frame["feasible"].any() else frame.head(1)
+    scenarios = [placed(study.problem, row) for _, row in best.iterrows()]
+    found = of_designs(study.objective, scenarios)
+    if found is None:
+        return
+    told = pd.DataFrame([as_columns(one) for one in found.intervals], index=best.index)
+    results.designs = frame.join(told)
+    results.pareto = results.pareto.join(told)
+    results.regret = found.regret._asdict() | {"text": found.regret.text()}
 
 
 def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
@@ -219,6 +239,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "limits": dict(objective.limits), "floors": dict(objective.floors),
         "certificate": proof.as_plain() if proof else {}, "cables": results.cables,
         "words": dataclasses.asdict(study.scenario.workload.words),
+        "regret": results.regret,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
 
@@ -277,5 +298,7 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, study.scenario.workload.words))
     out.print(f"{count}; {trace.claim}")
     show_certificate(out, found, texts(study, 6))
+    if results.regret:
+        out.print(results.regret["text"])
     for group, text in results.cables.items():
         out.print(f"which cable limits {group}: {text}", highlight=False)

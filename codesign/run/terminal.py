@@ -21,6 +21,7 @@ from ..search import Certificate
 from ..search import Progress as SearchProgress
 from ..smooth import used_share
 from ..space import Continuous, DesignSpace, shown
+from ..uncertainty import Interval
 from ..units import GB, engineering
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
@@ -155,13 +156,20 @@ def designs_table(
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
         cells = [str(row["rank"]), "\n".join([plan_text(row, words), *hardware, *counts_text(row)])]
-        cells += [*(engineering(row[name], "s") for name in times), throughput_text(row)]
+        cells += [*(_seconds(row, name) for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
         cells += [goal_text(name, row[name], units, digits=4) for name in asked]
         cells += [share_text(row[f"usage.{tier}"]) for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
     return table
+
+
+def _seconds(row: Any, name: str) -> str:
+    """A time, and below it the ends of its 90 % interval where they are known."""
+    low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
+    ends = f"\n\\[{engineering(low, 's')}, {engineering(high, 's')}]" if math.isfinite(low) else ""
+    return f"{engineering(row[name], 's')}{ends}"
 
 
 def _plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
@@ -181,35 +189,53 @@ def show_evaluation(
     out: Console,
     title: str,
     numbers: dict[str, float],
+    uncertain: Mapping[str, Interval],
     ops: pd.DataFrame,
     capacity: dict[str, float],
     top: int,
     item: str,
 ) -> None:
-    """Headline, time, memory, money and power, and the operations that take longest."""
+    """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
     out.print(f"[bold]{title}[/]")
-    out.print(_headline(numbers, item))
+    out.print(_headline(numbers, uncertain, item))
     out.print(_time(numbers))
     out.print(_memory(numbers, capacity))
     out.print(_money(numbers))
     out.print(_ops(ops, top))
 
 
-def _headline(numbers: dict[str, float], item: str) -> Table:
+def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Table:
+    def seconds(name: str) -> tuple[str, str]:
+        return engineering(numbers[name], "s"), interval_text(uncertain, name, lambda value: engineering(value, "s"))
+
+    def of(name: str, shown: str, text: Callable[[float], str]) -> tuple[str, str]:
+        return shown, interval_text(uncertain, name, text)
+
     texts = {
-        "batch time" if "tpot_s" in numbers else "step time": engineering(numbers["time_s"], "s"),
-        **({"time to first token": engineering(numbers["ttft_s"], "s")} if "ttft_s" in numbers else {}),
-        **({"time per output token": engineering(numbers["tpot_s"], "s")} if "tpot_s" in numbers else {}),
-        "throughput": f"{numbers['tokens_per_s']:,.0f} {item}s/s",
-        "MFU": f"{numbers['mfu']:.1%}",
-        "energy": f"{numbers['joules_per_token']:.3g} J/{item}",
-        "power, mean / provisioned": f"{engineering(numbers['power_w'], 'W')} / "
-        + engineering(numbers["provisioned_power_w"], "W"),
-        "capex": f"{engineering(numbers['capex_usd'])} USD",
-        "cost": f"{numbers['usd_per_million_tokens']:.4g} USD per million {item}s",
-        **dict(text.split(": ") for text in counts_text(numbers)),
-    }
-    return _plain_table("What it does and costs", texts.items(), "metric", "value")
+        "batch time" if "tpot_s" in numbers else "step time": seconds("time_s"),
+        **({"time to first token": seconds("ttft_s")} if "ttft_s" in numbers else {}),
+        **({"time per output token": seconds("tpot_s")} if "tpot_s" in numbers else {}),
+        "throughput": of("tokens_per_s", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
+        "MFU": of("mfu", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
+        "energy": of("joules_per_token", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
+        "power, mean / provisioned": (
+            f"{engineering(numbers['power_w'], 'W')} / {engineering(numbers['provisioned_power_w'], 'W')}",
+            interval_text(uncertain, "power_w", lambda value: engineering(value, "W")),
+        ),
+        "capex": (f"{engineering(numbers['capex_usd'])} USD", ""),
+        "cost": of(
+            "usd_per_million_tokens", f"{numbers['usd_per_million_tokens']:.4g} USD per million {what}s",
+            lambda value: f"{value:.4g}",
+        ),
+        **{name: (value, "") for name, value in (text.split(": ") for text in counts_text(numbers))},
+    }  # fmt: skip
+    rows = [(name, *cells) if uncertain else (name, cells[0]) for name, cells in texts.items()]
+    return _plain_table("What it does and costs", rows, "metric", "value", *(["90 % interval"] if uncertain else []))
+
+
+def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
+    """An interval in brackets; nothing where there is none."""
+    return f"\\[{', '.join(map(text, uncertain[name]))}]" if name in uncertain else ""
 
 
 def _time(numbers: dict[str, float]) -> Table:

@@ -41,7 +41,7 @@ def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
     formats = {"compute": compute, "attention": attention, "vector": "vector"}
     kernels = {kind: {part: own.kernel(kind, formats[part])} for kind, part in PARTS.items()}
     peaks = {part: own.peak(name) for part, name in formats.items()}
-    accelerator = change(own, name="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
+    accelerator = change(own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
     return change(cluster.value, accelerator=accelerator)
 
 

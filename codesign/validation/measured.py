@@ -1,7 +1,9 @@
 """Measured kernels and collectives against fitted constants: a device's own, and those of its relatives.
 
-`GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). One thing of it
-stays: collectives of devices measured at few group sizes follow, beyond those, the shape of a relative's curve.
+`GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). Two things of it
+stay: its rows were in the pool near which its relatives' constants were held (`calibration.crossed` leaves them out
+there too, and its errors are what intervals rest on), and collectives of devices measured at few group sizes follow,
+beyond those, the shape of a relative's curve.
 A device without constants of its own takes those of its nearest relative on its own chip and peaks; a framework or
 number format without constants takes the reference framework's or the related format's. Every such step is named.
 """
@@ -19,13 +21,15 @@ from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
 from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
+from ..calibration.crossed import generation_of
 from ..calibration.fit import NOISY_S, kernel_seconds
-from ..calibration.gpus import Device, stand_ins, wired_alike
+from ..calibration.gpus import Device, calibrated, option_of, stand_ins, wired_alike
 from ..calibration.learned_factors import predicted
 from ..calibration.tables import TableGroup, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip
+from ..uncertainty.spreads import MEASURED, NEW, RELATIVE
 from .scores import Errors, Row, rows
 from .tables import Suite
 
@@ -87,6 +91,19 @@ def kernel_stratum(group: TableGroup) -> str:
     return STRATA.get(group.table.name, f"{group.table.name} {group.number_format}")
 
 
+def regimes(group: TableGroup) -> tuple[str, str]:
+    """Whether constants of a group are those of a measured device, of its generation or of another; and left out."""
+    kind, number_format = group.table.name, group.number_format
+
+    def measured(name: str) -> bool:
+        return is_fitted(constants(name, group.framework), kind, number_format)
+
+    own = option_of(group.device.name) or group.device.accelerator
+    family = [name for name in calibrated() if name != own and generation_of(name) == generation_of(own)]
+    lent = RELATIVE if any(map(measured, family)) else NEW
+    return (MEASURED if group.device.exact and measured(own) else lent), lent
+
+
 def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured seconds above 10 us, with own and with relatives' constants."""
     for group in kernel_groups(directory, messages):
@@ -99,13 +116,14 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         if not group.device.exact:
             messages.append(f"{group.label}: inherited from {group.device.accelerator}")
         kernel = on_device(node, group.device, group.peak_flops_per_s)
-        seconds = predicted(kernel, group)
-        yield Errors(stratum, label, seconds.learned[slow], group.measured_s[slow])
-        yield Errors(f"{stratum}, physics alone", label, seconds.physics[slow], group.measured_s[slow])
+        seconds, regime, lent = predicted(kernel, group), *regimes(group)
+        yield Errors(stratum, label, seconds.learned[slow], group.measured_s[slow], regime)
+        yield Errors(f"{stratum}, physics alone", label, seconds.physics[slow], group.measured_s[slow], regime)
         node = left_out(group.device.accelerator, group.framework, group.table.name, group.number_format)
         if node:
             kernel = on_device(node, group.device, group.peak_flops_per_s)
-            yield Errors(f"{stratum}, GPU left out", label, kernel_seconds(kernel, group)[slow], group.measured_s[slow])
+            alone = kernel_seconds(kernel, group)[slow]
+            yield Errors(f"{stratum}, GPU left out", label, alone, group.measured_s[slow], lent)
 
 
 def run_kernels(directory: Path, messages: list[str]) -> list[Row]:

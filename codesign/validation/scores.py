@@ -1,12 +1,14 @@
 """Rows of a validation: the errors of one quantity in one group."""
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..calibration.scores import score
+from ..uncertainty.spreads import LEARNED, MEASURED, find
 
 Row = dict[str, Any]
 SMALL = 3  # a group of fewer rows has no rank correlation worth printing
@@ -19,6 +21,27 @@ class Errors(NamedTuple):
     group: str
     predicted: np.ndarray
     measured: np.ndarray
+    regime: str = MEASURED
+
+
+Observed = list[tuple[str, str, Errors]]
+_observers: list[Observed] = []
+
+
+@contextlib.contextmanager
+def observed() -> Iterator[Observed]:
+    """Everything that is compared in the meantime: (suite, quantity, errors)."""
+    found: Observed = []
+    _observers.append(found)
+    try:
+        yield found
+    finally:
+        _observers.remove(found)
+
+
+def stratum_name(suite: str, stratum: str, quantity: str) -> str:
+    """What intervals of a stratum are called."""
+    return f"{suite}: {stratum}: {quantity}"
 
 
 def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
@@ -27,16 +50,19 @@ def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
     for errors in groups:
         if len(errors.measured):
             strata.setdefault(errors.stratum, {}).setdefault(errors.group, []).append(errors)
+            for observer in _observers:
+                observer.append((suite, quantity, errors))
     result = []
     for stratum, members in strata.items():
         inside, predicted, measured = [], [], []
         for group, parts in members.items():
             ours = np.concatenate([part.predicted for part in parts])
             theirs = np.concatenate([part.measured for part in parts])
-            inside.append(_row(suite, stratum, quantity, group, ours, theirs))
+            inside.append(_row(suite, stratum, quantity, group, ours, theirs) | _covered(suite, quantity, parts))
             predicted.append(ours)
             measured.append(theirs)
         whole = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
+        whole |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
         ranks = [row["rank"] for row in inside if row["rank"] is not None]
         whole["rank"] = float(np.mean(ranks)) if ranks else None
         result += [whole, *inside]
@@ -49,7 +75,22 @@ def _row(suite: str, stratum: str, quantity: str, group: str, predicted: np.ndar
     return {"suite": suite, "stratum": stratum, "quantity": quantity, "group": group, **found._asdict(), "rank": rank}
 
 
+def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
+    """Share of rows inside the 90 % interval, and its typical factor up and down; None where none is known."""
+    inside, factors = [], []
+    for part in parts:
+        spread = find("stratum", (stratum_name(suite, part.stratum, quantity),), LEARNED, part.regime)
+        if spread is not None:
+            low, high = spread.interval()
+            ratio = np.log(part.measured / part.predicted)
+            inside.append((ratio >= low) & (ratio <= high))
+            factors.append(np.full(len(part.measured), math.exp(spread.half_width())))
+    if not inside:
+        return {"coverage": None, "width": None}
+    return {"coverage": float(np.concatenate(inside).mean()), "width": float(np.median(np.concatenate(factors)))}
+
+
 def note(message: str) -> Row:
     """What was set aside, as a row, so that no output can lose it."""
-    nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank"))
+    nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "width"))
     return {"suite": "note", "stratum": "", "quantity": message, "group": "", "n": 0, **nothing}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
-from ..hardware import Work
+from ..hardware import Routing, Work
 from ..smooth import at_least, at_most, ratio
 from .attention import input_bytes, join_bytes
 from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
@@ -196,10 +196,12 @@ class MixtureOfExperts(AbstractFeedForward):
         width = self.expert_width / layout.plan.tp
         touched = at_least(local * (1 - (1 - 1 / self.experts) ** (rows * layout.plan.ep)), 1.0)
 
-        def grouped(name: str, depth: Array, cols: Array, stored: Array, working: Array) -> BlockOp:
+        def grouped(name: str, depth: Array, cols: Array, back: float, stored: Array, working: Array) -> BlockOp:
             flops = 2 * rows * depth * cols
             nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.bytes_of("weights")
-            work = Work(flops, nbytes, rows / local, cols, depth, local, touched)
+            everyone = shard.tokens * layout.plan.ep
+            routing = Routing(everyone, self.top_k, self.experts, layout.plan.tp, self.imbalance, back)
+            work = Work(flops, nbytes, rows / local, cols, depth, local, touched, routing)
             return BlockOp(
                 name, "moe_gemm", shard.precision.compute, work, work, work,
                 weights=local * depth * cols, stored_bytes=stored, working_bytes=working,
@@ -210,10 +212,10 @@ class MixtureOfExperts(AbstractFeedForward):
         kept = inner * (1 + self.gated) * act
         copies = [self.top_k * self.imbalance * nbytes for nbytes in input_bytes(shard, hidden, layout.full)]
         return [
-            grouped("moe_up", hidden, width * (1 + self.gated), *copies),
+            grouped("moe_up", hidden, width * (1 + self.gated), 0.0, *copies),
             elementwise(
                 "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
                 stored_bytes=kept, gradient_bytes=kept, extra_bytes=inner * self.gated * act,
             ),
-            grouped("moe_down", width, hidden, inner * act, inner * act),
+            grouped("moe_down", width, hidden, 1.0, inner * act, inner * act),
         ]  # fmt: skip

@@ -1,0 +1,14 @@
+"""How far predictions may be off: errors met in cross-validation, drawn together and carried to every metric."""
+
+from .metrics import Interval as Interval
+from .metrics import Regret as Regret
+from .metrics import Wins as Wins
+from .metrics import as_columns as as_columns
+from .metrics import intervals as intervals
+from .metrics import metrics_under_draws as metrics_under_draws
+from .metrics import of_designs as of_designs
+from .metrics import wins as wins
+from .metrics import with_room as with_room
+from .spreads import SHARE as SHARE
+from .spreads import Spread as Spread
+from .spreads import spreads as spreads

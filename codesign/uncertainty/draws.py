@@ -1,0 +1,119 @@
+"""One draw: a factor for each class of operations and for the source. Many: what every metric may turn out to be.
+
+The same model prices all draws at once: its program, traced with doubts in the tree, is run by NumPy with an axis of
+draws. Draws of a class on a device are the same whichever design asks, so that designs are compared under errors that
+they share.
+"""
+
+import functools
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ..doubts import Doubts
+from ..hardware import Accelerator
+from ..hardware.residual import FittedOn
+from ..scenario import Cluster, Scenario
+from ..workloads import AbstractServing
+from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
+
+COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
+MOVED, FAR = 1.05, 2.0  # a rate so many times the measured chip's is another chip's, or another generation's (assumed)
+KERNELS = (
+    "gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise",
+    "optimizer",
+)  # fmt: skip
+SHARDED_FROM = 3  # stage of ZeRO that gathers parameters
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+
+
+def among(accelerator: Accelerator, measured: Spread | None) -> str:
+    """Whether an accelerator is one of those measured, of the generation of one, or neither."""
+    members = [member.split(":") for member in (measured.members if measured is not None else ())]
+    if accelerator.name in {name for name, _ in members}:
+        return MEASURED
+    return RELATIVE if accelerator.generation in {family for _, family in members if family} else NEW
+
+
+def regime(cluster: Cluster, kind: str, number_format: str) -> str:
+    """Whether a class of kernels was measured on this device, on one of its generation, or on neither."""
+    own = cluster.accelerator
+    chip = getattr(own.kernel(kind, number_format), "chip", None)
+    label = FittedOn.of(chip.label) if chip is not None else None
+    names = ((label.kind if label is not None else kind), ANY)
+    found = among(own, find("kernel", names, PHYSICS, MEASURED))
+    if found == NEW:
+        return NEW
+    if chip is None or label is None or number_format not in own.peak_flops_per_s:
+        return RELATIVE
+    rates = [(own.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
+    rates += [] if kind == "elementwise" else [(own.peak(number_format), chip.peak_flops_per_s)]
+    moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
+    if moved > np.log(FAR):
+        return NEW
+    here = found == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
+    return MEASURED if here else RELATIVE
+
+
+@functools.cache
+def _levels(key: str, count: int) -> np.ndarray:
+    """Evenly spread numbers between 0 and 1, shuffled by a name: the same for the same name."""
+    even = (np.arange(count) + 0.5) / count
+    return np.random.default_rng(zlib.crc32(key.encode())).permutation(even)
+
+
+def factors(spread: Spread | None, key: str, count: int, share: float = 1.0) -> np.ndarray:
+    """Measured over predicted in each draw, `share` of the way from the median; one where no error is known."""
+    if spread is None:
+        return np.ones(count)
+    middle = spread.at(np.asarray(0.5))
+    return np.exp(middle + share * (spread.at(_levels(key, count)) - middle))
+
+
+def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
+    """Draws of everything that can be off, each leaf [count].
+
+    Assumes: errors of classes are independent of each other; a class that was not measured errs as any does.
+    """
+    cluster, job = scenario.cluster, scenario.workload
+    own, model = cluster.accelerator, LEARNED if cluster.accelerator.residual is not None else PHYSICS
+    compute = job.number_format()
+    kernels: dict[str, Any] = {}
+    for kind in KERNELS:
+        number_format = "vector" if kind in ("elementwise", "optimizer") else compute
+        found = find("kernel", (f"{kind} {number_format}", kind, ANY), model, regime(cluster, kind, number_format))
+        kernels[kind] = factors(found, f"{own.name} {kind}", count)
+    wires: dict[str, Any] = {}
+    wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
+    for operation in COLLECTIVES:
+        found = find("collective", (operation, ANY), PHYSICS, wired)
+        wires[operation] = factors(found, f"{own.name} {operation}", count)
+    serving = isinstance(job, AbstractServing)
+
+    sharded = float(np.max(scenario.plan.zero)) >= SHARDED_FROM
+    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
+    training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
+    step = "tpot" if serving else training
+
+    def whole(name: str, inside: Spread | None) -> np.ndarray:
+        """What errors of whole jobs are beyond those they include."""
+        found = find("source", (name,), PHYSICS, NEW)
+        return factors(found, f"source {name}", count, beyond(found, inside))
+
+    known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
+    first = whole("ttft", find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
+    return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
+
+
+def beyond(whole: Spread | None, inside: Spread | None) -> float:
+    """Share of the size of errors of the whole that is not those inside it, as of independent logarithms."""
+    if whole is None or inside is None:
+        return 1.0
+    return float(np.sqrt(max(0.0, 1 - (inside.half_width() / whole.half_width()) ** 2)))
+
+
+def no_doubts() -> Doubts:
+    """Factors of one: the model itself, in a tree that has room for draws."""
+    one = np.asarray(1.0)
+    return Doubts(dict.fromkeys(KERNELS, one), dict.fromkeys(COLLECTIVES, one), one, one, one)

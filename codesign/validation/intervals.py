@@ -1,0 +1,235 @@
+"""Intervals of predictions, fitted on errors of cross-validation: `codesign calibrate DIR --intervals`.
+
+Kernels: rows, devices and generations left out (`calibration.crossed`). Collectives: devices left out. Whole jobs: each
+table of measured steps or requests is a source; those whose framework was fitted, and those read without one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..calibration import crossed
+from ..calibration.gpus import accelerator_of
+from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
+from ..calibration.publish import publish
+from ..calibration.tables import LEAST_ROWS, TableGroup, kernel_groups
+from ..uncertainty.fitting import Missed, as_text
+from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
+from .measured import STRATA, constants
+from .scores import Errors, observed, stratum_name
+
+FEWEST = 10  # rows of a kind below which nothing is said
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+RATES = ("output_tokens_per_s_per_gpu",)  # measured over predicted the other way round
+SHARDED = "ZeRO-3"
+FIRST_TOKENS = ("static-batch inference", "concurrency to 4", "this model")
+"""Strata in which the first token does not wait for others: beyond, the error is that of a queue, not of a machine."""
+SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
+    "training": (("step_time",), lambda stratum: "," not in stratum and SHARDED not in stratum),
+    "training, parameters sharded": (("step_time",), lambda stratum: SHARDED in stratum),
+    "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and SHARDED not in stratum),
+    "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
+    "tpot": (("tpot", "itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
+    "power": (("board_power",), lambda _: True),
+}
+"""Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
+
+
+class Seen(NamedTuple):
+    """What a suite compared."""
+
+    suite: str
+    quantity: str
+    errors: Errors
+
+
+def crossings(directory: Path, progress: Callable[[str], None]) -> pd.DataFrame:
+    """Errors of every row left out, of every class that has learned factors."""
+    groups = [group for group in kernel_groups(directory, [], least=LEAST_ROWS) if group.device.exact]
+    frames: list[pd.DataFrame] = []
+    for kind in LEARNED_CLASSES:
+        members = [group for group in groups if group.table.name == kind and _own(group)]
+        if not members:
+            continue
+        fitted = {_key(group): constants(group.device.accelerator, group.framework)[kind][group.number_format]
+                  for group in members}  # fmt: skip
+        crossing = crossed.prepared(members, fitted)
+        frames += crossed.at_random(crossing)
+        for case in crossed.cases({group.device.accelerator for group in members}):
+            found = crossed.left_out(crossing, case)
+            frames += found
+            if found:
+                whole = pd.concat(found)
+                before, after = (float(np.median(np.abs(np.expm1(-whole[name])))) for name in (PHYSICS, LEARNED))
+                what = f"{kind}: {' '.join(sorted(case.accelerators))} left out ({case.regime})"
+                progress(f"{what}, {len(whole)} rows, median {before:.1%}, learned {after:.1%}")
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _key(group: TableGroup) -> tuple[str, str, str, str]:
+    return (group.device.accelerator, group.framework, group.table.name, group.number_format)
+
+
+def _own(group: TableGroup) -> bool:
+    return group.number_format in constants(group.device.accelerator, group.framework).get(group.table.name, {})
+
+
+def of_kernels(frame: pd.DataFrame) -> Iterator[Missed]:
+    """Of a class, of a class and number format, of strata that `codesign validate` names, and of any class."""
+    frame = frame.assign(
+        name=frame["class"], group=frame["case"] + " " + frame["framework"],
+        both=frame["class"] + " " + frame["number_format"],
+    )  # fmt: skip
+    for regime, rows in frame.groupby("regime", sort=True):
+        if regime == MEASURED:  # rows at random: a device and framework stands for what it shares
+            rows = rows.assign(group=rows["gpu"] + " " + rows["framework"])
+        else:
+            rows = rows.assign(group=rows["gpu"])
+        for model in (PHYSICS, LEARNED):
+            for column in ("name", "both"):
+                for name, part in rows.groupby(column, sort=True):
+                    yield from _missed("kernel", str(name), model, str(regime), part[model], part["group"], part["gpu"])
+            yield from _missed("kernel", ANY, model, str(regime), rows[model], rows["class"], rows["gpu"])
+        yield from _strata_of_kernels(rows, str(regime))
+
+
+def _strata_of_kernels(rows: pd.DataFrame, regime: str) -> Iterator[Missed]:
+    names = rows["class"].map(STRATA).fillna(rows["both"])
+    for stratum, part in rows.groupby(names, sort=True):
+        for model, suffix in ((LEARNED, ""), (PHYSICS, ", physics alone"), (PHYSICS, ", GPU left out")):
+            if suffix != ", GPU left out" or regime != MEASURED:
+                name = stratum_name("kernels", f"{stratum}{suffix}", "latency")
+                yield from _missed("stratum", name, LEARNED, regime, part[model], part["group"], part["gpu"])
+
+
+def _missed(
+    kind: str,
+    name: str,
+    model: str,
+    regime: str,
+    errors: "pd.Series[float]",
+    groups: "pd.Series[str]",
+    gpus: "pd.Series[str]",
+) -> Iterator[Missed]:
+    if len(errors) >= FEWEST:
+        members = _members(set(gpus)) if regime == MEASURED else ()
+        yield Missed(kind, name, model, regime, errors.to_numpy(), groups.to_numpy(), members)
+
+
+def _members(gpus: set[str]) -> tuple[str, ...]:
+    return tuple(sorted({f"{accelerator_of(gpu) or gpu}:{_generation(gpu)}" for gpu in gpus}))
+
+
+def _generation(gpu: str) -> str:
+    return crossed.generation_of(accelerator_of(gpu) or gpu)
+
+
+def _log(seen: Seen) -> np.ndarray:
+    ratio = np.log(seen.errors.measured / seen.errors.predicted)
+    return -ratio if seen.quantity in RATES else ratio
+
+
+def _together(kind: str, name: str, regime: str, seen: Sequence[Seen], groups: Sequence[str]) -> Iterator[Missed]:
+    errors = np.concatenate([_log(one) for one in seen]) if seen else np.empty(0)
+    named = np.concatenate(
+        [np.full(len(one.errors.measured), g) for one, g in zip(seen, groups, strict=True)] or [errors]
+    )
+    known = np.isfinite(errors)
+    if known.sum() >= FEWEST:
+        yield Missed(kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[known], named[known])
+
+
+def of_collectives(seen: Sequence[Seen]) -> Iterator[Missed]:
+    """Of an operation: rows of measured devices; devices left out with and without one of their generation."""
+    mine = [one for one in seen if one.suite == "collectives" and one.errors.stratum.startswith("collectives ")]
+    gpus = {one.errors.group.rpartition(" ")[0] for one in mine}
+    members = _members(gpus)
+    for operation in (*OPERATIONS, ANY):
+        rows = [one for one in mine if operation in (ANY, one.errors.group.split()[-1])]
+        for regime in (MEASURED, RELATIVE, NEW) if operation == ANY else (MEASURED, RELATIVE):
+            chosen = [one for one in rows if _regime_of_wire(one, gpus) == regime]
+            groups = [one.errors.group.rpartition(" ")[0] for one in chosen]
+            for missed in _together("collective", operation, regime, chosen, groups):
+                yield missed._replace(members=members if regime == MEASURED else ())
+
+
+def _regime_of_wire(seen: Seen, gpus: set[str]) -> str:
+    if not seen.errors.stratum.endswith(", GPU left out"):
+        return MEASURED
+    own = seen.errors.group.rpartition(" ")[0]
+    family = {_generation(gpu) for gpu in gpus - {own}}
+    return RELATIVE if _generation(own) in family else NEW
+
+
+def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
+    """Of whole jobs: a source is a stratum of a suite, or a device of one."""
+    for name, (quantities, chosen) in SOURCES.items():
+        rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)]
+        groups = [_source(one) for one in rows]
+        yield from _together("source", name, NEW, rows, groups)
+
+
+def _source(seen: Seen) -> str:
+    """What was measured together: a table of training steps; of requests, a device and model, of few rows the table."""
+    few = seen.quantity == "step_time" or len(seen.errors.measured) < FEWEST
+    return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
+
+
+def of_strata(seen: Sequence[Seen]) -> Iterator[Missed]:
+    """Of every stratum that a suite scores, kernels apart: what its own rows missed by, a group left out at a time."""
+    names: dict[str, list[Seen]] = {}
+    for one in seen:
+        if not one.errors.stratum.startswith("peer "):
+            names.setdefault(stratum_name(one.suite, one.errors.stratum, one.quantity), []).append(one)
+    learned = {*STRATA.values()} - {"elementwise"}
+    for name, rows in sorted(names.items()):
+        stratum = rows[0].errors.stratum.partition(",")[0]
+        if rows[0].suite != "kernels" or (stratum not in learned and not stratum.startswith("gemm ")):
+            yield from _together("stratum", name, MEASURED, rows, [one.errors.group for one in rows])
+
+
+def of_elementwise(seen: Sequence[Seen]) -> Iterator[Missed]:
+    """Of passes over memory, which have no learned factor."""
+    for stratum, regime in (("elementwise", MEASURED), ("elementwise, GPU left out", RELATIVE)):
+        rows = [one for one in seen if one.suite == "kernels" and one.errors.stratum == stratum]
+        yield from _together("kernel", "elementwise", regime, rows, [one.errors.group for one in rows])
+
+
+def text_of(frame: pd.DataFrame, seen: Sequence[Seen]) -> str:
+    """The file of intervals."""
+    found = [*of_kernels(frame)] if len(frame) else []
+    found += [*of_elementwise(seen), *of_collectives(seen), *of_sources(seen), *of_strata(seen)]
+    return as_text(found)
+
+
+def card_of(frame: pd.DataFrame) -> str:
+    """Median and 90th percentile of errors by class and what was left out."""
+    rows = []
+    for (kind, regime, case), part in frame.groupby(["class", "regime", "case"], sort=True):
+        told: dict[str, object] = {"class": kind, "regime": regime, "left_out": case, "rows": len(part)}
+        for model in (PHYSICS, LEARNED):
+            size = np.abs(np.expm1(-part[model].to_numpy()))
+            told |= {model: float(np.median(size)), f"{model}_p90": float(np.quantile(size, 0.9))}
+        rows.append(told)
+    return pd.DataFrame(rows).round(4).to_csv(index=False, lineterminator="\n")
+
+
+def fit_intervals(directory: str | Path, out: str | Path, progress: Callable[[str], None] = print) -> list[Path]:
+    """Cross-validate everything a folder holds with the constants at hand; write intervals and what was left out.
+
+    Raises:
+        DataError: no such folder, no table any suite understands, or a damaged table.
+    """
+    from . import SUITES, validate
+
+    directory, out = Path(directory), Path(out)
+    with observed() as found:
+        validate(directory, tuple(suite for suite in SUITES if suite.name != "calculon"))
+    frame = crossings(directory, progress)
+    texts: dict[Path, str | bytes] = {out / FILE: text_of(frame, [Seen(*one) for one in found])}
+    if len(frame):
+        texts[out / "residual" / "left_out.csv"] = card_of(frame)
+    return publish(texts)
