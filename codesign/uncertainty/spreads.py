@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
     def at(self, level: np.ndarray) -> np.ndarray:
         """The error that this share of rows stays below; never beyond the outer levels."""
-        return np.interp(level, LEVELS, self.sizes)
+        return np.asarray(np.interp(level, LEVELS, self.sizes))
 
     def interval(self, share: float = SHARE) -> tuple[float, float]:
         """Ends of the interval of the error; the prediction itself is always inside."""
