@@ -3,7 +3,7 @@ attacked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Answer:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Attempt(Protocol):
     """Designs that are tried against a claim: `Attack`, `MixAttack`."""
 
