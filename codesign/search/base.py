@@ -89,11 +89,11 @@ class Trace:
 
     points: dict[str, np.ndarray]
     method: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
     claim: str = ""
     certificate: Certificate | None = None
-    tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict[str, dict[str, np.ndarray]])
     evidence: Evidence | None = None
 
 

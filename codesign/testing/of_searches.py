@@ -1,6 +1,7 @@
 """What every search keeps, on one small problem: designs of the space, a bound that nothing passes, the same again."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,9 @@ def _run(search: AbstractSearch) -> Trace | None:
     problem = small_problem()
     try:
         search.refuse(problem)
-        return search.run(problem, 0)
+        trace: Any = search.run(problem, 0)  # of somebody else's code
+        must(isinstance(trace, Trace), f"run() returns a {type(trace).__name__}, not a Trace")
+        return trace
     except ConfigError as refused:
         must("\n" not in str(refused), "a refusal is more than one line")
         return None
@@ -50,7 +53,6 @@ def leaves_designs_of_the_space(found: Found) -> None:
     trace, space = found.trace, small_problem().space
     if trace is None:
         return
-    must(isinstance(trace, Trace), f"run() returns a {type(trace).__name__}, not a Trace")
     must(len(trace.method) > 0, "run() leaves no design")
     must({len(column) for column in trace.points.values()} == {len(trace.method)}, "points and method differ in length")
     if trace.method == ["single"]:  # nothing was to vary

@@ -22,8 +22,8 @@ class Answer:
 
     verified: bool
     line: str
-    checks: list[str] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list[str])
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """What a report calls things: a family of workloads brings its own words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -19,17 +19,18 @@ class Words:
     step: str = "batch"
     item: str = "token"
     headline: tuple[str, ...] = ("time_s", "tokens_per_s", "mfu")
-    metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    parts: Mapping[str, str] = field(default_factory=dict)
-    memory: Mapping[str, str] = field(default_factory=dict)
-    plan: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    memory: Mapping[str, str] = field(default_factory=dict[str, str])
+    plan: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Words":
         """What `dataclasses.asdict` wrote; keys of other versions are left out."""
-        found: dict[str, Any] = {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
-        metrics = {str(name): (str(label), str(unit)) for name, (label, unit) in found.get("metrics", {}).items()}
-        return cls(**(found | {"headline": tuple(found.get("headline", ())), "metrics": metrics}))
+        found = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
+        found["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in found["metrics"].items()}
+        found["headline"] = tuple(found["headline"])
+        return cls(**found)
 
 
 OTHERS = Words()
