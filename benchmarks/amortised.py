@@ -15,11 +15,8 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the linear algebra only wait
 
-from codesign.config import study_from_config
-from codesign.run.setup import prepare_jax
-from codesign.search.amortised.families import FAMILIES
-from codesign.search.amortised.guesser import FOLDER, Guesser
-from codesign.search.amortised.regret import regrets, summary
+from codesign import prepare_jax, study_from_config
+from codesign.search.amortised import FAMILIES, FOLDER, Guesser, regrets, summary
 
 
 def main() -> None:

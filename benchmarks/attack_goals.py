@@ -11,10 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from attack_studies import Family, Survey
 
-from codesign.metrics import Metrics
-from codesign.objective import Objective
-from codesign.search import Inverse, Whole
-from codesign.search.branch_and_bound.certified import Certified
+from codesign import Certified, Inverse, Metrics, Objective, Whole
 from codesign.smooth import largest, maximum
 
 LOG_CONVEX, NOT, UNKNOWN = "log-convex", "not", "unknown"

@@ -11,23 +11,22 @@ import numpy as np
 from attack_goals import Asked, member
 from attack_studies import MEMBERS, Family
 
-import codesign.search.branch_and_bound.oracle
-import codesign.search.branch_and_bound.whole
-import codesign.verification.polish
-from codesign import interpreting
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
+from codesign import (
+    Certificate,
+    Certified,
+    ConfigError,
+    Inverse,
+    Problem,
+    Trace,
+    Whole,
+    evaluate,
+    interpreting,
+    prepare_jax,
+)
 from codesign.rules import Rules
-from codesign.run.setup import prepare_jax
-from codesign.search import Certificate, Inverse, Problem, Trace, Whole
-from codesign.search.branch_and_bound.certified import Certified
-from codesign.search.branch_and_bound.inverse import wanted_rows
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.node_relaxation import GroupOracle, oracle_for
-from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
 from codesign.search.certificate import Wanted
-from codesign.verification.attack import ROUNDING, Attack, aims_of, sample
-from codesign.verification.study import CheckedModel, Exact
+from codesign.verification import ROUNDING, Attack, CheckedModel, Exact, aims_of, sample
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
 DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
@@ -45,19 +44,6 @@ def prepared() -> None:
     """JAX in float64; programs run by NumPy until they have run often."""
     prepare_jax()
     interpreting.PATIENCE, interpreting.MANY = PATIENCE, 1 << 20
-    codesign.search.branch_and_bound.whole.Oracle = Noted
-    codesign.verification.polish.ROUNDS = POLISHING
-
-
-MADE: list[Oracle] = []  # the rows that `search=whole` made for itself
-
-
-class Noted(Oracle):
-    """Rows that are asked again afterwards."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        MADE[:] = [self]
 
 
 class Rows(CheckedModel):
@@ -117,8 +103,9 @@ def solved(problem: Problem, asked: Asked, seed: int) -> tuple[Trace, Oracle]:
     """The study's trace, and the rows that it was searched with."""
     search = asked.search
     if isinstance(search, Whole):
-        trace = search.run(problem, seed)
-        return trace, MADE.pop()
+        search.refuse(problem)
+        oracle = Oracle(problem, rows_of(problem), search.proof.block)
+        return search.search(problem, oracle, seed), oracle
     wanted = Wanted(problem.objective.goal, 1.0)
     rows, proof = rows_of(problem), search
     if isinstance(search, Inverse):
@@ -152,10 +139,10 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
         chosen = np.tile(np.arange(len(places)), -(-many // len(places)) * (1 if width == 0.0 else 2))
         u = np.array([places[i][1] for i in chosen])
         moved = u + width * rng.normal(size=u.shape) * (rng.uniform(size=u.shape) < 0.7)
-        found._take(plans[chosen], np.clip(moved, 0.0, 1.0))
+        found.take(plans[chosen], np.clip(moved, 0.0, 1.0))
     found.run(DESIGNS + found.tried, rng, lambda done, total: None)
     found.pools = [(ranks[:POLISHED], place[:POLISHED], u[:POLISHED]) for ranks, place, u in found.pools]
-    found.polish()
+    found.polish(POLISHING)
     return found
 
 

@@ -11,16 +11,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.fields import get_path, replace, walk
+from codesign import (
+    ConfigError,
+    Continuous,
+    DesignSpace,
+    Metrics,
+    Objective,
+    Problem,
+    Scenario,
+    evaluate,
+    get_path,
+    replace,
+    study_from_config,
+)
+from codesign.fields import walk
 from codesign.interpreting import interpreted
-from codesign.metrics import Metrics, evaluate
-from codesign.objective import Objective
-from codesign.scenario import Scenario
-from codesign.search import Problem
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.space import Continuous, DesignSpace
+from codesign.search.branch_and_bound import rows_of
 from codesign.staging import row_program
 
 A, NET = "cluster.accelerator", "cluster.network"

@@ -10,19 +10,17 @@ of the walk, and whether every row is proven for every plan and the whole box; e
 import sys
 import time
 
-from codesign.run.setup import prepare_jax
+from codesign import prepare_jax
 
 prepare_jax()
 
 import jax.numpy as jnp
 import numpy as np
 
-from codesign import study_from_config
+from codesign import Problem, Whole, study_from_config
 from codesign.config import available
 from codesign.curvature import Judgement, judge
-from codesign.search import Whole
-from codesign.search.base import Problem
-from codesign.search.branch_and_bound.oracle import GOAL, rows_of
+from codesign.search.branch_and_bound import GOAL, rows_of
 from codesign.staging import RowProgram, row_program
 
 

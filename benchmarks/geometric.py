@@ -27,15 +27,9 @@ import numpy as np
 from posynomials import Posynomial, Quotient, Reader, added, posynomial
 from search import INSTANCES, problem_of
 
-from codesign.metrics import evaluate
-from codesign.run.setup import prepare_jax
-from codesign.search import Problem
-from codesign.search.amortised.answer import with_plans
-from codesign.search.branch_and_bound.bounding import Bounding
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.branch_and_bound.sensitivity import polish, resources
+from codesign import Problem, evaluate, prepare_jax
+from codesign.search.amortised import with_plans
+from codesign.search.branch_and_bound import Bounding, Oracle, Programme, polish, resources, rows_of
 
 ATTEMPTS = (
     (1e-9, 0.99),

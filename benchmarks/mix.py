@@ -29,18 +29,10 @@ import pandas as pd
 from scipy.optimize import differential_evolution
 from search import HARDWARE, PLANS, ROOFLINE
 
+from codesign import DesignSpace, Mix, MixEntry, Objective, Problem, evaluate, prepare_jax, scenario_from_config
 from codesign.compiling import quick_jit
-from codesign.config import scenario_from_config
-from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.run.setup import prepare_jax
-from codesign.search import Mix, MixEntry, Problem
-from codesign.search.blackbox.box import Box
-from codesign.search.blend import Blend
-from codesign.search.mix.alternating import Alternating
-from codesign.search.mix.joint import Member
-from codesign.search.mix.oracles import nameless
-from codesign.space import DesignSpace
+from codesign.search.blackbox import Box
+from codesign.search.mix import Alternating, Blend, Member, nameless
 
 JOBS: dict[str, tuple[str, int, int, int, float]] = {  # model, devices, sequences a step, sequence, seconds a step
     "22b": ("megatron_22b", 512, 512, 2048, 2.0),

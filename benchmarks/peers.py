@@ -26,20 +26,23 @@ import numpy as np
 import pandas as pd
 from search import INSTANCES, problem_of
 
-from codesign.config import study_from_config
-from codesign.objective import Objective
-from codesign.results import designs
-from codesign.run.setup import prepare_jax
-from codesign.search import Blackbox, Grid, GridThenGradient, Nsga2, Pareto, Problem
-from codesign.search.blackbox.blackbox import rows_with
-from codesign.search.blackbox.box import Box, Evaluator
-from codesign.search.blackbox.trial import Trial
-from codesign.search.branch_and_bound.node_relaxation import oracle_for
-from codesign.search.branch_and_bound.oracle import GOAL
+from codesign import (
+    Blackbox,
+    DesignSpace,
+    Grid,
+    GridThenGradient,
+    Objective,
+    Pareto,
+    Problem,
+    designs,
+    prepare_jax,
+    study_from_config,
+)
+from codesign.search import Nsga2
+from codesign.search.blackbox import Box, Evaluator, Trial, rows_with
+from codesign.search.branch_and_bound import GOAL, oracle_for
 from codesign.search.comparison import NEAR, compare
-from codesign.search.front.non_dominated import hypervolume
-from codesign.search.front.pareto import front_rows
-from codesign.space import DesignSpace
+from codesign.search.front import front_rows, hypervolume
 
 FURTHER = ("joules_per_token", "capex_usd")  # metrics of a front beside an instance's own
 GRID_LEVELS = 2  # of each of six variables: 64 points a plan

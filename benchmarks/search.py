@@ -20,20 +20,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the 
 
 import numpy as np
 
-from codesign.config import scenario_from_config
-from codesign.objective import Objective
-from codesign.run.setup import prepare_jax
-from codesign.search import Problem
-from codesign.search.branch_and_bound.bounding import Bounding
-from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.convexity import check
-from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.incumbent import AbstractIncumbent
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.node_relaxation import oracle_for
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.space import Continuous, DesignSpace
+from codesign import Continuous, DesignSpace, Objective, Problem, prepare_jax, scenario_from_config
+from codesign.search.branch_and_bound import (
+    AbstractIncumbent,
+    Bounding,
+    BranchAndBound,
+    Effort,
+    Oracle,
+    Programme,
+    check_convexity,
+    oracle_for,
+    rows_of,
+)
 
 ACCELERATOR = "cluster.accelerator"
 PEAKS = [f"{ACCELERATOR}.peak_flops_per_s.{name}" for name in ("fp16", "vector")]
@@ -190,7 +188,7 @@ def main() -> None:
         oracle.tangents(oracle.roots[:1], middle, 50.0)
         oracle.values(oracle.roots[:1], middle)
         compiled = time.process_time() - started
-        verdict = check(oracle, 0)
+        verdict = check_convexity(oracle, 0)
         for seed in range(arguments.seeds):
             row, search = measure(name, oracle, seed, arguments.gap, arguments.seconds)
             row |= {

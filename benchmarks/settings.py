@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from search import INSTANCES, measure, problem_of
 
-from codesign.run.setup import prepare_jax
-from codesign.search.branch_and_bound.model_oracle import AbstractModelOracle
-from codesign.search.branch_and_bound.node_relaxation import oracle_for
-from codesign.search.branch_and_bound.oracle import rows_of
+from codesign import prepare_jax
+from codesign.search.branch_and_bound import AbstractModelOracle, oracle_for, rows_of
 from codesign.search.settings import BRANCH_AND_BOUND
 
 CHOSEN = ("22b_cost", "175b_time", "530b_scarce_hbm")

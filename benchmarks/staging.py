@@ -26,15 +26,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign import study_from_config
+from codesign import Continuous, Problem, evaluate, prepare_jax, study_from_config
 from codesign.compiling import quick_jit
-from codesign.metrics import evaluate
-from codesign.run.setup import prepare_jax
-from codesign.search import Problem
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.exhaustive.grid import BLOCK, Sweep, screen
-from codesign.space import Continuous
+from codesign.search.branch_and_bound import Oracle, rows_of
+from codesign.search.exhaustive import BLOCK, Sweep, screen
 from codesign.staging import Points
 
 STUDIES = {

@@ -29,9 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from codesign import Metrics, Scenario, evaluate, replace, scenario_from_config
+from codesign import Metrics, Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.compiling import quick_jit
-from codesign.fields import get_path
 
 BLOCK, BLOCKS = 4096, 16
 PARITY = ("experiment=calculon",)

@@ -102,6 +102,8 @@ def parser() -> Parser:
     one.add_argument("kind", metavar="KIND", help="fabric, collective, search, accelerator or experiment")
     one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
     one.add_argument("--package", default=None, metavar="PACKAGE", help="that it joins (codesign_NAME)")
+    one = command("check", _check, "hold the components of plug-ins against the contracts of their families")
+    one.add_argument("names", nargs="*", metavar="CLASS", help="of a plug-in, or of this package; all of plug-ins")
     one = command("reproduce", _reproduce, "run the experiments that reproduce published results")
     one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
     one.add_argument("--json", action="store_true", help="print the outcomes as JSON")
@@ -131,6 +133,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("codesign: interrupted", file=sys.stderr)
         return 130
+    except Exception:  # a component that breaks its contract is told in one line; anything else is our mistake
+        line = _broken_plugin()
+        if not line:
+            raise
+        print(f"codesign: {line}", file=sys.stderr)
+        return 2
+
+
+def _broken_plugin() -> str:
+    """The first thing that a component of a plug-in does not keep of its contract; empty where all keep it."""
+    from .config.plugins import plugins
+
+    if not plugins():
+        return ""
+    from .run.setup import prepare_jax
+    from .testing import faults_of_plugins
+
+    prepare_jax()
+    return next(faults_of_plugins(), "")
 
 
 def _leave(*_: object) -> NoReturn:
@@ -239,6 +260,22 @@ def _new(options: argparse.Namespace) -> int:
 
     print(told(options.kind, options.name, new(options.kind, options.name, options.package)))
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from .run.setup import prepare_jax
+    from .testing import broken, chosen
+
+    prepare_jax()
+    found = chosen(options.names)
+    if not found:
+        print("no plug-in brings a component: `codesign new KIND NAME` writes one")
+    wrong = 0
+    for name, cls in found.items():
+        lines = broken(cls)
+        wrong += len(lines)
+        print("\n".join(lines) if lines else f"{name}: keeps its contract")
+    return 2 if wrong else 0
 
 
 def _calibrate(options: argparse.Namespace) -> int:

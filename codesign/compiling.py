@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 
+__all__ = ["quick_jit"]
+
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}  # halves the compile time of large programs on the CPU
 
 UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0}  # not its fast preset: writing that to a cache may crash

@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 from .fields import quantity
 from .smooth import maximum
 
+__all__ = ["Cost", "overlap", "partly_hidden_s", "zero"]
+
 
 class Cost(eqx.Module):
     """Time and energy of one operation on one device.

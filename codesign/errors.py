@@ -11,6 +11,8 @@ read or write; nothing else is caught.
 import difflib
 from collections.abc import Iterable
 
+__all__ = ["CodesignError", "ConfigError", "DataError", "suggestion"]
+
 
 class CodesignError(Exception):
     """Anything the user can mend; the message is one line."""

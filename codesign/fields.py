@@ -18,6 +18,11 @@ from jax.core import Tracer
 
 from .errors import ConfigError, suggestion
 
+__all__ = [
+    "Usual", "as_leaf", "check_ranges", "get_path", "quantities", "quantity", "range_of", "replace", "static",
+    "switch", "walk",
+]  # fmt: skip
+
 
 def as_leaf(value: Any) -> Any:
     """Convert a number to a floating-point array of the default precision; leave tracers and placeholders alone."""

@@ -16,6 +16,8 @@ from jax.extend.core import Literal
 from .by_numpy import doer
 from .compiling import quick_jit
 
+__all__ = ["interpreted"]
+
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 

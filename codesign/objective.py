@@ -14,6 +14,8 @@ from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least, used_share
 
+__all__ = ["Objective", "feasible"]
+
 TOLERANCE = 1e-7
 """Relative: what a limit may be exceeded by in a hard float64 evaluation.
 
@@ -48,9 +50,9 @@ class Objective:
 
     minimise: str = "time_s"
     maximise: str = ""
-    limits: dict[str, float] = field(default_factory=dict)
-    floors: dict[str, float] = field(default_factory=dict)
-    custom: dict[str, Callable[[Metrics], Array]] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict[str, float])
+    floors: dict[str, float] = field(default_factory=dict[str, float])
+    custom: dict[str, Callable[[Metrics], Array]] = field(default_factory=dict[str, Callable[[Metrics], Array]])
 
     def __post_init__(self) -> None:
         """Exactly one goal, positive bounds, expressions that can be read."""

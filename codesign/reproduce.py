@@ -21,6 +21,19 @@ from typing import Any
 
 from .errors import CodesignError, ConfigError, suggestion
 
+__all__ = [
+    "KINDS",
+    "Claim",
+    "available",
+    "claims_of",
+    "experiments_folder",
+    "kind_of",
+    "load",
+    "reproduce",
+    "summary",
+    "write_reports",
+]  # fmt: skip
+
 LONGEST_FIGURE = 60  # claims that a figure shows; of more those with a bar, and of these those farthest apart
 
 KINDS = {

@@ -22,10 +22,16 @@ from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
 from .search.exhaustive.grid import non_dominated
-from .space import PLAN_FIELDS, DesignSpace
+from .space import DesignSpace
 from .staging import Answers, at_points, base_of, kept, model_of, running, slopes_of
 from .topology import limit, link_columns
 from .workloads import CommOp, ComputeOp
+from .workloads.plan_fields import plan_fields
+
+__all__ = [
+    "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_of", "ops",
+    "pareto", "placed", "priced",
+]  # fmt: skip
 
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
 MOST_READY = 4  # programs of accounts that are kept ready to run, each with what its number stands for
@@ -87,7 +93,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
 
 def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any], Any, Any]:
     """(numbers of a row, used shares, largest violation, goal) of many designs."""
-    fields = tuple(name for name in points if name in PLAN_FIELDS)
+    fields = tuple(name for name in points if name not in problem.space.hardware)
     hardware = {name: problem.space.hardware[name] for name in points if name not in fields}
     model, trees = model_of(problem.scenario, DesignSpace({}, hardware), fields), []
 
@@ -147,10 +153,11 @@ def pareto(frame: pd.DataFrame) -> pd.DataFrame:
 
 def placed(problem: Problem, row: pd.Series) -> Scenario:
     """The scenario of one row."""
+    known = {*plan_fields(), *problem.space.hardware}
     point = {
         name.removeprefix("var."): float(row[name])
         for name in row.index
-        if name.startswith("var.") and (name[4:] in PLAN_FIELDS or name[4:] in problem.space.hardware)
+        if name.startswith("var.") and name[4:] in known
     }
     return problem.space.place(with_numpy(problem.scenario), point)
 

@@ -21,7 +21,7 @@ from .hardware.memory import AbstractMemory
 from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
-from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
+from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 
 
 class Host(eqx.Module):
@@ -136,7 +136,7 @@ class Cluster(eqx.Module):
     ) -> list[Stage]:
         """The members of a mesh axis by the levels on which they talk."""
         group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
-        pinned = dict(self.placement).get({"data": "dp", "expert_data": "dp", "attention_tp": "tp"}.get(axis, axis))
+        pinned = dict(self.placement).get(layout.plan.placed_as.get(axis, axis))
         names = (pinned,) if pinned else self.levels
         parts = stages([self.network[name] for name in names], group)
         if beside:
@@ -256,7 +256,7 @@ class Scenario(eqx.Module):
 
     cluster: Cluster
     workload: AbstractWorkload
-    plan: Plan
+    plan: Any  # an `AbstractPlan`, of the class that the workload names
 
     __repr__ = as_text
 

@@ -20,6 +20,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+__all__ = [
+    "TINY", "at_least", "at_most", "ceil", "floor", "largest", "maximum", "operation", "ratio", "reading",
+    "used_share",
+]  # fmt: skip
+
 
 class Hard(NamedTuple):
     """The exact maximum."""

@@ -21,14 +21,14 @@ from .fields import get_path, range_of, replace
 from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
 from .rules import PART, Rules
 from .scenario import Scenario
-from .workloads import Plan
-from .workloads.plan import NAMED, plan_value
+from .workloads.plan_fields import plan_fields, plan_value, words_of
+
+__all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
 MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
 _listed: OrderedDict[Any, dict[str, np.ndarray]] = OrderedDict()
-PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,14 @@ class DesignSpace:
 
     def __post_init__(self) -> None:
         """Known plan fields, non-empty lists, proper bounds."""
+        known = plan_fields()
         for name, values in self.plan.items():
-            if name not in PLAN_FIELDS:
-                raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, PLAN_FIELDS)}")
+            if name not in known:
+                raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, known)}")
             if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
                 raise ConfigError(f"space.plan.{name} = {values!r} must be a non-empty list of values")
         for name, variable in self.hardware.items():
-            if name in PLAN_FIELDS:
+            if name in known:
                 raise ConfigError(f"space.hardware.{name}: {name} is a field of a plan, give the variable another name")
             for key, bound in (("low", variable.low), ("high", variable.high)):
                 if isinstance(bound, bool) or not isinstance(bound, int | float):
@@ -131,6 +132,11 @@ class DesignSpace:
             ConfigError: unknown path, with a suggestion; a leaf and both variables that move it; or the bound, what
                 the leaf becomes, and what it may be.
         """
+        own = [each.name for each in fields(scenario.plan)]
+        for name in self.plan:
+            if name not in own:
+                kind = f"is no field of {type(scenario.plan).__name__}, the plan of this study"
+                raise ConfigError(f"space.plan.{name} {kind}{suggestion(name, own)}")
         self.check_paths(scenario)
         check_movers(self.plan, self.hardware)
         check_bounds(self.hardware, scenario)
@@ -170,7 +176,8 @@ class DesignSpace:
 
     def place(self, scenario: Scenario, point: dict[str, Any]) -> Scenario:
         """The scenario with the plan fields and hardware variables of a point."""
-        leaves = {f"plan.{name}": value for name, value in point.items() if name in PLAN_FIELDS}
+        own = {each.name for each in fields(scenario.plan)}
+        leaves = {f"plan.{name}": value for name, value in point.items() if name in own}
         for name in ordered(self.hardware):
             if name in point:
                 leaves |= self.hardware[name].leaves(scenario, point[name], leaves)
@@ -289,6 +296,5 @@ def _numbers(scenario: Scenario) -> Any:
 
 def shown(name: str, value: float) -> str:
     """A plan value as a reader wants it."""
-    if name in NAMED:
-        return NAMED[name][round(value)]
-    return f"{value:g}"
+    words = words_of(name)
+    return words[round(value)] if words else f"{value:g}"

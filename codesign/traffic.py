@@ -17,6 +17,8 @@ from .hardware import Link
 from .smooth import at_least, maximum, ratio
 from .workloads import CommOp, Layout, Op
 
+__all__ = ["beside", "bytes_by_level", "flows", "sent_per_step", "shares_links"]
+
 BESIDE = {"gradients": "backward", "parameters": "forward"}
 """Exchanges of once per step -> the pass of a micro-batch they run beside."""
 

@@ -1,6 +1,8 @@
 """What `import codesign` offers: names that exist, are typed and shown; a study solved from Python alone."""
 
 import ast
+import importlib
+import re
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -17,16 +19,66 @@ SPACE = DesignSpace(
 )
 
 
-def test_every_public_name_exists_is_typed_and_is_shown():
-    tree = ast.parse(Path(codesign.__file__).read_text(encoding="utf-8"))
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+OFFERED = re.findall(r"^\| `(codesign[\w.]+)` \|", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("menu", ["codesign", "codesign.config", "codesign.report"])
+def test_lazy_menus_are_typed_and_shown(menu: str):
+    """What editors see below `TYPE_CHECKING`, what is imported when asked for, and `__all__` are one list."""
+    package = importlib.import_module(menu)
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     typed = {alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert typed - {None} == set(codesign.__all__) == {name for names in codesign._HOME.values() for name in names}
-    assert sorted(codesign.__all__) == codesign.__all__
-    assert set(codesign.__all__) <= set(dir(codesign))
+    assert typed - {None} == set(package.__all__) == set(dir(package))
+    assert sorted(package.__all__) == package.__all__
+    with pytest.raises(AttributeError, match="no attribute 'solv'"):
+        package.solv
+
+
+def test_every_public_name_exists_and_says_what_it_is():
+    assert codesign.__doc__
     for name in codesign.__all__:
         assert getattr(codesign, name).__doc__, name
-    with pytest.raises(AttributeError, match="no attribute 'solv'"):
-        codesign.solv
+    assert set(codesign.__all__) <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", PAGE))))
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_what_the_page_offers_is_there(name: str):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    missing = [word for word in getattr(module, "__all__", ["__all__"]) if not hasattr(module, word)]
+    assert not missing, f"{name} has no {', '.join(missing)}"
+
+
+def foreign(path: Path) -> list[str]:
+    """Names of the package that a script uses and nothing offers."""
+    wrong = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names if alias.name.startswith("codesign.")]
+            wrong += [name for name in modules if name not in OFFERED]
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "codesign":
+            module, given = str(node.module), [alias.name for alias in node.names]
+            known = importlib.import_module(module).__all__ if module in ("codesign", *OFFERED) else ()
+            wrong += [f"{module}.{name}" for name in given if name not in known and f"{module}.{name}" not in OFFERED]
+    return wrong
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "experiments"])
+def test_scripts_use_what_is_offered_and_nothing_else(folder: str):
+    found = {str(path.relative_to(ROOT)): foreign(path) for path in sorted((ROOT / folder).rglob("*.py"))}
+    assert not {path: wrong for path, wrong in found.items() if wrong}
+    assert len(found) > 15
+
+
+def test_a_scenario_shows_numbers_with_units():
+    text = repr(training())
+    assert "GB/s" in text
+    assert "TFLOP/s" in text
+    assert "\n" in text
+    assert "Array(" not in text
+    assert "dtype" not in text
 
 
 def test_a_problem_is_solved_with_a_proof_from_python():

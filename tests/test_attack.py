@@ -9,8 +9,6 @@ import pytest
 from codesign import interpreting
 from codesign.objective import Objective
 from codesign.search import Problem
-from codesign.search.branch_and_bound import whole
-from codesign.verification import polish
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,8 +25,6 @@ def attack():
 
         for module, name in ((interpreting, "PATIENCE"), (interpreting, "MANY")):
             patch.setattr(module, name, getattr(module, name))
-        patch.setattr(whole, "Oracle", whole.Oracle)
-        patch.setattr(polish, "ROUNDS", polish.ROUNDS)
         for name, few in (("DESIGNS", 512), ("CLOUD", 16), ("POLISHED", 2), ("BLOCK", 64)):
             patch.setattr(attack_one, name, few)
         patch.setattr(attack_studies, "LOOKS", 128)

@@ -18,7 +18,7 @@ from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import held_by
-from codesign.search.branch_and_bound.convexity import PROVEN, check
+from codesign.search.branch_and_bound.convexity import PROVEN, check_convexity
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.inverse import wanted_rows
 from codesign.search.branch_and_bound.lagrangian_bound import dual_ascent, dual_value
@@ -210,7 +210,7 @@ def test_plans_and_elasticities_against_cvxpy(problem: Problem, oracle: Oracle, 
 
 
 def test_ratio_of_metrics_is_refused_the_word_certified(oracle: Oracle):
-    verdict = check(oracle, seed=0, pairs=256)
+    verdict = check_convexity(oracle, seed=0, pairs=256)
     assert not verdict.convex
     assert verdict.reason.startswith("power_w is not log-convex along")
     assert verdict.worst[GOAL] < 1e-12

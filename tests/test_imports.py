@@ -26,6 +26,8 @@ FOUNDATION = {
     "strict_json",
     "plain_yaml",
     "shipped",
+    "menus",
+    "examples",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
@@ -44,6 +46,7 @@ LAYERS = [
     {"solving"},
     {"report"},
     {"config", "measurements"},
+    {"testing"},
     {"calibration"},
     {"uncertainty"},
     {"validation"},

@@ -1,4 +1,4 @@
-"""Purchase price and power: by hand, against public figures, and what an optimiser may rely on."""
+"""Purchase price and power: by hand, against public figures, and what an optimizer may rely on."""
 
 import jax
 import numpy as np

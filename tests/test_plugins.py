@@ -1,4 +1,4 @@
-"""Somebody else's package adds an accelerator, fabric, collective, search and experiment; nothing is edited."""
+"""Somebody else's package adds a component of every kind and an experiment; nothing of this repository is edited."""
 
 import json
 import os
@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from codesign.errors import ConfigError
+from codesign.run.skeleton_texts import CLASSES
 from codesign.run.skeletons import KINDS, new, told
 
 SOURCE = Path(__file__).parent / "data" / "plugin" / "codesign_torus"
@@ -19,6 +22,10 @@ NAMES = {
     "collective": "halving",
     "search": "lucky",
     "experiment": "hyperx_study",
+    "workload": "sampling",
+    "model": "dit_xl",
+    "plan": "sampling",
+    "space": "sampling",
     "accelerator": "h150",
 }
 
@@ -35,24 +42,87 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ran(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+MANY = """
+import contextlib, io, json, sys
+from codesign.cli import main
+for command in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(command)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+class Done(NamedTuple):
+    """Exit code and what was printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ran(installed: Path, *arguments: str) -> Done:
+    """One command."""
+    return ran_together(installed, arguments)[0]
+
+
+def ran_together(installed: Path, *commands: Sequence[str]) -> list[Done]:
+    """Several commands, one after the other in one process, which has the plug-in."""
     paths = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "codesign", *arguments]
-    return subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True, check=False)
+    asked = [sys.executable, "-c", MANY, json.dumps(commands)]
+    done = subprocess.run(asked, cwd=installed, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def test_what_a_plugin_brings_is_listed_priced_and_searched(installed: Path):
-    for group, name in NAMES.items():
-        assert name in ran(installed, "list", group).stdout
-    found = ran(installed, "evaluate", "experiment=hyperx_study", "accelerator=h150", "fabric=hyperx", "--json")
+def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(installed: Path):
+    *lists, found, done, checked = ran_together(
+        installed,
+        *(["list", group] for group in NAMES),
+        ["evaluate", "experiment=hyperx_study", "accelerator=h150", "fabric=hyperx", "--json"],
+        ["optimize", "experiment=hyperx_study", "search.plans=4"],
+        ["check"],
+    )
+    for name, listed in zip(NAMES.values(), lists, strict=True):
+        assert name in listed.stdout
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["time_s"] > 0
-    done = ran(installed, "optimize", "experiment=hyperx_study", "search.plans=4")
     assert done.returncode in (0, 2), done.stderr
-    assert "Traceback" not in done.stderr
-    (folder,) = (installed / "runs").iterdir()
+    (folder,) = (installed / "runs").glob("*hyperx_study")
     assert "codesign_torus.Lucky" in (folder / "config.yaml").read_text(encoding="utf-8")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    brought = ("HyperX", "HalvingDoublingAllReduce", "Sampling", "Lucky")
+    assert checked.stdout.splitlines() == [f"codesign_torus.{name}: keeps its contract" for name in brought]
+
+
+def test_a_family_of_workloads_is_certified_checked_and_told_in_its_own_words(installed: Path):
+    """Sampling from a diffusion transformer: fields, axes, rules and words of its own."""
+    refusals = {
+        ("evaluate", "plan.tp=3"): "plan.tp = 3 does not divide model.heads = 16",
+        ("evaluate", "plan=data_parallel"): "plan = Plan: Sampling is laid out by a SamplingPlan",
+        ("optimize", "space.plan.pp=[1,2]"): "space.plan.pp is no field of SamplingPlan",
+    }
+    study = "experiment=sampling_study"
+    done, *refused = ran_together(
+        installed, ["optimize", study], *([command, study, change] for command, change in refusals)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "certified: proven within" in done.stdout + done.stderr
+    assert "every step in 2 whole" in done.stdout
+    assert "images/s" in done.stdout
+    for said, one in zip(refusals.values(), refused, strict=True):
+        assert one.returncode == 2
+        assert said in one.stderr
+        assert one.stderr.count("\n") == 1
+    (folder,) = (installed / "runs").glob("*sampling_study")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for words in ("dit_xl sampling on 8", "Denoising step", "One batch of images", "% denoising", "Time to an image"):
+        assert words in page, words
+    assert "per million tokens" not in page
+    checked = ran(installed, "verify", str(folder), "--attack", "2000")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "verified: no usd_per_million_tokens below" in checked.stdout
 
 
 def test_a_plugin_that_breaks_is_told_in_one_line(installed: Path, tmp_path: Path):
@@ -71,6 +141,16 @@ def test_a_plugin_that_breaks_is_told_in_one_line(installed: Path, tmp_path: Pat
         assert refused.returncode == 2
         assert refused.stderr.startswith(f"codesign: {said}")
         assert refused.stderr.count("\n") == 1
+    shutil.copy(installed / "codesign_torus" / "__init__.py", broken / "codesign_torus" / "__init__.py")
+    wired = broken / "codesign_torus" / "fabric.py"
+    text = wired.read_text(encoding="utf-8").replace("return Link(3 * self.latency_s, ", "return (3 * self.latency_s, ")
+    wired.write_text(text, encoding="utf-8")
+    refused = ran(broken, "evaluate", "experiment=hyperx_study")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(
+        "codesign: HyperX: legal and sensible for every group: fails with AttributeError: "
+    )
+    assert refused.stderr.count("\n") == 1
     shutil.rmtree(broken / "codesign_torus")
     assert "names the package 'codesign_torus', which cannot be imported" in ran(broken, "evaluate").stderr
 
@@ -103,10 +183,12 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     points = "\n".join(f"{name} = {package}" for name, package in entry.items())
     (about / "entry_points.txt").write_text(f"[codesign]\n{points}\n", encoding="utf-8")
     chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind != "search"]
-    found = ran(project, "evaluate", *chosen, "--json")
+    found, listed, checked = ran_together(project, ["evaluate", *chosen, "--json"], ["list", "search"], ["check"])
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["time_s"] > 0
-    assert "my_search" in ran(project, "list", "search").stdout
+    assert "my_search" in listed.stdout
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.count("keeps its contract") == len(CLASSES)
     with pytest.raises(ConfigError, match="exists already"):
         new("fabric", "my_fabric", "mine", tmp_path)
 

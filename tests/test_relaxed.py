@@ -1,4 +1,4 @@
-"""Relaxed descent: every optimiser runs, coordinates mean what they say, and the result is the exhaustive one."""
+"""Relaxed descent: every optimizer runs, coordinates mean what they say, and the result is the exhaustive one."""
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ from builders import serving, training
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.results import designs
-from codesign.search import Certified, Gradient, Optimiser, Problem, Transformation
-from codesign.search.descent.optimiser import OPTIMISERS, TRANSFORMATIONS
+from codesign.search import Certified, Gradient, Optimizer, Problem, Transformation
 from codesign.search.descent.relaxation import KINDS, Relaxation
+from codesign.search.descent.transformations import OPTIMIZERS, TRANSFORMATIONS
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -21,10 +21,10 @@ NEEDED = {"clip": {"max_delta": 1.0}, "clip_by_block_rms": {"threshold": 1.0}, "
           "trace": {"decay": 0.9}}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_every_optimiser_descends(name):
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_descends(name):
     """A bowl, behind a clipped gradient; none may depend on more than the gradient."""
-    chain = Optimiser(name, 0.05, before=(Transformation("clip_by_global_norm", {"max_norm": 1.0}),)).build(60)
+    chain = Optimizer(name, 0.05, before=(Transformation("clip_by_global_norm", {"max_norm": 1.0}),)).build(60)
 
     def bowl(x):
         return jnp.sum((x - 0.3) ** 2)
@@ -41,7 +41,7 @@ def test_every_optimiser_descends(name):
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 def test_every_transformation_can_stand_in_a_chain(name):
-    chain = Optimiser("sgd", 0.1, before=(Transformation(name, NEEDED.get(name, {})),)).build(4)
+    chain = Optimizer("sgd", 0.1, before=(Transformation(name, NEEDED.get(name, {})),)).build(4)
     x = {"a": jnp.array([0.5, 0.2])}
     updates, _ = chain.update({"a": jnp.array([0.1, -0.2])}, chain.init(x), x)
     assert np.isfinite(np.asarray(updates["a"])).all()
@@ -50,7 +50,7 @@ def test_every_transformation_can_stand_in_a_chain(name):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Optimiser("adam", options={"b3": 1.0}), "adam has no such option .known: b1, b2"),
+        (lambda: Optimizer("adam", options={"b3": 1.0}), "adam has no such option .known: b1, b2"),
         (lambda: Transformation("clipp"), "did you mean 'clip'"),
         (lambda: Transformation("clip_by_global_norm"), "max_norm"),
         (lambda: Relaxation.of(DesignSpace({"tp": [1, 2]}), "log3"), "did you mean 'log2'"),

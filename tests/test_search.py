@@ -14,7 +14,7 @@ from codesign.fields import replace
 from codesign.metrics import account, evaluate
 from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
-from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimiser, Problem
+from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient
 from codesign.search.exhaustive.grid import non_dominated, screen
 from codesign.space import Continuous, DesignSpace, Ratio
@@ -183,8 +183,8 @@ def test_non_dominated_by_brute_force():
         (lambda: DesignSpace(hardware={"x": Continuous(UP, 2.0, 1.0)}), "low < high"),
         (lambda: Objective(minimise="time_s", maximise="mfu"), "exactly one"),
         (lambda: Objective(limits={"capex_usd": -1.0}), "positive"),
-        (lambda: Optimiser("os.system"), "not known"),
-        (lambda: Optimiser("adm"), "did you mean 'adam'"),
+        (lambda: Optimizer("os.system"), "not known"),
+        (lambda: Optimizer("adm"), "did you mean 'adam'"),
     ],
 )
 def test_bad_choices_are_refused_in_one_line(make, words):

@@ -118,7 +118,7 @@ METHODS = {
 
 
 def test_memory_of_korthikanti(reference_dir):
-    """Activations, and weights with gradients and optimiser, within 5 % of the published bytes of every row."""
+    """Activations, and weights with gradients and optimizer, within 5 % of the published bytes of every row."""
     table = pd.read_csv(reference_dir / "measured/training/korthikanti2022_memory.csv")
     activations = {}
     for size in MEGATRON:
@@ -215,7 +215,7 @@ def test_uneven_stages_and_interleaving_that_does_not_divide():
 
 
 def test_sharding_divides_state():
-    """ZeRO 1, 2, 3 over 8 replicas divide optimiser state, gradients, weights; a buffer holds one layer's gradients."""
+    """ZeRO 1, 2, 3 over 8 replicas divide optimizer state, gradients, weights; a buffer holds one layer's gradients."""
     job = Training(gpt(16.0, 2048.0, 16.0), 1024.0, 32.0)
     used = [job.footprint(Layout(Plan(zero=stage), 8.0)) for stage in (0.0, 1.0, 2.0, 3.0)]
     for first, kind in ((1, "optimizer"), (2, "gradients"), (3, "weights")):

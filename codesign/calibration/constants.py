@@ -111,8 +111,9 @@ def _table(kind: str, entry: Node) -> KernelTable:
 def inherited(kind: str, entries: list[Node], accelerator: str, number_format: str) -> Node:
     """Constants of relatives for another device: each carried to its chip, then the logarithmic mean.
 
-    Ratios whose two rates grow with different parts of a chip are scaled by those parts (`KernelTable.scaling`). Learned
-    factors are those of a relative of its generation, which left out devices bear out; of another they are no device's.
+    Ratios whose two rates grow with different parts of a chip are scaled by those parts (`KernelTable.scaling`).
+    Learned factors are those of a relative of its generation, as devices left out bear out; of another generation they
+    are no device's.
     Empty where the device has no such number format.
     """
     if not entries:

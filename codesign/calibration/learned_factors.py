@@ -4,7 +4,7 @@ One network a class of kernels, for all accelerators, frameworks and number form
 were fitted; the network learns log(measured / physics) of whole rows, so that of rows of several launches each has its
 own factor. Accelerators are dropped at random while it learns: what is left serves those that nobody measured.
 
-Source: [loshchilov2019] for the optimiser; loss, sizes and steps are assumed, chosen on rows held out.
+Source: [loshchilov2019] for the optimizer; loss, sizes and steps are assumed, chosen on rows held out.
 """
 
 import dataclasses

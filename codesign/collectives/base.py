@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..cost import Cost
+from ..examples import by_default
 from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
@@ -24,11 +25,19 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"
 class AbstractCollective(eqx.Module):
     """An algorithm for one operation. `long` formulas are traced once for all operations of their kind.
 
-    `log_convex` says whether the cost is, in the link and in the algorithm's own continuous numbers.
+    `operation` is what it carries out (a wrapper: what its example does), of `OPERATIONS`. `log_convex` says whether
+    the cost is, in the link and in the algorithm's own continuous numbers.
     """
+
+    operation: ClassVar[str] = "all_reduce"
 
     long: ClassVar[bool] = False
     log_convex: ClassVar[bool] = True
+
+    @classmethod
+    def example(cls) -> "AbstractCollective":
+        """A small one with plain numbers, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -99,6 +108,11 @@ class Tuned(AbstractCollective):
         """As the algorithm."""
         return self.inner.log_perplexity_penalty(group)
 
+    @classmethod
+    def example(cls) -> "Tuned":
+        """Of a ring's volume."""
+        return cls(ScaledVolume(scalar=2.0, offset=-1.0), launch_s=5e-6, bandwidth_ratio=0.8, latency_ratio=2.0)
+
 
 class ScaledVolume(AbstractCollective):
     """One latency and nbytes * scalar * (1 + offset / n) on the wire, whatever the algorithm.
@@ -112,3 +126,8 @@ class ScaledVolume(AbstractCollective):
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One latency plus the scaled volume at the link's rate."""
         return among_many(group, link, jnp.asarray(1.0), nbytes * self.scalar * (1 + self.offset / group.size))
+
+    @classmethod
+    def example(cls) -> "ScaledVolume":
+        """A ring's."""
+        return cls(scalar=2.0, offset=-1.0)

@@ -12,6 +12,8 @@ from ..errors import ConfigError, suggestion
 from ..fabrics import ALGORITHMS, Group
 from ..hardware import Link
 from .base import AbstractCollective
+from .ring import RingAllReduce
+from .standing import SipacAllReduce
 
 
 class Chosen(AbstractCollective):
@@ -56,3 +58,8 @@ class Chosen(AbstractCollective):
             other = asked(self.options[name])
             found = jax.tree.map(lambda one, two, use=chosen: jnp.where(use, two, one), found, other)
         return found
+
+    @classmethod
+    def example(cls) -> "Chosen":
+        """Of two algorithms."""
+        return cls({"ring": RingAllReduce(), "sipac": SipacAllReduce(radix=4.0)})

@@ -12,6 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+__all__ = [
+    "Message", "Rack", "Round", "ScheduleOutcome", "all_reduce", "cliques", "digits", "factorisations",
+    "ring_all_reduce", "rotations",
+]  # fmt: skip
+
 
 class Message(NamedTuple):
     """What one member sends another in a round: indices of chunks, added there or kept there."""

@@ -1,5 +1,7 @@
 """Direct algorithms: everybody talks to everybody at once; one message time, whatever the group."""
 
+from typing import ClassVar
+
 from jaxtyping import Array, Float
 
 from ..cost import Cost
@@ -42,6 +44,8 @@ class DirectAllGather(AbstractCollective):
     Source: [thakur2005].
     """
 
+    operation: ClassVar[str] = "all_gather"
+
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One round of parts."""
         n = group.size
@@ -58,6 +62,8 @@ class DirectAllToAll(AbstractCollective):
     Source: [thakur2005] for equal blocks; the busiest link for unequal ones.
     """
 
+    operation: ClassVar[str] = "all_to_all"
+
     imbalance_ratio: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -66,3 +72,8 @@ class DirectAllToAll(AbstractCollective):
         mean = (n - 1) / n * nbytes
         busiest = among_many(group, link, 1.0 + 0 * n, mean * self.imbalance_ratio, new_partners=1.0)
         return Cost(busiest.time_s, busiest.energy_j / self.imbalance_ratio)
+
+    @classmethod
+    def example(cls) -> "DirectAllToAll":
+        """With plain numbers."""
+        return cls(imbalance_ratio=1.3)

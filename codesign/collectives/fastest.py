@@ -13,6 +13,8 @@ from ..fabrics import Group
 from ..hardware import Link
 from ..smooth import at_least
 from .base import AbstractCollective
+from .direct import TwoShotAllReduce
+from .ring import RingAllReduce
 
 
 class Fastest(AbstractCollective):
@@ -60,3 +62,8 @@ class Fastest(AbstractCollective):
         each = self.each(nbytes, group, link)
         best = jnp.argmin(each.time_s, axis=0)[None]
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, best, axis=0)[0], each)
+
+    @classmethod
+    def example(cls) -> "Fastest":
+        """Of two algorithms."""
+        return cls({"ring": RingAllReduce(), "shot": TwoShotAllReduce()})

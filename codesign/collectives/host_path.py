@@ -1,13 +1,14 @@
 """Messages from host to host through PCIe, a network card and back, packet by packet."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..cost import Cost
 from ..fabrics import Group
-from ..hardware import Channel, Link, ThreeStagePath
+from ..hardware import Channel, Link, ThreeStagePath, infiniband, pcie
 from .base import AbstractCollective
 
 
@@ -22,6 +23,8 @@ class HostPath(AbstractCollective):
     Source: [pcie_interference] sections 3.2 and 4.1, as `ThreeStagePath`.
     """
 
+    operation: ClassVar[str] = "send"
+
     path: ThreeStagePath
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -30,3 +33,8 @@ class HostPath(AbstractCollective):
         wire = Channel(1 / link.beta_s_per_byte, unit_bytes=self.path.wire.packet_bytes())
         seconds = link.alpha_s + dataclasses.replace(self.path, wire=wire).time_s(nbytes)
         return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, nbytes * link.energy_j_per_byte, 0.0))
+
+    @classmethod
+    def example(cls) -> "HostPath":
+        """From card to card."""
+        return cls(ThreeStagePath(pcie(5), infiniband("NDR"), pcie(5), 0.0, 4e-7, 220.0, 8e-7))

@@ -97,6 +97,11 @@ class InNetworkAllReduce(AbstractCollective):
         packet = link.beta_s_per_byte * (self.payload_bytes + self.header_bytes + small)
         return (packet + self.bubble_cycles / self.clock_hz / self.switches) / self.payload_bytes
 
+    @classmethod
+    def example(cls) -> "InNetworkAllReduce":
+        """With plain numbers."""
+        return cls(wave_bytes=32768.0)
+
 
 class MulticastAllReduce(AbstractCollective):
     """Members load sums that the switch forms on the way, each its part, and store them to all by multicast (NVLS).

@@ -65,3 +65,8 @@ class Measured(AbstractCollective):
         large = jnp.minimum(jnp.where(busy, nbytes, 1.0) / members / self.switch_bytes, 1e6) ** 2
         lost = self.ramp * start ** (1 - self.ramp_power) * wire**self.ramp_power * large / (1 + large)
         return Cost(jnp.where(busy, start + wire + lost, 0.0), jnp.where(busy, sent * link.energy_j_per_byte, 0.0))
+
+    @classmethod
+    def example(cls) -> "Measured":
+        """With plain numbers."""
+        return cls(rounds=2.0)

@@ -10,6 +10,12 @@ from ..fields import quantity, switch
 from ..hardware import Link
 from ..smooth import at_least
 from .base import AbstractCollective
+from .in_network import InNetworkAllReduce
+
+__all__ = [
+    "BLOCK_POWER", "NOISE_POWER", "PERPLEXITY_FACTOR", "PERPLEXITY_SCALE", "Quantised", "log_perplexity_penalty",
+    "requantisation",
+]  # fmt: skip
 
 PERPLEXITY_SCALE, BLOCK_POWER, NOISE_POWER = 0.0434, 1.18, 0.828
 """Fitted on table 1 of [scin], LLaMA-2-7B on WikiText-2 (`experiments/scin_quantisation` fits them again)."""
@@ -124,3 +130,8 @@ class Quantised(AbstractCollective):
         ratio = 1 + self.each_round * (requantisation(group.size) - 1)
         penalty = log_perplexity_penalty(self.bits, self.block_elements, ratio)
         return jnp.where((group.size > 1) & self.shrinks(group), penalty, 0.0)
+
+    @classmethod
+    def example(cls) -> "Quantised":
+        """Of an all-reduce in the network."""
+        return cls(InNetworkAllReduce(wave_bytes=4224.0), codec_s=1e-6, codec_s_per_byte=1e-13)

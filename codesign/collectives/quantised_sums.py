@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+__all__ = ["in_network_sum", "normalised_error", "quantised", "ring_sum"]
+
 
 def quantised(values: Float[Array, "*batch n"], bits: float, block: int) -> Float[Array, "*batch n"]:
     """`values` after symmetric quantisation to `bits` in blocks of the last axis, each with its largest as the range.

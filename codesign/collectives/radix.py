@@ -3,7 +3,7 @@
 On circuits a round's partners must be pointed at first, and the channel is divided among them (`Division`).
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -130,6 +130,8 @@ class RadixAllGather(AbstractCollective):
     Source: [lumorph]; [bruck1997] for sizes that are no power of r.
     """
 
+    operation: ClassVar[str] = "all_gather"
+
     radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=2.0)
     charged_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of rounds that set new circuits")
     splitting: str = static(default="lanes", converter=known_splitting)
@@ -139,6 +141,11 @@ class RadixAllGather(AbstractCollective):
         size = at_least(group.size, 1.0)
         phase = gathering(size, self.radix, link.lanes, self.splitting)
         return in_rounds(phase, self.charged_ratio * phase.rounds, nbytes, group, link, (size - 1) / size)
+
+    @classmethod
+    def example(cls) -> "RadixAllGather":
+        """With plain numbers."""
+        return cls(radix=3.0)
 
 
 class RadixAllReduce(AbstractCollective):
@@ -166,6 +173,11 @@ class RadixAllReduce(AbstractCollective):
         pointed = at_least(self.charged_ratio * both.rounds - self.found, 0.0)
         return in_rounds(both, pointed, nbytes, group, link, 2 * (size - 1) / size)
 
+    @classmethod
+    def example(cls) -> "RadixAllReduce":
+        """With plain numbers."""
+        return cls(radix=4.0)
+
 
 class RadixAllToAll(AbstractCollective):
     """k (alpha + s delta) + sum_i (1 - 1/f_i) chi nbytes beta: blocks travel digit by digit, forwarded on the way.
@@ -177,6 +189,8 @@ class RadixAllToAll(AbstractCollective):
     Source: [bruck1997].
     """
 
+    operation: ClassVar[str] = "all_to_all"
+
     radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=2.0)
     charged_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of rounds that set new circuits")
     splitting: str = static(default="lanes", converter=known_splitting)
@@ -187,3 +201,8 @@ class RadixAllToAll(AbstractCollective):
         phase = forwarding(size, self.radix, link.lanes, self.splitting)
         sent = forwarding(size, self.radix, link.lanes, "ideal").share
         return in_rounds(phase, self.charged_ratio * phase.rounds, nbytes, group, link, sent)
+
+    @classmethod
+    def example(cls) -> "RadixAllToAll":
+        """With plain numbers."""
+        return cls(radix=4.0, splitting="equal")

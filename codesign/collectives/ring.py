@@ -1,5 +1,7 @@
 """Ring algorithms: bandwidth-optimal, latency linear in the group."""
 
+from typing import ClassVar
+
 from jaxtyping import Array
 
 from ..cost import Cost
@@ -27,6 +29,8 @@ class RingAllGather(AbstractCollective):
     Source: [patarasuk2009].
     """
 
+    operation: ClassVar[str] = "all_gather"
+
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """n - 1 rounds of one chunk each."""
         n = group.size
@@ -39,6 +43,8 @@ class PairwiseAllToAll(AbstractCollective):
     Assumes: a fabric on which any permutation runs at full rate.
     """
 
+    operation: ClassVar[str] = "all_to_all"
+
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """n - 1 rounds of one block each."""
         n = group.size
@@ -47,6 +53,8 @@ class PairwiseAllToAll(AbstractCollective):
 
 class Send(AbstractCollective):
     """One message to a neighbour: alpha + nbytes beta."""
+
+    operation: ClassVar[str] = "send"
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One message."""

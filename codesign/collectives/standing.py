@@ -1,5 +1,7 @@
 """Algorithms on circuits that stand for the whole job: products of cliques (SiPAC), and one clique of all members."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -56,9 +58,16 @@ class SipacAllReduce(AbstractCollective):
         both = Phase(2 * half.rounds, 2 * half.share)
         return in_rounds(both, 2 * waiting, nbytes, group, link, 2 * (size - 1) / size)
 
+    @classmethod
+    def example(cls) -> "SipacAllReduce":
+        """With plain numbers."""
+        return cls(radix=4.0)
+
 
 class SipacAllGather(AbstractCollective):
     """Half of `SipacAllReduce`; a reduce-scatter runs backwards."""
+
+    operation: ClassVar[str] = "all_gather"
 
     radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=4.0)
     splitting: str = static(default="lanes", converter=known_splitting)
@@ -68,6 +77,11 @@ class SipacAllGather(AbstractCollective):
         size = at_least(group.size, 1 + 1e-6)
         phase, waiting = product_of_cliques(size, self.radix, link.lanes, self.splitting)
         return in_rounds(phase, waiting, nbytes, group, link, (size - 1) / size)
+
+    @classmethod
+    def example(cls) -> "SipacAllGather":
+        """With plain numbers."""
+        return cls(radix=3.0, splitting="ideal")
 
 
 class CliqueAllReduce(AbstractCollective):
@@ -87,11 +101,18 @@ class CliqueAllReduce(AbstractCollective):
 class CliqueAllGather(AbstractCollective):
     """Half of `CliqueAllReduce`; a reduce-scatter runs backwards."""
 
+    operation: ClassVar[str] = "all_gather"
+
     splitting: str = static(default="lanes", converter=known_splitting)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One phase."""
         return SipacAllGather(radix=WIDE, splitting=self.splitting).cost(nbytes, group, link)
+
+    @classmethod
+    def example(cls) -> "CliqueAllGather":
+        """With plain numbers."""
+        return cls(splitting="equal")
 
 
 class CliqueAllToAll(AbstractCollective):
@@ -100,6 +121,8 @@ class CliqueAllToAll(AbstractCollective):
     Assumes: n - 1 <= lanes; beyond, circuits are set wave by wave and every wave waits for them.
     Source: [lumorph] figure 1.
     """
+
+    operation: ClassVar[str] = "all_to_all"
 
     splitting: str = static(default="lanes", converter=known_splitting)
 

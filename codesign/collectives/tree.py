@@ -1,5 +1,7 @@
 """Trees and chains: latency logarithmic in the group, or hidden behind chunks that follow each other."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -40,6 +42,8 @@ class BinomialTree(AbstractCollective):
     Source: [thakur2005].
     """
 
+    operation: ClassVar[str] = "broadcast"
+
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Whole buffers, stored and forwarded."""
         return one_way(nbytes, group, link, height(group) * (link.alpha_s + nbytes * link.beta_s_per_byte))
@@ -50,6 +54,8 @@ class PipelinedChain(AbstractCollective):
 
     Source: [sanders2009], section on the linear pipeline.
     """
+
+    operation: ClassVar[str] = "broadcast"
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Closed form at the best chunk count."""
@@ -64,6 +70,8 @@ class ScatterAllGather(AbstractCollective):
 
     Source: [thakur2005], attributed to van de Geijn.
     """
+
+    operation: ClassVar[str] = "broadcast"
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Both phases."""

@@ -3,28 +3,38 @@
 Only this package, `run` and `cli` know Hydra. The menu is lazy: `codesign list` reads `conf/` without JAX.
 """
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_MENU = {
-    "available": "groups",
-    "conf_dir": "groups",
-    "search_path": "groups",
-    "compose": "composition",
-    "build": "construct",
-    "Built": "construct",
-    "Study": "study",
-    "study_from_config": "study",
-    "study_from_resolved": "study",
-    "scenario_from_config": "study",
-    "check_plan": "checks",
-    "check_formats": "checks",
-    "check_memory": "checks",
-}
+from ..menus import lazily
 
+if TYPE_CHECKING:
+    from .checks import check_formats as check_formats
+    from .checks import check_memory as check_memory
+    from .checks import check_plan as check_plan
+    from .composition import compose as compose
+    from .construct import Built as Built
+    from .construct import build as build
+    from .groups import available as available
+    from .groups import conf_dir as conf_dir
+    from .groups import search_path as search_path
+    from .study import Study as Study
+    from .study import plain as plain
+    from .study import scenario_from_config as scenario_from_config
+    from .study import study_from_config as study_from_config
+    from .study import study_from_resolved as study_from_resolved
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "checks": ("check_formats", "check_memory", "check_plan"),
+            "composition": ("compose",),
+            "construct": ("Built", "build"),
+            "groups": ("available", "conf_dir", "search_path"),
+            "study": ("Study", "plain", "scenario_from_config", "study_from_config", "study_from_resolved"),
+        },
+    )
 
-def __getattr__(name: str) -> Any:
-    """Import an entry of the menu when it is first asked for."""
-    if name in _MENU:
-        return getattr(importlib.import_module(f".{_MENU[name]}", __name__), name)
-    raise AttributeError(f"module 'codesign.config' has no attribute {name!r}")
+__all__ = [
+    "Built", "Study", "available", "build", "check_formats", "check_memory", "check_plan", "compose", "conf_dir",
+    "plain", "scenario_from_config", "search_path", "study_from_config", "study_from_resolved",
+]  # fmt: skip

@@ -5,7 +5,6 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from jaxtyping import Array
 
 from ..collectives import OPERATIONS, Chosen
 from ..errors import ConfigError, suggestion
-from ..fields import replace
+from ..fields import get_path, replace
 from ..interpreting import interpreted
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
@@ -24,22 +23,10 @@ from ..scenario import Cluster, Scenario
 from ..smooth import used_share
 from ..space import DesignSpace
 from ..units import BYTES, GB
-from ..workloads import AbstractServing, Plan
-from ..workloads.plan import NAMED, plan_value
+from ..workloads import AbstractServing
+from ..workloads.plan_fields import plan_field, plan_value, words_of
 
 ARITHMETIC = ("compute", "attention")
-LEVERS: dict[str, Callable[[float], list[float]]] = {  # smallest change first
-    "plan.micro_batch": lambda x: [x / 2**i for i in range(1, 9) if x / 2**i >= 1],
-    "plan.sequence_parallel": lambda x: [1.0] if x < 1 else [],
-    "plan.zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
-    "plan.recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
-    "plan.tp": lambda x: [x * 2**i for i in range(1, 7)],
-    "plan.pp": lambda x: [x * 2**i for i in range(1, 7)],
-    "plan.offload_optimizer": lambda x: [1.0] if x < 1 else [],
-    "plan.offload_activations": lambda x: [1.0] if x < 1 else [],
-    "plan.offload_weights": lambda x: [1.0] if x < 1 else [],
-    "cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)],
-}
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
 """Metrics that only serving has."""
 
@@ -112,12 +99,13 @@ def check_listed(name: str, value: Any) -> None:
     Raises:
         ConfigError: it is no number, or outside the field's range.
     """
-    if name in NAMED and isinstance(value, str):
+    if words_of(name) and isinstance(value, str):
         plan_value(name, value)
         return
     if not isinstance(value, int | float):
         raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
-    field = next(field.metadata for field in dataclasses.fields(Plan) if field.name == name)
+    field = plan_field(name)
+    assert field is not None  # the space knows its fields
     if not field["low"] <= value <= field["high"] or not math.isfinite(value):
         raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
 
@@ -133,7 +121,7 @@ def check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
     offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
     for field in ("tp_algorithm", "data_algorithm"):
         for value in space.plan.get(field, ()):
-            name = NAMED[field][round(float(plan_value(field, value)))]
+            name = words_of(field)[round(float(plan_value(field, value)))]
             if name not in offered:
                 have = f"it has {', '.join(sorted(offered))}" if offered else "collective=lumorph_chosen leaves some"
                 raise ConfigError(f"space.plan.{field}: no network leaves the choice of {name} to the plan ({have})")
@@ -178,38 +166,7 @@ def _broken(rule: str, scenario: Scenario) -> str:
     own = scenario.workload.broken_rule(rule, scenario.layout)
     if own:
         return own
-    workload: Any = scenario.workload  # a text asks only for what the workloads with its rule have
-    plan, model, devices = scenario.plan, workload.model, float(scenario.layout.devices)
-    ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
-    product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
-    replicas, per_stage = float(scenario.layout.dp), float(workload.layers_per_stage(scenario.layout))
-    micro = float(plan.micro_batch)
-    texts = {
-        "devices": lambda: f"plan: {product} does not divide {_counted(scenario)} = {devices:g}",
-        "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
-        "layers": lambda: (
-            f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
-            f" model layers = {float(model.layers):g} into equal chunks ({per_stage:g} layers a stage)"
-        ),
-        "batch": lambda: (
-            f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
-            f" workload.global_batch = {float(workload.global_batch):g}"
-            if hasattr(workload, "global_batch")
-            else f"plan.micro_batch = {micro:g} is less than one sequence"
-        ),
-        "experts": lambda: (
-            f"plan.ep = {float(plan.ep):g} must divide model experts ="
-            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and the {replicas * ranks['cp']:g} data ranks"
-        ),
-        "interleaving": lambda: (
-            f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
-        ),
-        "sequence": lambda: (
-            f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
-            f" workload.sequence = {float(workload.sequence):g}"
-        ),
-    }
-    return texts[rule]() if rule in texts else f"the plan breaks the rule {rule!r} of {type(workload).__name__}"
+    return f"the plan breaks the rule {rule!r} of {type(scenario.workload).__name__}"
 
 
 def _counted(scenario: Scenario) -> str:
@@ -283,13 +240,15 @@ def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
 
 def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
     """Overrides that make the plan legal and fitting, as few and as small as possible; empty where none is found."""
-    start = {path: float(_leaf(scenario, path)) for path in LEVERS}
-    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in LEVERS.items()}
+    levers = {f"plan.{name}": change for name, change in scenario.plan.changes().items()}
+    levers |= {"cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)]}
+    start = {path: float(get_path(scenario, path)) for path in levers}
+    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in levers.items()}
     moves: list[tuple[float, dict[str, float]]] = []
     for count in range(1, most + 1):
-        for paths in itertools.combinations(LEVERS, count):
+        for paths in itertools.combinations(levers, count):
             for choice in itertools.product(*(steps[path] for path in paths)):
-                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths)
+                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths, list(levers))
                 moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
     moves.sort(key=lambda move: move[0])
     fits = _fitting(scenario, start, [move for _, move in moves])
@@ -298,20 +257,13 @@ def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
     return [_override(path, value) for path, value in moves[int(np.argmax(fits))][1].items()]
 
 
-def _order(paths: tuple[str, ...]) -> float:
+def _order(paths: tuple[str, ...], levers: list[str]) -> float:
     """Earlier levers are easier to pull."""
-    return sum(list(LEVERS).index(path) for path in paths) / len(paths)
-
-
-def _leaf(scenario: Scenario, path: str) -> Any:
-    node: Any = scenario
-    for key in path.split("."):
-        node = getattr(node, key)
-    return node
+    return sum(levers.index(path) for path in paths) / len(paths)
 
 
 def _override(path: str, value: float) -> str:
-    names = NAMED.get(path.removeprefix("plan."))
+    names = words_of(path.removeprefix("plan."))
     return f"{path}={names[round(value)] if names else f'{value:g}'}"
 
 

@@ -80,12 +80,17 @@ def targets() -> dict[str, Callable[..., Any]]:
     return found | plugin_classes()
 
 
+SPELT = {"codesign.search.Optimiser": "codesign.search.Optimizer", "optimiser": "optimizer"}
+"""Class and argument as earlier configurations spell them."""
+
+
 def resolve(target: Any, path: str) -> Callable[..., Any]:
     """The class (or listed function) that `_target_` names.
 
     Raises:
         ConfigError: it is none of this package's menus.
     """
+    target = SPELT.get(str(target), target)
     if target in targets():
         return targets()[target]
     if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:
@@ -123,7 +128,8 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
 def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
     """Construct; a null means `not given` here as in plain mappings: what is merged over a file can take a key away."""
     known, name = parameters(target), getattr(target, "__name__", str(target))
-    arguments = {key: value for key, value in arguments.items() if value is not None}
+    given = {key if key in known else SPELT.get(str(key), key): value for key, value in arguments.items()}
+    arguments = {key: value for key, value in given.items() if value is not None}
     for key, value in arguments.items():
         if key not in known:
             shown = f" = {value!r}" if isinstance(value, str | int | float) else ""

@@ -160,12 +160,18 @@ PACKAGES = {
 """Where the content of a group lands, if not under the group's own name."""
 
 
-SYNONYMS = {"objective.goal": "objective.minimise"}
-"""Keys that say the same."""
+SYNONYMS = {
+    "objective.goal": "objective.minimise",
+    "search.optimiser": "search.optimizer",
+    "search.descent.optimiser": "search.descent.optimizer",
+}
+"""Keys that say the same, and what stands below them."""
 
 
 def expand(key: str) -> str:
     """`model.path` -> `workload.model.path`: a key that starts with a group stands for the place of that group."""
-    key = SYNONYMS.get(key, key)
+    for old, new in SYNONYMS.items():
+        if key == old or key.startswith(f"{old}."):
+            key = new + key[len(old) :]
     first, dot, rest = key.partition(".")
     return f"{PACKAGES[first]}{dot}{rest}" if dot and first in PACKAGES else key

@@ -10,7 +10,7 @@ means what nobody builds says so.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ..fields import Usual, replace, walk, with_numpy
 from ..report.labels import THIN, money, number
@@ -83,7 +83,7 @@ def _deriving(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         if hasattr(node, "derived"):
             yield path, node
         parts = {field.name: getattr(node, field.name, None) for field in dataclasses.fields(node)}
-    for name, part in parts.items() if isinstance(parts, dict) else ():
+    for name, part in cast(dict[Any, Any], parts).items() if isinstance(parts, dict) else ():
         yield from _deriving(part, f"{path}.{name}" if path else str(name))
 
 

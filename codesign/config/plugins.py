@@ -41,7 +41,7 @@ def plugins() -> tuple[Plugin, ...]:
     Raises:
         ConfigError: one names a package that is not there.
     """
-    found = []
+    found: list[Plugin] = []
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
         spec = importlib.util.find_spec(point.value)
         if spec is None or spec.origin is None:

@@ -301,11 +301,15 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def _scenario(built: Built) -> Scenario:
     from ..scenario import Cluster
-    from ..workloads import AbstractWorkload, Plan
+    from ..workloads import AbstractPlan, AbstractWorkload
 
-    for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": Plan}.items():
+    for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": AbstractPlan}.items():
         if not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+    workload, plan = built.objects["workload"], built.objects["plan"]
+    if not isinstance(plan, workload.plan_class):
+        wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__}"
+        raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
     check_formats(scenario)
     check_reach(scenario)

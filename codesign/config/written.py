@@ -8,8 +8,10 @@ import re
 
 from ..units import HOUR_S, KIB, YEAR_S
 
-PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-PREFIXES |= {"m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15}
+PREFIXES = {
+    "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15,
+}  # fmt: skip
 SYMBOLS = {
     "s": 1.0, "sec": 1.0, "min": 60.0, "h": HOUR_S, "hour": HOUR_S, "d": 86400.0, "day": 86400.0, "year": YEAR_S,
     "B": 1.0, "byte": 1.0, "b": 1 / 8, "bit": 1 / 8, "J": 1.0, "Wh": HOUR_S, "W": 1.0, "Hz": 1.0, "m": 1.0,

@@ -7,3 +7,7 @@ from .values import CONCAVE as CONCAVE
 from .values import CONVEX as CONVEX
 from .values import Value as Value
 from .walk import Walk as Walk
+
+__all__ = [
+    "AFFINE", "CONCAVE", "CONVEX", "Judgement", "Value", "Walk", "judge",
+]  # fmt: skip

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..examples import by_default
 from ..fields import quantity
 from ..hardware import Link
 from ..showing import as_text
@@ -69,12 +70,19 @@ class Group(eqx.Module):
 class AbstractFabric(eqx.Module):
     """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count.
 
-    `sees_others` says whether a link depends on what else is under way (`Group.beside`).
+    `sees_others` says whether a link depends on what else is under way (`Group.beside`); `whole` are parts of the names
+    of numbers that count something and decide on which path a group talks: it steps there, and is continuous elsewhere.
     """
 
     sees_others: ClassVar[bool] = False
+    whole: ClassVar[tuple[str, ...]] = ("endpoints", "radix", "rails")
 
     __repr__ = as_text
+
+    @classmethod
+    def example(cls) -> "AbstractFabric":
+        """A small one with plain numbers, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def link(self, group: Group) -> Link:

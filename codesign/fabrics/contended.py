@@ -10,6 +10,7 @@ from ..fields import quantity
 from ..hardware import Link
 from ..smooth import maximum, operation
 from .base import AbstractFabric, Group
+from .fat_tree import FatTree
 
 CALM_RATIO = 0.95
 """Share of the rate up to which the law is exact. Beyond it a fluid model says nothing but 'congested'."""
@@ -89,3 +90,8 @@ class Contended(AbstractFabric):
     def joining(self, devices: Array) -> "Contended":
         """With an inner fabric that does."""
         return dataclasses.replace(self, inner=self.inner.joining(devices))
+
+    @classmethod
+    def example(cls) -> "Contended":
+        """A tree with somebody else on it."""
+        return cls(FatTree.example(), background_bytes_per_s=20e9)

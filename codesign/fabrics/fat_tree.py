@@ -47,3 +47,18 @@ class FatTree(AbstractFabric):
     def static_power_w(self) -> Array:
         """Card, switch port and optics of one endpoint."""
         return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
+
+    @classmethod
+    def example(cls) -> "FatTree":
+        """Leaves of 32 ports, half as wide above."""
+        return cls(
+            50e9,
+            5e-6,
+            1e-6,
+            leaf_endpoints=32.0,
+            blocking=2.0,
+            energy_j_per_byte=1e-11,
+            usd_per_bytes_per_s=4e-9,
+            static_w_per_bytes_per_s=1e-10,
+            fixed_usd=50.0,
+        )

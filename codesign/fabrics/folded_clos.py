@@ -107,3 +107,8 @@ class FoldedClos(AbstractFabric):
     def _ports(self) -> Array:
         """Switch ports bought for one endpoint."""
         return self.switches() * self.radix / self.endpoints
+
+    @classmethod
+    def example(cls) -> "FoldedClos":
+        """Three tiers of a rail."""
+        return cls(16.0, 50e9, 1e-6, 2e-7, 4e-11, 500.0, 2.0, 3e12, 2e-8, 1e-8, 2e-8, 5e-10, 2e-10, 3e-10)

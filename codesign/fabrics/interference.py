@@ -17,6 +17,12 @@ from ..fields import quantity
 from ..smooth import maximum
 from .contended import slowdown
 
+__all__ = [
+    "CoupledNode", "RealLifeFatTree", "Throughput", "card_wait_s", "carried_load", "destination_s",
+    "equal_switch_tree", "flow_completion_s", "head_of_line_ratio", "intra_latency_s", "inverse_limits",
+    "inverse_saturation", "network_s", "port_wait_s", "saturation_load", "throughput", "wait_s",
+]  # fmt: skip
+
 MEMORY_RATIO = 0.65
 """Share of the accelerators' own spacing that still shows in the queue of a destination (a source that has just sent
 to it cannot do so again within one message's time)."""

@@ -101,3 +101,18 @@ class OpticalCircuit(AbstractFabric):
     def limits(self) -> dict[str, Array]:
         """Used share of what the switch can."""
         return switch_limits(self.switch, self.reconfiguration_s, self.endpoints, self.server_endpoints)
+
+    @classmethod
+    def example(cls) -> "OpticalCircuit":
+        """A rack of 256 devices."""
+        return cls(
+            256.0,
+            300e9,
+            7e-7,
+            3.7e-6,
+            wavelengths=16.0,
+            energy_j_per_byte=1e-11,
+            usd_per_bytes_per_s=4e-9,
+            static_w_per_bytes_per_s=1e-10,
+            fixed_usd=50.0,
+        )

@@ -85,3 +85,8 @@ class PcieTree(AbstractFabric):
     def static_power_w(self) -> Array:
         """Adapter and the switches' share of one endpoint."""
         return self.static_w
+
+    @classmethod
+    def example(cls) -> "PcieTree":
+        """Sixteen devices."""
+        return cls(16.0, 1e-6, 16e9, 1e-7, crossings=3.0, crossings_per_endpoint=2.0, fixed_usd=900.0)

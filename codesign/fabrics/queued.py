@@ -12,6 +12,7 @@ from ..smooth import maximum
 from .base import AbstractFabric, Group
 from .contended import slowdown
 from .interference import wait_s
+from .switch import SwitchDomain
 
 LATER_OF_TWO = 1.5
 """Mean of the longer of two exponential waits of mean 1: a step of a ring begins when its neighbour's message has come
@@ -97,3 +98,8 @@ class QueuedNode(AbstractFabric):
     def joining(self, devices: Array) -> "QueuedNode":
         """With an inner fabric that does."""
         return dataclasses.replace(self, inner=self.inner.joining(devices))
+
+    @classmethod
+    def example(cls) -> "QueuedNode":
+        """A switched node of eight."""
+        return cls(SwitchDomain.example(), 45e9, 0.2, 1e6, 8.0, 8.0)

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
 from ..fields import quantity, static
-from ..hardware import AbstractProtocol, Channel, Link
+from ..hardware import AbstractProtocol, Channel, Link, Pcie
 from ..smooth import largest, maximum
-from ..topology import PATTERNS, AbstractShape, Cable, Routes, Topology, TopologyFile, all_flows, load, route
+from ..topology import PATTERNS, AbstractShape, Cable, PcieBoxes, Routes, Topology, TopologyFile, all_flows, load, route
 from .base import AbstractFabric, Group
 
 BLOCK = 16  # a topology up to this size lists every size of group, a larger one powers of two and divisors
@@ -142,6 +142,12 @@ class RoutedTopology(AbstractFabric):
         members, step = (float(self.sizes[self._listed(jnp.asarray(value))]) for value in (size, stride))
         members = min(members, topology.size // step)
         return topology, load(route(topology), all_flows(topology, int(members), int(step), self.pattern, self.rails))
+
+    @classmethod
+    def example(cls) -> "RoutedTopology":
+        """Two boxes."""
+        links = {"xgmi": Channel(64e9, 1e-6), "port": Pcie(16e9), "uplink": Pcie(16e9), "root": Pcie(16e9)}
+        return cls(PcieBoxes(domains=2, split=True), links, usd_per_bytes_per_s=4e-9, static_w=20.0)
 
 
 def _columns(table: np.ndarray, kinds: tuple[str, ...], links: dict[str, AbstractProtocol]) -> Array:

@@ -38,3 +38,8 @@ class SwitchDomain(AbstractFabric):
     def static_power_w(self) -> Array:
         """Switch port and SerDes of one endpoint."""
         return self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
+
+    @classmethod
+    def example(cls) -> "SwitchDomain":
+        """Eight devices."""
+        return cls(8.0, 450e9, 1e-6, 1e-11, 4e-9, 1e-10, 50.0)

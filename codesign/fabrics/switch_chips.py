@@ -62,3 +62,18 @@ class SwitchChips(AbstractFabric):
             "switch_ports": used_share(self.endpoints * self.bandwidth_bytes_per_s, room),
             "switch_links": self.switches * self.port_bytes_per_s / self.bandwidth_bytes_per_s,
         }
+
+    @classmethod
+    def example(cls) -> "SwitchChips":
+        """Eight devices."""
+        return cls(
+            8.0,
+            450e9,
+            1e-6,
+            usd_per_switch=2000.0,
+            switch_w=10.0,
+            energy_j_per_byte=1e-11,
+            usd_per_bytes_per_s=4e-9,
+            static_w_per_bytes_per_s=1e-10,
+            fixed_usd=50.0,
+        )

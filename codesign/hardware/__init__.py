@@ -32,6 +32,8 @@ from .photonic_modulator import MachZehnderModulator as MachZehnderModulator
 from .photonic_modulator import RingModulator as RingModulator
 from .photonic_path import OpticalPath as OpticalPath
 from .photonic_receiver import PhotonicReceiver as PhotonicReceiver
+from .photonic_receiver import dbm as dbm
+from .photonic_receiver import quality_of as quality_of
 from .point_to_point import Copied as Copied
 from .point_to_point import ThreeStagePath as ThreeStagePath
 from .point_to_point import Windowed as Windowed
@@ -49,3 +51,56 @@ from .protocols import load_store as load_store
 from .protocols import pcie as pcie
 from .residual import Residual as Residual
 from .shoreline import Shoreline as Shoreline
+
+__all__ = [
+    "INFINIBAND",
+    "LOAD_STORE",
+    "PCIE",
+    "AbstractHits",
+    "AbstractKernel",
+    "AbstractMemory",
+    "AbstractModulator",
+    "AbstractProtocol",
+    "Accelerator",
+    "CachedPool",
+    "Channel",
+    "Chip",
+    "Copied",
+    "DecodeAttention",
+    "Die",
+    "ElectroAbsorptionModulator",
+    "Elementwise",
+    "Gemm",
+    "GroupedGemm",
+    "Link",
+    "LoadStore",
+    "MachZehnderModulator",
+    "MemoryTier",
+    "OpticalPath",
+    "OpticalSwitch",
+    "Packets",
+    "Pcie",
+    "PhotonicLink",
+    "PhotonicReceiver",
+    "Placement",
+    "PrefillAttention",
+    "Residual",
+    "RingModulator",
+    "Roofline",
+    "SharedPool",
+    "Shoreline",
+    "Stepped",
+    "Steps",
+    "ThreeStagePath",
+    "TieredMemory",
+    "Windowed",
+    "Work",
+    "WorkingSet",
+    "ZipfLru",
+    "dbm",
+    "infiniband",
+    "load_store",
+    "measured_path",
+    "pcie",
+    "quality_of",
+]  # fmt: skip

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..examples import by_default
 from ..fields import as_leaf, quantity, static
 from ..smooth import maximum, ratio
 
@@ -54,6 +55,11 @@ class AbstractKernel(eqx.Module):
     """A kernel-time model: seconds of one launch. `long` formulas are traced once for all launches of their kind."""
 
     long: ClassVar[bool] = False
+
+    @classmethod
+    def example(cls) -> "AbstractKernel":
+        """A small one with plain numbers, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def time_s(self, work: Work, peak_flops_per_s: Array, bandwidth_bytes_per_s: Array) -> Array:
@@ -118,3 +124,8 @@ class Stepped(AbstractKernel):
         arithmetic = ratio(work.flops, self.compute(work.flops) * peak_flops_per_s)
         traffic = work.nbytes / (self.memory(work.nbytes) * bandwidth_bytes_per_s)
         return arithmetic + traffic if self.serial else maximum(arithmetic, traffic)
+
+    @classmethod
+    def example(cls) -> "Stepped":
+        """Three efficiencies of arithmetic, two of traffic."""
+        return cls(Steps((1e9, 1e6), (0.9, 0.7, 0.3)), Steps((1e6,), (0.8, 0.4)))

@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from ..examples import by_default
 from ..fields import quantity
 from ..showing import as_text
 
@@ -17,6 +18,11 @@ class AbstractMemory(eqx.Module):
     """
 
     __repr__ = as_text
+
+    @classmethod
+    def example(cls) -> "AbstractMemory":
+        """A small one with plain numbers, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def usable_bytes(self) -> Array:
@@ -114,3 +120,8 @@ class MemoryTier(AbstractMemory):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """None beyond the capacity."""
         return {}
+
+    @classmethod
+    def example(cls) -> "MemoryTier":
+        """A stack of near memory."""
+        return cls(80e9, 3.35e12, 4e-11, 1.2e-8, 2e-11, 4e9, 5e-7, 2e6)

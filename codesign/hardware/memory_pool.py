@@ -95,6 +95,12 @@ class CachedPool(AbstractMemory):
         """None beyond the capacity."""
         return {}
 
+    @classmethod
+    def example(cls) -> "CachedPool":
+        """Near memory before a larger one."""
+        cache, pool = MemoryTier.example(), MemoryTier(1e12, 3e11, 1e-10, 3e-9)
+        return cls(cache, pool, Link(1e-6, 1 / 9e11, 5e-11), hit_ratio=0.75, prefetch=0.5)
+
 
 class SharedPool(AbstractMemory):
     """One memory behind ports that `sharers` accelerators fill and read together.
@@ -177,3 +183,8 @@ class SharedPool(AbstractMemory):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """None beyond the capacity."""
         return {}
+
+    @classmethod
+    def example(cls) -> "SharedPool":
+        """Eight accelerators at sixteen ports."""
+        return cls(MemoryTier(3e13, 2.7e13, 1e-10, 3e-9), Link(1e-6, 1 / 9e11, 5e-11), 16.0, 8.0, 2.0, 0.5, 1.0, 3600.0)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError, suggestion
 from ..fields import quantities, quantity, static
 from ..smooth import at_least, maximum, used_share
-from .memory import AbstractMemory
+from .memory import AbstractMemory, MemoryTier
 
 
 class Placement(eqx.Module):
@@ -130,3 +130,9 @@ class TieredMemory(AbstractMemory):
         for tier in self.tiers.values():
             total = total + of(tier)
         return total
+
+    @classmethod
+    def example(cls) -> "TieredMemory":
+        """Half of the cache of keys afar."""
+        tiers = {"near": MemoryTier.example(), "far": MemoryTier(1e12, 3e11, 1e-10, 3e-9)}
+        return cls(tiers, {"kv_cache": Placement({"near": 0.5, "far": 0.5})}, "near", prefetch=0.5)

@@ -10,3 +10,16 @@ from .folder import tables as tables
 from .folder import unread as unread
 from .schema import RULE as RULE
 from .schema import Schema as Schema
+
+__all__ = [
+    "RULE",
+    "SCHEMAS",
+    "FoundTable",
+    "Schema",
+    "Survey",
+    "as_data",
+    "as_text",
+    "survey",
+    "tables",
+    "unread",
+]  # fmt: skip

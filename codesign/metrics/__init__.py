@@ -13,3 +13,19 @@ from .ledger import Entry as Entry
 from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd
 from .money import device_provisioned_w as device_provisioned_w
+
+__all__ = [
+    "BANDWIDTH",
+    "Account",
+    "Entry",
+    "Metrics",
+    "account",
+    "arithmetic_intensity",
+    "device_capex_usd",
+    "device_provisioned_w",
+    "evaluate",
+    "ledger",
+    "memory_by_class",
+    "parts_of",
+    "priced_ops",
+]  # fmt: skip

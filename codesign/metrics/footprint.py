@@ -5,14 +5,6 @@ from jaxtyping import Array
 from ..fabrics import Group
 from ..scenario import Cluster, Scenario
 
-OFFLOADED_BY = {
-    "weights": "offload_weights",
-    "tables": "offload_weights",
-    "activations": "offload_activations",
-    "optimizer": "offload_optimizer",
-    "gradients": "offload_gradients",
-}
-
 
 def memory_by_class(scenario: Scenario) -> dict[str, Array]:
     """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
@@ -21,9 +13,10 @@ def memory_by_class(scenario: Scenario) -> dict[str, Array]:
     """
     layout, used = scenario.layout, {}
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
-        share = getattr(layout.plan, OFFLOADED_BY[name]) if name in OFFLOADED_BY else 0.0
+        afar = layout.plan.offloaded(name)
+        share = 0.0 if afar is None else afar
         used[f"hbm/{name}"] = (1 - share) * whole + share * buffer
-        if name in OFFLOADED_BY:
+        if afar is not None:
             used[f"ddr/{name}"] = share * whole
     return used
 
@@ -34,6 +27,7 @@ def per_tier(used: dict[str, Array]) -> dict[str, Array]:
     for name, nbytes in used.items():
         tier = name.split("/")[0]
         tiers[tier] = tiers.get(tier, 0.0) + nbytes
+    tiers.setdefault("ddr", 0.0 * tiers["hbm"])  # of a family that leaves everything near
     return tiers
 
 

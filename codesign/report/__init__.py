@@ -1,20 +1,41 @@
-"""What a reader sees: one page for a run, one Markdown page for a reproduced experiment. Tables and figures come from
-the run folder alone: no search, no JAX. The menu is lazy: who asks for words and units alone draws nothing."""
+"""What a reader sees: one page for a run, one Markdown page for a reproduced experiment, and the figures of both.
 
-import importlib
-from typing import Any
+Tables and figures come from the run folder alone: no search, no JAX. The menu is lazy: who asks for words and units
+alone draws nothing.
+"""
 
-_MENU = {
-    "build_report": "build",
-    "write_run_report": "committed",
-    "write_experiment_report": "experiment",
-    "RunFolder": "run_folder",
-    "read_run": "run_folder",
-}
+from typing import TYPE_CHECKING
 
+from ..menus import lazily
 
-def __getattr__(name: str) -> Any:
-    """Import an entry of the menu when it is first asked for."""
-    if name in _MENU:
-        return getattr(importlib.import_module(f".{_MENU[name]}", __name__), name)
-    raise AttributeError(f"module 'codesign.report' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from .build import build_report as build_report
+    from .committed import write_run_report as write_run_report
+    from .experiment import write_experiment_report as write_experiment_report
+    from .figures import canvas as canvas
+    from .figures import style as style
+    from .mix import sharing as sharing
+    from .phases import phase_diagram as phase_diagram
+    from .run_folder import RunFolder as RunFolder
+    from .run_folder import read_run as read_run
+    from .topology import links_frame as links_frame
+    from .topology import topology_figure as topology_figure
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "build": ("build_report",),
+            "committed": ("write_run_report",),
+            "experiment": ("write_experiment_report",),
+            "figures": ("canvas", "style"),
+            "mix": ("sharing",),
+            "phases": ("phase_diagram",),
+            "run_folder": ("RunFolder", "read_run"),
+            "topology": ("links_frame", "topology_figure"),
+        },
+    )
+
+__all__ = [
+    "RunFolder", "build_report", "canvas", "links_frame", "phase_diagram", "read_run", "sharing", "style",
+    "topology_figure", "write_experiment_report", "write_run_report",
+]  # fmt: skip

@@ -149,9 +149,9 @@ def _time(run: RunFolder) -> Section:
     table = series.time_breakdown(run)
     best = table.iloc[0] / table.iloc[0].sum()
     largest = best.sort_values(ascending=False, kind="stable").head(3)
-    words = [f"{number(share, '%', 2)} {PARTS.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
-    what = "training step" if wording.is_trained(run) else "batch of requests" if run.is_serving else "batch"
-    text = f"One {what} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
+    known = run.labels(PARTS, run.words.parts)
+    words = [f"{number(share, '%', 2)} {known.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
+    text = f"One {run.words.step} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
     return Section(
         "Where the time goes", text, _picture(run, figures.time_breakdown, "Time of the best designs by part")

@@ -130,7 +130,7 @@ def time_breakdown(run: RunFolder) -> Figure:
     table = series.time_breakdown(run)
     factor, unit = axis_prefix(float(table.sum(axis="columns").max()), "s")
     figure, (axes,) = canvas(1.35 + 0.3 * len(table))
-    _bars(axes, table, PARTS, factor, 0.06 * float(table.sum(axis="columns").max()))
+    _bars(axes, table, run.labels(PARTS, run.words.parts), factor, 0.06 * float(table.sum(axis="columns").max()))
     axes.set_yticks(range(len(table)), series.design_labels(run, len(table)))
     axes.set_xlabel(f"{run.metric('time_s').label} [{unit}]")
     totals = table.sum(axis="columns").to_numpy()
@@ -256,7 +256,7 @@ def memory_by_tier(run: RunFolder) -> Figure:
     for axes, (tier, (table, capacity)) in zip(all_axes, tiers.items(), strict=True):
         largest = float(max(table.sum(axis="columns").max(), capacity.max() if capacity.notna().any() else 0.0))
         factor, unit = axis_prefix(largest, "B")
-        _bars(axes, table, MEMORY_CLASSES, factor, 0.1 * largest)
+        _bars(axes, table, run.labels(MEMORY_CLASSES, run.words.memory), factor, 0.1 * largest)
         ends = (capacity / factor).to_numpy()
         for place, end in enumerate(ends):
             axes.plot([end, end], [place - 0.42, place + 0.42], color=INK, linewidth=2.2)

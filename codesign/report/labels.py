@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
+from ..workloads.words import OTHERS, Words
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
 OTHER_COLOUR = "#9a9a9a"
+COLOURS = (
+    "#2f6fb0",
+    "#e69f00",
+    "#009e73",
+    "#8fc1e8",
+    "#d55e00",
+    "#cc79a7",
+    "#12365f",
+    "#f6cf74",
+)  # of others
 
 PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "forward": ("forward", "#8fc1e8"),
@@ -23,7 +34,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "decode": ("decode", "#2f6fb0"),
     "mixed": ("decode with prompts", "#8fc1e8"),
     "head": ("embedding and head", "#cfe3f4"),
-    "optimizer": ("optimiser", "#009e73"),
+    "optimizer": ("optimizer", "#009e73"),
     "lookup": ("embedding look-up", "#009e73"),
     "update": ("embedding update", "#00543d"),
     "far": ("rows of the second tier", "#cc79a7"),
@@ -43,7 +54,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
 MEMORY_CLASSES = {
     "weights": ("weights", "#2f6fb0"),
     "gradients": ("gradients", "#8fc1e8"),
-    "optimizer": ("optimiser state", "#009e73"),
+    "optimizer": ("optimizer state", "#009e73"),
     "activations": ("activations", "#e69f00"),
     "kv_cache": ("KV cache", "#d55e00"),
     "tables": ("embedding tables", "#009e73"),
@@ -66,7 +77,7 @@ KERNELS = {  # class -> (label, colour, marker); the longest matching prefix cou
     "attention": ("attention", "#e69f00", "s"),
     "moe": ("MoE GEMM", "#d55e00", "D"),
     "elementwise": ("element-wise", "#009e73", "^"),
-    "optimizer": ("optimiser", "#cc79a7", "v"),
+    "optimizer": ("optimizer", "#cc79a7", "v"),
 }
 KINDS = {  # of provenance, least sure first; what was chosen for this study last
     "unstated": ("no provenance", "#4d4d4d"),
@@ -189,12 +200,12 @@ def _significant(value: float, digits: int, zeros: bool) -> str:
     return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
 
 
-def metric(name: str, serving: bool = False, item: str = "token") -> Metric:
-    """What is known of a metric; the name itself with the unit it carries otherwise. `item` is what the job counts."""
-    if serving and name == "time_s":
-        return Metric("Batch time", "s")
+def metric(name: str, words: Words = OTHERS) -> Metric:
+    """What is known of a metric, first by the job's family; the name itself with the unit it carries otherwise."""
+    if name in words.metrics:
+        return Metric(*words.metrics[name])
     found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
-    return Metric(counted(found.label, item), found.unit)
+    return Metric(counted(found.label, words.item), found.unit)
 
 
 def counted(text: str, item: str) -> str:

@@ -6,11 +6,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from ..search.certificate import Certificate, Shared
+from ..workloads.plan_fields import plan_fields
 from .figures import INK, SOFT, canvas
 from .labels import DASH, TIMES, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .tables import PageTable
-from .wording import PLAN_NAMES, choices, constraint, degrees, inside
+from .wording import choices, constraint, degrees, inside
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
@@ -89,7 +90,7 @@ def plans(run: RunFolder) -> PageTable:
 
 def hardware_names(entries: Sequence[Shared]) -> list[str]:
     """The variables that the workloads share."""
-    return [name for name in entries[0].design if name not in PLAN_NAMES]
+    return [name for name in entries[0].design if name not in plan_fields()]
 
 
 def hardware(run: RunFolder) -> PageTable:

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..workloads.plan import NAMED
+from ..workloads.plan_fields import words_of
+from ..workloads.words import OTHERS, Words
 from .labels import metric, number, unit_of
 
 LINE_IN = 0.34  # height of a line of the lower part
@@ -58,7 +59,7 @@ def phase_diagram(
     return figure
 
 
-def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str]) -> Figure | None:
+def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: Words = OTHERS) -> Figure | None:
     """The diagram of a collected multirun in which one number was varied; None of any other.
 
     Args:
@@ -76,7 +77,7 @@ def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str]) -> Figur
     names = [str(name)[4:] for name in frame if str(name).startswith("var.")]
     cells = pd.DataFrame({n: [_cell(n, value, units.get(n, "")) for value in frame[f"var.{n}"]] for n in names})
     cells["binds first"] = [_first_limit(str(text)) for text in frame["binds"]]
-    label = metric(goal, "tpot_s" in frame).label if goal.replace(".", "").isidentifier() else goal
+    label = metric(goal, words).label if goal.replace(".", "").isidentifier() else goal
     return phase_diagram(shown, frame["objective"].reset_index(drop=True), cells, along=key, label=label)
 
 
@@ -87,7 +88,7 @@ def _first_limit(binds: str) -> str:
 
 
 def _cell(name: str, value: float, unit: str) -> str:
-    return NAMED[name][int(value)] if name in NAMED else number(float(value), unit, 3)
+    return words_of(name)[int(value)] if words_of(name) else number(float(value), unit, 3)
 
 
 def varied(overrides: Sequence[str]) -> tuple[str, list[float]] | None:

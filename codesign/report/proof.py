@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ..search.certificate import Binding, Certificate, MustGive
+from ..workloads.words import OTHERS, Words
 from . import mix
 from .figures import ACCENT, INK, SOFT, canvas
 from .labels import DASH, Metric, number, signed, variable
@@ -67,16 +68,16 @@ def text(run: RunFolder) -> str:
 
 def table(run: RunFolder) -> PageTable | None:
     """What binds and what a tenth more of it would bring; or by how much constraints must give."""
-    return explained(certificate(run))
+    return explained(certificate(run), run.words)
 
 
-def explained(found: Certificate) -> PageTable | None:
+def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
     if found.infeasible:
-        return _conflict(found.infeasible)
+        return _conflict(found.infeasible, words)
     rows = [
         (
-            constraint(row.constraint),
+            constraint(row.constraint, words),
             number(row.used, "%", 3),
             *(signed(getattr(row, side), 3) for side in ("elasticity_fewer", "elasticity_more")),
             f"{_reach(row.valid_down)} to {_reach(row.valid_up)}",
@@ -99,12 +100,12 @@ def _reach(change: float | None) -> str:
     return "any" if change is None else f"{signed(100 * change, 1)} %"
 
 
-def _conflict(rows: Sequence[MustGive]) -> PageTable:
+def _conflict(rows: Sequence[MustGive], words: Words) -> PageTable:
     """By how much each constraint must give, alone or, where none can give enough alone, together."""
     if any(row.alone for row in rows) or all(row.together is None for row in rows):
-        cells = [(constraint(row.constraint), _must_give(row)) for row in rows]
+        cells = [(constraint(row.constraint, words), _must_give(row)) for row in rows]
         return PageTable(("Constraint", "Must give, if it alone gives"), cells, name="infeasible")
-    cells = [(constraint(row.constraint), _times(row.needed), _times(row.together)) for row in rows]
+    cells = [(constraint(row.constraint, words), _times(row.needed), _times(row.together)) for row in rows]
     return PageTable(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
 
 

@@ -2,8 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import yaml
 from ..errors import ConfigError
 from ..plain_yaml import read_yaml
 from ..search.certificate import Certificate
-from .labels import Metric, counted, metric, unit_of, variable
+from ..workloads.words import SERVING, TRAINING, Words
+from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
 CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
 REQUIRED = ("config.yaml", "designs.parquet")
@@ -73,19 +74,30 @@ class RunFolder:
         return str(wanted)
 
     @property
-    def item(self) -> str:
-        """What the job counts: a recommendation model's look-ups serve samples, everything else tokens."""
-        return "sample" if any(name.startswith("lookup") for name in self.columns("breakdown_s.")) else "token"
+    def words(self) -> Words:
+        """What the family of workloads calls things; of a folder that does not say, what its numbers tell."""
+        told = self.summary.get("words")
+        if isinstance(told, dict):
+            return Words.from_json(told)
+        if self.is_serving:
+            return SERVING
+        item = "sample" if any(name.startswith("lookup") for name in self.columns("breakdown_s.")) else "token"
+        trained = "Training" in str(self.setting("workload._target_") or "Training")
+        return replace(TRAINING, item=item) if trained else Words("serving", item=item)
+
+    def labels(self, known: dict[str, tuple[str, str]], own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """(label, colour) of parts of a bar, those that the family of workloads names among them."""
+        return known | {name: (label, COLOURS[at % len(COLOURS)]) for at, (name, label) in enumerate(own.items())}
 
     def counted(self, text: str) -> str:
         """Words about tokens as words about what the job counts."""
-        return counted(text, self.item)
+        return counted(text, self.words.item)
 
     def metric(self, name: str) -> Metric:
         """How a metric of this run, or a hardware variable of its space, is called and written."""
         if PLAN_PREFIX + name in self.designs:
             return Metric(variable(name), self.unit(name))
-        return metric(name, self.is_serving, self.item)
+        return metric(name, self.words)
 
     def unit(self, name: str) -> str:
         """The unit of a hardware variable: that of the leaf it moves; a ratio has none."""

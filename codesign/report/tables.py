@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ..objective import share_text
+from ..workloads.words import Words
 from . import series
 from .labels import DASH, KINDS, TIERS, number, signed, unit_of, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
@@ -42,14 +43,14 @@ def best_designs(run: RunFolder) -> PageTable:
     head = ("#", "Plan", *columns, *_heads(run, names))
     rows = []
     for place, row in enumerate(top.to_dict(orient="records")):
-        plan = tuple(text for text in (degrees(row), choices(row)) if text) or (DASH,)
+        plan = tuple(text for text in (degrees(row), choices(row, run.words)) if text) or (DASH,)
         cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
         if split:
             cells += [value for _, value in hardware(run, row)]
         else:
             cells.append(tuple(f"{label} {value}" for label, value in hardware(run, row)))
         cells += [_with_interval(run, name, row) for name in names]
-        cells.append(_binds(row))
+        cells.append(_binds(row, run.words))
         rows.append(tuple(cells))
     return PageTable((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
 
@@ -81,11 +82,12 @@ SHORT = {
 
 
 def _heads(run: RunFolder, names: list[str]) -> list[str]:
-    return [run.counted(SHORT[name]) if name in SHORT else run.metric(name).label for name in names]
+    short = {name: text for name, text in SHORT.items() if name not in run.words.metrics}
+    return [run.counted(short[name]) if name in short else run.metric(name).label for name in names]
 
 
-def _binds(row: dict[str, Any]) -> tuple[str, ...]:
-    lines = binds(row) or (DASH,)
+def _binds(row: dict[str, Any], words: Words) -> tuple[str, ...]:
+    lines = binds(row, words) or (DASH,)
     return lines if row.get("feasible", True) else ("breaks a limit", *lines)
 
 

@@ -5,15 +5,13 @@ from typing import Any
 
 from ..search.certificate import Certificate, Shared
 from ..space import shown
-from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, number, per_bit, variable
+from ..workloads.plan_fields import plan_fields
+from ..workloads.words import OTHERS, Words
+from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, metric, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
 DEGREES = ("tp", "cp", "ep", "pp", "dp")
-PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
-PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
-PLAN_NAMES |= {"row_shards", "column_shards", "chunk", "attention_dp", "tp_algorithm", "data_algorithm"}
-PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
 
 
 def degrees(design: Mapping[str, Any]) -> str:
@@ -28,8 +26,13 @@ def degrees(design: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def choices(design: Mapping[str, Any]) -> str:
-    """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimiser 50 % offloaded`."""
+def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
+    """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimizer 50 % offloaded`.
+
+    Args:
+        design: column -> value.
+        words: of the family of workloads, for fields of its own.
+    """
 
     def value(name: str) -> float:
         found = design.get(PLAN_PREFIX + name)
@@ -50,10 +53,13 @@ def choices(design: Mapping[str, Any]) -> str:
         parts.append("SP")
     if value("zero") > 0:
         parts.append(f"ZeRO{HYPHEN}{value('zero'):g}")
-    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimiser")):
+    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimizer")):
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
+    for name, text in words.plan.items():
+        if value(name) > 1:
+            parts.append(text.format(value(name)))
     for axis, group in (("tp", "TP"), ("data", "data")):
         if value(f"{axis}_algorithm") >= 0:
             parts.append(f"{group} by {shown(f'{axis}_algorithm', value(f'{axis}_algorithm'))}")
@@ -62,7 +68,8 @@ def choices(design: Mapping[str, Any]) -> str:
 
 def hardware_names(run: RunFolder) -> list[str]:
     """Design variables that are hardware, in the frame's order."""
-    return [name for name in run.columns(PLAN_PREFIX) if name not in PLAN_NAMES]
+    plan = {"dp", *plan_fields(), *run.words.plan}
+    return [name for name in run.columns(PLAN_PREFIX) if name not in plan]
 
 
 def hardware_text(run: RunFolder, name: str, value: Any) -> str:
@@ -75,13 +82,13 @@ def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]
     return [(variable(name), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)]
 
 
-def constraint(name: str) -> str:
+def constraint(name: str, words: Words = OTHERS) -> str:
     """A limit in words; what a part of the hardware holds, as `usage.scale_up.waveguide_power`, with the part."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if name.startswith("usage.") and rest:
         part = COMPONENTS.get(kind, kind.replace("_", " "))
         return f"{part[:1].upper()}{part[1:]}: {rest.replace('_', ' ')}"
-    return TIERS.get(kind, METRICS[name].label if name in METRICS else name.replace("_", " "))
+    return TIERS.get(kind) or metric(name, words).label
 
 
 def mixed(run: RunFolder) -> Sequence[Shared]:
@@ -97,12 +104,7 @@ def job(run: RunFolder) -> str:
     device = run.setting("cluster.accelerator.name")
     count = run.device_count
     where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
-    return f"{model} {'training' if is_trained(run) else 'serving'}{where}"
-
-
-def is_trained(run: RunFolder) -> bool:
-    """Whether the job is training, as far as the configuration says."""
-    return "Training" in str(run.setting("workload._target_") or "Training") and not run.is_serving
+    return f"{model} {run.words.job}{where}"
 
 
 def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
@@ -139,8 +141,7 @@ def found(run: RunFolder) -> str:
     best = run.best
     if mixed(run):
         return _listed([f"{run.metric(e.goal).text(e.value)} ({e.workload})" for e in mixed(run)])
-    shown = ("ttft_s", "tpot_s", "tokens_per_s") if run.is_serving else ("time_s", "tokens_per_s", "mfu")
-    names = [run.goal, *(name for name in shown if name != run.goal), "usd_per_million_tokens"]
+    names = [run.goal, *(name for name in run.words.headline if name != run.goal), "usd_per_million_tokens"]
     wanted = run.certificate.goal if run.certificate else ""
     parts = [
         f"{variable(n)} {hardware_text(run, n, best[PLAN_PREFIX + n])}" for n in hardware_names(run) if n == wanted
@@ -156,23 +157,24 @@ def found(run: RunFolder) -> str:
 def design(run: RunFolder) -> str:
     """The best design in one line: plan, then hardware; of a mix, the hardware."""
     best = run.best
-    parts = [] if mixed(run) else [text for text in (degrees(best), choices(best)) if text]
+    parts = [] if mixed(run) else [text for text in (degrees(best), choices(best, run.words)) if text]
     return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
-def binds(design: Mapping[str, Any]) -> tuple[str, ...]:
+def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
     """What holds a design back, in words: used-up limits and memories, and the largest parts of its time."""
     text = design.get("binds")
     if not isinstance(text, str) or not text.strip():
         return ()
-    return tuple(_named(part) for part in text.strip().split("; "))
+    return tuple(_named(part, words) for part in text.strip().split("; "))
 
 
-def _named(part: str) -> str:
+def _named(part: str, words: Words) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
     known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
     known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    known |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
     return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 
@@ -221,10 +223,7 @@ def _listed(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 
-KEY_FIGURES = {
-    False: ("time_s", "tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens", "capex_usd"),
-    True: ("ttft_s", "tpot_s", "tokens_per_s_per_device", "joules_per_token", "usd_per_million_tokens", "capex_usd"),
-}
+KEY_FIGURES = ("joules_per_token", "usd_per_million_tokens", "capex_usd", "provisioned_power_w")
 
 
 def key_figures(run: RunFolder) -> list[tuple[str, str]]:
@@ -232,6 +231,6 @@ def key_figures(run: RunFolder) -> list[tuple[str, str]]:
     best = dict(run.best)
     if run.device_count and "tokens_per_s" in best:
         best["tokens_per_s_per_device"] = best["tokens_per_s"] / run.device_count
-    wanted = [*KEY_FIGURES[run.is_serving], "provisioned_power_w"]
-    known = [(name, run.metric(name)) for name in wanted if name in METRICS and name in best]
+    first = [f"{name}_per_device" if run.is_serving and name == "tokens_per_s" else name for name in run.words.headline]
+    known = [(name, run.metric(name)) for name in (*first, *KEY_FIGURES) if name in best]
     return [(entry.label, entry.text(best[name])) for name, entry in known]

@@ -40,7 +40,8 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
             for tier, lack in shortage(scenario).items()
         )
         title = f"{job_text(scenario)}{f'; does not fit: {missing}' if missing else ''}"
-        show_evaluation(console(), title, numbers, uncertain, table, capacity, top)
+        item = scenario.workload.words.item
+        show_evaluation(console(), title, numbers, uncertain, table, capacity, top, item)
         for group, text in busy_links(scenario, table)[1].items():
             console().print(f"which cable limits {group}: {text}", highlight=False)
         for remark in scenario.cluster.accelerator.hbm.remarks():

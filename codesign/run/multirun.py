@@ -19,6 +19,8 @@ from ..plain_yaml import read_yaml
 from ..report.figures import render, style
 from ..report.labels import unit_of
 from ..report.phases import phases_of
+from ..report.run_folder import read_run
+from ..workloads.words import Words
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
@@ -129,27 +131,28 @@ def collect_jobs(root: Path) -> int:
     if rows:
         frame = pd.concat(rows, ignore_index=True)
         write_frame(root / "collected.parquet", frame)
-        _show(frame, root, units)
-        _draw(frame, root, units)
+        words = read_run(root / str(frame["job"][0])).words
+        _show(frame, root, units, words)
+        _draw(frame, root, units, words)
     return 2 if failed else 0
 
 
-def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
+def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
     asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():
-        figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units)
+        figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)
         if figure is not None:
             (root / "phases.png").write_bytes(render(figure))
             console().print(f"how the best design changes: {root / 'phases.png'}")
 
 
-def _show(frame: pd.DataFrame, root: Path, units: dict[str, str]) -> None:
+def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     out = console()
-    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units))
-    words = [str(text).split() for text in frame["overrides"]]
-    for job_number, mine in zip(frame["job"], words, strict=True):
-        varied = [word for word in mine if not all(word in others for others in words)]
+    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units, words=words))
+    asked = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], asked, strict=True):
+        varied = [word for word in mine if not all(word in others for others in asked)]
         out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
     out.print(
         f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"

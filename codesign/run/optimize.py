@@ -238,6 +238,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
         "limits": dict(objective.limits), "floors": dict(objective.floors),
         "certificate": proof.as_plain() if proof else {}, "cables": results.cables,
+        "words": dataclasses.asdict(study.scenario.workload.words),
         "regret": results.regret,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
@@ -294,7 +295,7 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
         metrics = list(found.front.metrics)
         designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
         title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
-    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics))
+    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, study.scenario.workload.words))
     out.print(f"{count}; {trace.claim}")
     show_certificate(out, found, texts(study, 6))
     if results.regret:

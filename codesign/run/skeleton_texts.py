@@ -52,6 +52,11 @@ class {cls}(AbstractFabric):
     def static_power_w(self) -> Array:
         """Power per endpoint, whether or not anything moves."""
         return self.static_w_per_endpoint
+
+    @classmethod
+    def example(cls) -> "{cls}":
+        """Eight devices: what `codesign check` prices."""
+        return cls(8.0, 450e9, 1e-6)
 '''
 
 COLLECTIVE = '''"""What a {title} is: say it in one line."""

@@ -20,10 +20,11 @@ from ..scenario import Scenario
 from ..search import Certificate
 from ..search import Progress as SearchProgress
 from ..smooth import used_share
-from ..space import PLAN_FIELDS, Continuous, DesignSpace, shown
+from ..space import Continuous, DesignSpace, shown
 from ..uncertainty import Interval
 from ..units import GB, engineering
-from ..workloads import AbstractServing
+from ..workloads.plan_fields import plan_fields
+from ..workloads.words import OTHERS, Words
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
@@ -47,8 +48,9 @@ def job_text(scenario: Scenario) -> str:
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"
 
 
-def plan_text(row: Any) -> str:
-    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`."""
+def plan_text(row: Any, family: Words = OTHERS) -> str:
+    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
+    own = [text.format(row[f"var.{name}"]) for name, text in family.plan.items() if row.get(f"var.{name}", 0.0) > 1]
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
@@ -65,13 +67,13 @@ def plan_text(row: Any) -> str:
         if row.get(f"var.{name}", 0.0) > 0:
             share = row[f"var.{name}"]
             words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
-    return " ".join(words)
+    return ", ".join([" ".join(words), *own])
 
 
 def hardware_names(frame: pd.DataFrame) -> list[str]:
     """Hardware variables of a frame of designs."""
     names = [str(name)[4:] for name in frame.columns if str(name).startswith("var.")]
-    return [name for name in names if name not in PLAN_FIELDS and name != "dp"]
+    return [name for name in names if name not in (*plan_fields(), "dp")]
 
 
 def units_of(space: DesignSpace) -> dict[str, str]:
@@ -102,23 +104,18 @@ def quantity_text(value: float, unit: str, digits: int = 3) -> str:
     return shown.replace(THIN, " ")
 
 
-def goal_text(name: str, value: float, units: Mapping[str, str], *, serving: bool, digits: int = 3) -> str:
+def goal_text(name: str, value: float, units: Mapping[str, str], *, digits: int = 3) -> str:
     """A value of a goal, a limit or a hardware variable, with its unit."""
     if not math.isfinite(value):
         return f"{value}"
-    unit = units[name] if name in units else metric(name, serving).unit if name.replace(".", "").isidentifier() else ""
+    unit = units[name] if name in units else metric(name).unit if name.replace(".", "").isidentifier() else ""
     return quantity_text(value, unit, digits)
 
 
 def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     """(name, value) -> the value of a goal, limit or variable of the study with its unit."""
-    units, serving = units_of(study.space), isinstance(study.scenario.workload, AbstractServing)
-    return lambda name, value: goal_text(name, value, units, serving=serving, digits=digits)
-
-
-def item(names: Iterable[Any]) -> str:
-    """What a job counts: a recommendation model's look-ups serve samples, everything else tokens."""
-    return "sample" if any(str(name).startswith("breakdown_s.lookup") for name in names) else "token"
+    units = units_of(study.space)
+    return lambda name, value: goal_text(name, value, units, digits=digits)
 
 
 def throughput_text(row: Any) -> str:
@@ -140,24 +137,28 @@ def designs_table(
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
     asked: Sequence[str] = (),
+    words: Words = OTHERS,
 ) -> Table:
-    """The best designs: how they are laid out, what they do and cost, what holds them back; `asked` metrics as well."""
+    """The best designs: how they are laid out, what they do and cost, what holds them back; `asked` metrics as well.
+
+    `words` are those of their jobs.
+    """
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
     asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
     table.add_column("#", justify="right")
     table.add_column("design", min_width=30)
-    what = item(frame.columns)
     heads = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
-    for name in (*map(heads.get, times), f"{what}s/s", "MFU", f"J/{what}", f"$/M {what}s", *asked, "HBM", "DDR"):
+    rates = (f"{words.item}s/s", "MFU", f"J/{words.item}", f"$/M {words.item}s")
+    for name in (*map(heads.get, times), *rates, *asked, "HBM", "DDR"):
         table.add_column(name, justify="right")
     table.add_column("what binds", min_width=22)
     for _, row in frame.head(count).iterrows():
         hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
-        cells = [str(row["rank"]), "\n".join([plan_text(row), *hardware, *counts_text(row)])]
+        cells = [str(row["rank"]), "\n".join([plan_text(row, words), *hardware, *counts_text(row)])]
         cells += [*(_seconds(row, name) for name in times), throughput_text(row)]
         cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
-        cells += [goal_text(name, row[name], units, serving="tpot_s" in frame, digits=4) for name in asked]
+        cells += [goal_text(name, row[name], units, digits=4) for name in asked]
         cells += [share_text(row[f"usage.{tier}"]) for tier in ("hbm", "ddr")]
         binds = str(row["binds"]).replace("; ", "\n")
         table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
@@ -192,19 +193,18 @@ def show_evaluation(
     ops: pd.DataFrame,
     capacity: dict[str, float],
     top: int,
+    item: str,
 ) -> None:
     """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
     out.print(f"[bold]{title}[/]")
-    out.print(_headline(numbers, uncertain))
+    out.print(_headline(numbers, uncertain, item))
     out.print(_time(numbers))
     out.print(_memory(numbers, capacity))
     out.print(_money(numbers))
     out.print(_ops(ops, top))
 
 
-def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval]) -> Table:
-    what = item(numbers)
-
+def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Table:
     def seconds(name: str) -> tuple[str, str]:
         return engineering(numbers[name], "s"), interval_text(uncertain, name, lambda value: engineering(value, "s"))
 

@@ -7,7 +7,8 @@ import pandas as pd
 
 from ..search import Certificate
 from ..verification import Answer, Asked, verify_front, verify_unproven
-from ..verification.verify import SAME, Told
+from ..verification.attacked import Told
+from ..verification.verify import SAME
 
 
 def is_bounded(claimed: Certificate) -> bool:

@@ -20,9 +20,10 @@ from ..verification import (
     verify,
     verify_mix,
 )
+from ..verification.attacked import Told
 from ..verification.derivation import claim_of
 from ..verification.study import CheckedModel
-from ..verification.verify import SAME, Told
+from ..verification.verify import SAME
 from .cases import cases_of
 
 SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]

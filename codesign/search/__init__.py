@@ -20,9 +20,9 @@ from .branch_and_bound.whole import Whole as Whole
 from .certificate import Certificate as Certificate
 from .descent.gradient import Descent as Descent
 from .descent.gradient import GridThenGradient as GridThenGradient
-from .descent.optimiser import Optimiser as Optimiser
-from .descent.optimiser import Transformation as Transformation
 from .descent.relaxed import Gradient as Gradient
+from .descent.transformations import Optimizer as Optimizer
+from .descent.transformations import Transformation as Transformation
 from .exhaustive.grid import Grid as Grid
 from .front.pareto import Pareto as Pareto
 from .grid_then_proof import GridThenProof as GridThenProof
@@ -32,3 +32,10 @@ from .robust import Cases as Cases
 from .robust import Robust as Robust
 from .robust import Uncertain as Uncertain
 from .single import Single as Single
+
+__all__ = [
+    "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "CmaEs", "Descent",
+    "DifferentialEvolution", "Evidence", "Gradient", "Grid", "GridThenGradient", "GridThenProof", "Inverse", "Mix",
+    "MixEntry", "Nsga2", "Optimizer", "Pareto", "Problem", "Progress", "Random", "Report", "Robust", "Single",
+    "Tpe", "Trace", "Transformation", "Uncertain", "Whole", "silent",
+]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..examples import by_default
 from ..objective import Objective
 from ..scenario import Scenario
 from ..space import DesignSpace
@@ -88,16 +89,22 @@ class Trace:
 
     points: dict[str, np.ndarray]
     method: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
     claim: str = ""
     certificate: Certificate | None = None
-    tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict[str, dict[str, np.ndarray]])
     evidence: Evidence | None = None
 
 
 class AbstractSearch(abc.ABC):
     """A way to look for good designs."""
+
+    @classmethod
+    def example(cls, problem: Problem) -> "AbstractSearch":
+        """A small one for a problem, which contracts run; classes without defaults bring their own."""
+        del problem
+        return by_default(cls)
 
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched, known before anything is written; most searches list every plan.

@@ -2,11 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ..errors import ConfigError
+
+__all__ = [
+    "Binding", "Certificate", "Convexity", "Edge", "MustGive", "OnFront", "ProvenFront", "Robustness", "Shared",
+    "Wanted", "certify",
+]  # fmt: skip
 
 T = TypeVar("T")
 CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
@@ -35,8 +40,8 @@ class Convexity:
     """Pairs of points that rows were tested on, their worst excess over convexity, why rows are not proven convex."""
 
     pairs: int = 0
-    worst: dict[str, float | None] = field(default_factory=dict)
-    unproven: dict[str, str] = field(default_factory=dict)
+    worst: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    unproven: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Shared:
     own_best: float | None = None
     own_bound: float | None = None
     costs: float | None = None
-    own_design: dict[str, float] = field(default_factory=dict)
+    own_design: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class OnFront:
     bound: float | None
     gap: float | None
     certified: bool = False
-    levels: dict[str, float] = field(default_factory=dict)
+    levels: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class ProvenFront:
     hypervolume: float | None = None
     hypervolume_at_most: float | None = None
     corners: tuple[tuple[float, ...], ...] = ()
-    reference: dict[str, float] = field(default_factory=dict)
+    reference: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)
@@ -245,20 +250,20 @@ def certify(
 def _plain(value: Any) -> Any:
     """Values that JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        found: dict[str, Any] = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         if isinstance(value, Shared):
             return {name: part for name, part in found.items() if part is not None and part != {}}
         return found
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
+        return {name: _plain(part) for name, part in cast(Mapping[str, Any], value).items()}
+    return [_plain(part) for part in cast(Sequence[Any], value)] if isinstance(value, tuple | list) else value
 
 
 def _of(kind: type[T], found: Mapping[str, Any]) -> T:
     """A part from what JSON holds of it; lists become tuples."""
-    names = [f.name for f in dataclasses.fields(kind)]
+    names = [f.name for f in dataclasses.fields(cast(Any, kind))]
     return kind(**{name: _tuple(found[name]) for name in names if name in found})
 
 
 def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+    return tuple(map(_tuple, cast(list[Any], value))) if isinstance(value, list) else value

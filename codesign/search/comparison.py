@@ -17,6 +17,8 @@ from .branch_and_bound.model_oracle import Oracle
 from .branch_and_bound.oracle import rows_of
 from .branch_and_bound.programme import Programme
 
+__all__ = ["CERTIFIED", "NEAR", "Proven", "compare", "line", "proven"]
+
 NEAR = 0.01  # relative distance from the optimum that counts as a hit
 PEERS = (DifferentialEvolution(), CmaEs(), Nsga2(), Tpe(), Random())
 CERTIFIED = "certified"

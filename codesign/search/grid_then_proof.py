@@ -48,6 +48,11 @@ class GridThenProof(AbstractSearch):
             return field
         return joined([field, proof])
 
+    @classmethod
+    def example(cls, problem: Problem) -> "GridThenProof":
+        """A short proof."""
+        return cls(Grid.example(problem), Certified(gap=5e-3, pairs=64, block=64, explain=False))
+
 
 def joined(traces: Sequence[Trace]) -> Trace:
     """One trace with the designs of all; claim, certificate, evidence are the last's, points are summed."""

@@ -235,6 +235,13 @@ class Robust(AbstractSearch):
         ]
         return Robustness(self.how, self.tail, tuple(named))
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Robust":
+        """The price of the accelerator a tenth less."""
+        del problem
+        cases = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
+        return cls(cases, proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+
 
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:
     """An oracle of all cases, equally likely."""

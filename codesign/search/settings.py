@@ -8,6 +8,8 @@ design is when time runs out. Tolerances, which claims do rest on, stand beside 
 
 from dataclasses import dataclass
 
+__all__ = ["BRANCH_AND_BOUND", "AmortisedSettings", "BranchAndBoundSettings", "FrontSettings", "MixSettings"]
+
 
 @dataclass(frozen=True)
 class BranchAndBoundSettings:

@@ -10,6 +10,24 @@ from .blocking import SharedRack as SharedRack
 from .blocking import blocking as blocking
 from .demand import MIXES as MIXES
 from .demand import DemandMix as DemandMix
+from .effective import EffectiveRatios as EffectiveRatios
 from .effective import effective_ratio as effective_ratio
+from .effective import effective_ratios as effective_ratios
 from .scheduler import SchedulerOutcome as SchedulerOutcome
 from .scheduler import simulate as simulate
+
+__all__ = [
+    "MIXES",
+    "AbstractAllocator",
+    "CircuitRack",
+    "DemandMix",
+    "FixedServers",
+    "Handle",
+    "SchedulerOutcome",
+    "SharedRack",
+    "SubCubes",
+    "TorusCuboids",
+    "blocking",
+    "effective_ratio",
+    "simulate",
+]  # fmt: skip

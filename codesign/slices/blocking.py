@@ -9,7 +9,9 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..fields import quantity, static
+from ..smooth import at_most
 
+LOADS = (0.5, 0.8, 3.0)  # offered over capacity, at which a rack's effective ratios are told; between them by log(load)
 MOST = 4096  # accelerators of the largest rack: length of the recursion, whatever the capacity
 
 
@@ -60,18 +62,23 @@ class SharedRack(eqx.Module):
 
         acceptance  = sum_i w_i s_i (1 - B_i) / sum_i w_i s_i          utilisation = load acceptance
 
-    Assumes: Poisson arrivals, refused requests lost, any holding time; one effective capacity for a rack and what it is
-    asked for. Found for these by simulation at a load of 0.8 (`effective_ratio`) it tells what is granted to 2 points
-    from 0.6 to 1.2 of the capacity; one for all mixes, as the notes have, is 7 points off for cubes. Not log-convex.
+    A rack that is hardly asked leaves less of its room unused by fragmentation than a crowded one, or more: the ratio
+    at loads of `LOADS` is `effective_ratio` times `light_factor`, 1 and `heavy_factor`, and log-linear in between.
+
+    Assumes: Poisson arrivals, refused requests lost, any holding time; an effective capacity for a rack and what it is
+    asked for. Found for these by simulation (`effective_ratios`) it tells what is granted to 2 points at any load; one
+    for all loads is up to 3, and one for all mixes, as the notes have, 7 points off for cubes. Not log-convex.
     Source: [kaufman1981]; effective capacities [lumorph_notes].
     """
 
     capacity: Float[Array, "*b"] = quantity(low=1.0, high=float(MOST), doc="accelerators")
     load: Float[Array, "*b"] = quantity(low=1e-3, high=10.0, default=0.8, doc="offered accelerators over capacity")
-    effective_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0)
+    effective_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0, doc="at a load of 0.8")
     sizes: tuple[int, ...] = static(default=tuple(range(1, 17)), converter=tuple)
     volumes: tuple[int, ...] = static(default=(), converter=tuple)
     weights: tuple[float, ...] = static(default=(), converter=tuple)
+    light_factor: Float[Array, "*b"] = quantity(low=0.1, high=10.0, default=1.0, doc="of the ratio at a load of 0.5")
+    heavy_factor: Float[Array, "*b"] = quantity(low=0.1, high=10.0, default=1.0, doc="of the ratio at a load of 3")
 
     def __check_init__(self) -> None:
         """Whole accelerators, one volume and one positive weight for each size, room for a slice."""
@@ -87,7 +94,7 @@ class SharedRack(eqx.Module):
             raise ConfigError(f"weights = {self.weights} must be positive numbers")
         numbers = self.capacity, self.effective_ratio
         if all(hasattr(number, "dtype") and not isinstance(number, Tracer) for number in numbers):
-            room, ratio = (float(jnp.max(number)) for number in numbers)
+            room, ratio = (float(np.asarray(number).max()) for number in numbers)
             volumes = self.volumes or self.sizes
             if room * ratio <= min(volumes) - 1:
                 raise ConfigError(
@@ -99,7 +106,13 @@ class SharedRack(eqx.Module):
         """[sizes] probability that a request is refused."""
         sizes, shares = np.array(self.sizes, dtype=float), self._shares()
         slices = self.load * self.capacity / float(sizes @ shares)  # mean number held if none were refused
-        return blocking(slices * shares, self.volumes or self.sizes, self.effective_ratio * self.capacity)
+        return blocking(slices * shares, self.volumes or self.sizes, self.ratio() * self.capacity)
+
+    def ratio(self) -> Array:
+        """Effective over whole capacity at this load, at most one."""
+        known = jnp.stack(jnp.broadcast_arrays(self.light_factor, jnp.ones(()), self.heavy_factor))
+        factor = jnp.exp(jnp.interp(jnp.log(self.load), np.log(LOADS), jnp.log(known)))
+        return at_most(self.effective_ratio * factor, 1.0)
 
     def acceptance(self) -> Array:
         """Share of the accelerators asked for that are granted."""

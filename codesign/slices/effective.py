@@ -1,10 +1,11 @@
 """How much of a rack its fragmentation leaves: the capacity at which the formula grants what a simulation does."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..errors import ConfigError
 from .allocators import AbstractAllocator
-from .blocking import SharedRack
+from .blocking import LOADS, SharedRack
 from .demand import DemandMix
 from .scheduler import simulate
 
@@ -43,3 +44,19 @@ def effective_ratio(
         middle = (low + high) / 2
         low, high = (middle, high) if granted(middle) < seen else (low, middle)
     return (low + high) / 2
+
+
+class EffectiveRatios(NamedTuple):
+    """Fields of `SharedRack` of the same names."""
+
+    effective_ratio: float
+    light_factor: float
+    heavy_factor: float
+
+
+def effective_ratios(
+    rack: Callable[[], AbstractAllocator], mix: DemandMix, arrivals: int = 20_000, seed: int = 0
+) -> EffectiveRatios:
+    """The ratio at each of `LOADS`, as `SharedRack` takes them; arguments and errors as of `effective_ratio`."""
+    light, middle, heavy = (effective_ratio(rack, mix, load, arrivals, seed) for load in LOADS)
+    return EffectiveRatios(middle, light / middle, heavy / middle)

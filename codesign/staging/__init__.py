@@ -30,3 +30,10 @@ from .staged import stage as staged
 from .tables import Table as Table
 from .tables import literal as literal
 from .tables import tabulate as tabulate
+
+__all__ = [
+    "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
+    "RowProgram", "Rows", "Running", "Table", "at_points", "base_of", "chained", "flatten", "kept", "literal",
+    "model_of", "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged", "tabulate",
+    "tight_tiers", "written_out",
+]  # fmt: skip

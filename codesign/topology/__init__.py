@@ -30,3 +30,36 @@ from .switched import Crossbar as Crossbar
 from .switched import Dragonfly as Dragonfly
 from .switched import RailCluster as RailCluster
 from .switched import SwitchedTree as SwitchedTree
+
+__all__ = [
+    "PATTERNS",
+    "AbstractShape",
+    "Cable",
+    "CircuitSwitch",
+    "Crossbar",
+    "Dragonfly",
+    "FlowSolution",
+    "Flows",
+    "PcieBoxes",
+    "RailCluster",
+    "Routes",
+    "SwitchedTree",
+    "Topology",
+    "TopologyFile",
+    "Torus",
+    "all_flows",
+    "best_rates",
+    "crossings",
+    "equal_rate",
+    "from_networkx",
+    "full_links",
+    "gains",
+    "group_flows",
+    "limit",
+    "link_columns",
+    "load",
+    "load_by_ring",
+    "read_topology",
+    "ring_orders",
+    "route",
+]  # fmt: skip

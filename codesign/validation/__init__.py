@@ -19,6 +19,8 @@ from .tables import Suite as Suite
 from .throughput import THROUGHPUT
 from .unfitted import UNFITTED
 
+__all__ = ["SUITES", "Suite", "calibrate_frameworks", "validate"]
+
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
 SUITES: tuple[Suite, ...] = (
     KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,

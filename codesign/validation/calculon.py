@@ -11,7 +11,7 @@ local pass and reduction with a tensor-parallel collective  workload.staged_coll
 materialised scores, separate projections, no mask credit   model.attention: fused, separate_projections, causal
 selective recomputation without the values product          model.attention.redo_values
 no embedding, no head                                       model.vocab 0
-optimiser 12 B traffic, 12 B state, one launch a weight     workload.optimizer
+optimizer 12 B traffic, 12 B state, one launch a weight     workload.optimizer
 one layer's gradients in fp32, the rest in 2 bytes          workload.precision.gradient_buffer, gradients
 all activation gradients of one layer at once               workload.release_gradients
 optimizer_sharding                                          plan.zero 2, reduce_often 0
@@ -20,8 +20,8 @@ seq_par_ag_redo                                             plan.regather
 full recomputation keeps the undivided layer input          plan.shard_checkpoints 0
 tensor_par_overlap                                          plan.tp_overlap (a share, see `TENSOR_OVERLAPS`)
 data_par_overlap, and what hides offload                    plan.dp_overlap, offload_overlap (see `calculon_overlap`)
-weight, activations, optimizer offload                      plan.offload_*; the optimiser's takes the gradients along
-optimiser state offloaded with every backward               workload.state_every_pass
+weight, activations, optimizer offload                      plan.offload_*; the optimizer's takes the gradients along
+optimizer state offloaded with every backward               workload.state_every_pass
 inference                                                   workload.forward_only
 """
 
@@ -45,6 +45,8 @@ from ..metrics import evaluate
 from ..scenario import Scenario
 from .calculon_overlap import hidden_shares
 from .many import at_many
+
+__all__ = ["errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run", "scenario", "system"]
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
 """Calculon's systems and the outer network they stand in."""

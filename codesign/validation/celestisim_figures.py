@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 from ..scenario import Scenario
 from .celestisim_inference import APPLIANCE, APPLIANCE_BYTES, DGX, H100_BYTES, LAYERS, LENGTHS, largest_batch, price
 
+__all__ = ["gains_by_compute", "throughput_by_batch"]
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
 

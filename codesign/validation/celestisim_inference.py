@@ -27,6 +27,11 @@ from ..units import GB
 from ..workloads import Plan
 from .many import at_many
 
+__all__ = [
+    "APPLIANCE", "DGX", "H100_BYTES_PER_S", "HOP_BYTES_PER_S", "PATHS", "PORTS", "TWO_DGX", "appliance_pool", "at",
+    "compare", "largest_batch", "outside", "price", "reference", "untuned",
+]  # fmt: skip
+
 H100_FLOPS, H100_BYTES_PER_S, H100_BYTES = 1.979e15, 3350e9, 80 * GB
 APPLIANCE_BYTES_PER_S, APPLIANCE_BYTES = 26800e9, 32000 * GB
 PORT_BYTES_PER_S, PORTS = 0.9e12, 16  # 7.2 Tb/s each

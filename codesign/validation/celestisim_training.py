@@ -27,6 +27,8 @@ from ..scenario import Scenario
 from ..units import GB
 from .many import at_many
 
+__all__ = ["System", "fastest_plans", "moved_kj", "plan_grid", "template", "timed_plans"]
+
 BATCH = 3072.0
 STORE_BYTES = 1e18  # an external store that never fills
 DEGREES = {
@@ -132,7 +134,7 @@ def timed_plans(models: pd.DataFrame, devices: float, *, sharded: bool = False) 
     Args:
         models: columns model, layers, hidden, head_dim.
         devices: accelerators of the cluster, the same for all.
-        sharded: replicas keep a share of the optimiser's state each (ZeRO stage 1).
+        sharded: replicas keep a share of the optimizer's state each (ZeRO stage 1).
 
     Returns:
         Columns of `models`, `system`, the fields of the plan, `zero` and `time_s`.

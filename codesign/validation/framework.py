@@ -24,6 +24,8 @@ from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
 from .training import prepare
 
+__all__ = ["Sample", "adjustment", "calibrate_training", "fit_table", "judged", "stored"]
+
 SCALES = {"kernel_slowdown": 1.0, "launch_s": 1e-5, "step_overhead_s": 1e-2}
 LEAST = {"kernel_slowdown": 0.1}  # of a workload
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time

@@ -14,6 +14,8 @@ from ..hardware import AbstractKernel
 from ..scenario import Cluster
 from .measured import left_out
 
+__all__ = ["accelerator_option", "left_out_cluster", "measured_cluster"]
+
 
 def _plain(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch.isalnum())

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+__all__ = ["Clock", "SwitchOutcome", "SwitchedAccelerator", "SwitchedChannel", "simulate"]
+
 
 @dataclass(frozen=True)
 class SwitchedAccelerator:

@@ -2,8 +2,8 @@
 
 `GPU left out`: what the device would have inherited had it not been measured (`calibration.gpus`). Two things of it
 stay: its rows were in the pool near which its relatives' constants were held (`calibration.crossed` leaves them out
-there too, and intervals rest on that), and collectives of devices measured at few group sizes follow, beyond those, the
-shape of a relative's curve.
+there too, and its errors are what intervals rest on), and collectives of devices measured at few group sizes follow,
+beyond those, the shape of a relative's curve.
 A device without constants of its own takes those of its nearest relative on its own chip and peaks; a framework or
 number format without constants takes the reference framework's or the related format's. Every such step is named.
 """

@@ -1,7 +1,7 @@
 """MLPerf training results whose configuration's name tells the layout; nothing is fitted on them.
 
 What is not printed is taken as the fastest that fits: micro-batches of 1 or 2, stages interleaved up to 8 times.
-Distributed optimiser, fused attention, sequence parallelism where tp > 1, nothing recomputed.
+Distributed optimizer, fused attention, sequence parallelism where tp > 1, nothing recomputed.
 """
 
 from collections.abc import Iterator

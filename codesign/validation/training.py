@@ -8,7 +8,7 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
     recompute_steps    the same, with its sequence parallelism and selective recomputation
     layout_steps       the same, without recomputation, one node
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
-    named_model_rates  fused attention, distributed optimiser, sequence parallelism where tp > 1, nothing recomputed
+    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed
     frontier_rates     the same
 """
 
@@ -28,6 +28,11 @@ from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
 from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
+
+__all__ = [
+    "Clusters", "Predicted", "Prepared", "Run", "configured_model", "frontier", "korthikanti", "megatron_model",
+    "mosaic", "nemo", "prepare", "prepare_rows", "sc21", "sc21_seconds", "vtrain",
+]  # fmt: skip
 
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
 NEMO_MODELS = {

@@ -1,5 +1,11 @@
 """Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
 
+from .attack import ROUNDING as ROUNDING
+from .attack import Attack as Attack
+from .attack import aims_of as aims_of
+from .attack import sample as sample
+from .attacked import Answer as Answer
+from .attacked import Told as Told
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
 from .derivation import StatedClaim as StatedClaim
@@ -12,5 +18,30 @@ from .mix_derivation import mix_derivation_of as mix_derivation_of
 from .mix_designs import AskedMix as AskedMix
 from .mix_designs import Said as Said
 from .study import Asked as Asked
-from .verify import Answer as Answer
+from .study import CheckedModel as CheckedModel
+from .study import Exact as Exact
 from .verify import verify as verify
+
+__all__ = [
+    "ROUNDING",
+    "Answer",
+    "Asked",
+    "AskedMix",
+    "Attack",
+    "CheckedModel",
+    "Derivation",
+    "Exact",
+    "MixDerivation",
+    "Refuted",
+    "Said",
+    "StatedClaim",
+    "Told",
+    "aims_of",
+    "derivation_of",
+    "mix_derivation_of",
+    "sample",
+    "verify",
+    "verify_front",
+    "verify_mix",
+    "verify_unproven",
+]  # fmt: skip

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from .coverage import Cover
 from .derivation import Derivation, Refuted
 from .inequality import Sums
+from .polish import ROUNDS as POLISHING
 from .polish import polish
 from .study import CheckedModel, Exact
 
@@ -93,7 +94,7 @@ class Attack:
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
         """Try so many designs; `best` and `design` are the least goal of a feasible one."""
         if self.start is not None:
-            self._take(*self.start)
+            self.take(*self.start)
         first = int(AT_RANDOM * count)
         cases = self.model.cases
         count_of = 1 if cases is None else len(cases.scenarios)
@@ -103,12 +104,12 @@ class Attack:
             self.hardest = int(self.model.holds(self._values(place), u).sum(axis=1).argmin())
         while self.tried < first:
             told(self.tried, count)
-            self._take(*self._anywhere(min(part, first - self.tried), rng), sharing=True)
+            self.take(*self._anywhere(min(part, first - self.tried), rng), sharing=True)
         for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
             until = first + (count - first) * (k + 1) // ROUNDS
             while self.tried < until:
                 told(self.tried, count)
-                self._take(*self._around(min(part, until - self.tried), float(width), rng), sharing=True)
+                self.take(*self._around(min(part, until - self.tried), float(width), rng), sharing=True)
         told(count, count)
 
     def compare(self, rng: np.random.Generator) -> float:
@@ -116,7 +117,7 @@ class Attack:
         place, u, _ = self._anywhere(SHARING, rng)
         return self.model.disagreement(self._values(place), u, COMPARED)
 
-    def polish(self) -> int:
+    def polish(self, rounds: int = POLISHING) -> int:
         """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
         if not self.pools:
             return 0
@@ -127,8 +128,9 @@ class Attack:
             target.append(np.full(len(places), aim.row))
             upper.append(np.broadcast_to(aim.upper, (len(places), len(aim.upper))))
         places, start = np.concatenate(place), np.concatenate(u)
-        lane, there = polish(self.model, self._values(places), start, np.concatenate(target), np.concatenate(upper))
-        self._take(places[lane], there)
+        aims, limits = np.concatenate(target), np.concatenate(upper)
+        lane, there = polish(self.model, self._values(places), start, aims, limits, rounds)
+        self.take(places[lane], there)
         return len(places)
 
     def _values(self, place: np.ndarray) -> np.ndarray:
@@ -171,7 +173,7 @@ class Attack:
         stays = rng.uniform(size=u.shape) < rng.choice([0.0, 0.5], (count, 1))
         return place, _of_few_values(np.where(stays, u, moved), rng)
 
-    def _take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
+    def take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
         self.tried += len(place)
         if sharing and self.model.cases is not None:

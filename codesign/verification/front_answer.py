@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from ..rules import Rules
 from .attack import EXTREME, Aim, Attack, aims_of, sample
+from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by
 from .derivation import Derivation, Refuted, derivation_of
 from .directions import check_directions
@@ -19,7 +20,7 @@ from .front import SAME, Front, check_points, front_of
 from .inequality import derive
 from .structure import check_structure
 from .study import Asked, CheckedModel
-from .verify import ALIKE, Answer, Told, described
+from .verify import described
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
 
@@ -30,7 +31,7 @@ def verify_front(
     tables: Mapping[str, Mapping[str, np.ndarray]],
     attack: int,
     seed: int,
-    told: Told = lambda stage, done, total: None,
+    told: Told = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check all that is claimed of a front.
@@ -43,14 +44,12 @@ def verify_front(
         told: hears stage, done and total.
         model: that of the study, where it is traced already.
     """
-    answer = Answer(False, "")
-    try:
+
+    def check(answer: Answer) -> None:
         front, certificate = front_of(header, tables), derivation_of(header, tables)
         _verify(answer, asked, front, certificate, model or CheckedModel(asked), attack, seed, told)
-        answer.verified = True
-    except Refuted as found:
-        answer.line = f"not verified: {found}"
-    return answer
+
+    return answered(check)
 
 
 def _verify(
@@ -92,12 +91,8 @@ def _verify(
     checks.extend([directions.text] * bool(directions.text))
     tried = _attacker(front, asked, model, certificate)
     tried = dataclasses.replace(tried, start=(place, u), certificate=certificate, sums=sums, covered=covered)
-    apart = tried.compare(rng)
-    if apart > ALIKE:
-        raise Refuted(f"designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
-    tried.run(attack, rng, lambda done, total: told("attack", done, total))
-    told("polishing", 0, 1)
-    lanes = tried.polish()
+    alike(tried.compare(rng))
+    lanes = attacked(tried, attack, rng, told)
     tried.refuse(
         lambda at, there: described(asked, tried.lists, at, there), "a statement of the front says it cannot be"
     )
@@ -116,17 +111,15 @@ def _verify(
 
 def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.ndarray) -> Answer:
     """Of a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
-    answer = Answer(False, "")
-    try:
+
+    def check(answer: Answer) -> None:
         place, _ = _check_designs(designs, values, asked, CheckedModel(asked))
         answer.line = (
             f"nothing claimed to verify: the search proves nothing; its {len(place)} designs are feasible and have the"
             " values that are shown"
         )
-        answer.verified = True
-    except Refuted as found:
-        answer.line = f"not verified: {found}"
-    return answer
+
+    return answered(check)
 
 
 def _check_designs(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .attack import sample
+from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .blend import CheckedBlend
 from .coverage import cover
 from .derivation import Refuted, StatedClaim
@@ -20,7 +21,7 @@ from .mix_designs import AskedMix, Said, check_designs, offset_of
 from .mix_tuples import Cuts, bounded
 from .structure import check_structure
 from .study import Asked, CheckedModel
-from .verify import ALIKE, LISTED, SAME, Answer, Told, check_claim, described
+from .verify import LISTED, SAME, check_claim, described
 
 
 def verify_mix(
@@ -30,7 +31,7 @@ def verify_mix(
     certificate: MixDerivation | Refuted | None,
     attack: int,
     seed: int,
-    told: Told = lambda stage, done, total: None,
+    told: Told = quiet,
     models: Sequence[CheckedModel] | None = None,
 ) -> Answer:
     """Check a claim about a mix.
@@ -45,13 +46,8 @@ def verify_mix(
         told: hears stage, done and total.
         models: those of the workloads, where they are there already.
     """
-    answer = Answer(False, "")
-    try:
-        _verify(answer, asked, claim, said, certificate, attack, np.random.default_rng(seed), told, models)
-        answer.verified = True
-    except Refuted as found:
-        answer.line = f"not verified: {found}"
-    return answer
+    rng = np.random.default_rng(seed)
+    return answered(lambda answer: _verify(answer, asked, claim, said, certificate, attack, rng, told, models))
 
 
 def _verify(
@@ -83,9 +79,7 @@ def _verify(
         _check_tables(name, model, rng)
     tables = [_legal(each) for each in asked.workloads.values()]
     tried = MixAttack(models, tables, blend, _start(asked, said, tables))
-    tried.run(attack, rng, lambda done, total: told("attack", done, total))
-    told("polishing", 0, 1)
-    lanes = tried.polish() if attack else 0
+    lanes = attacked(tried, attack, rng, told)
     _refuse(asked, claim, tried)
     best = None if tried.best is None else math.exp(tried.best.rank)
     found = "none feasible" if best is None else f"best {best:.9g}"
@@ -188,11 +182,7 @@ def _check_tables(name: str, model: CheckedModel, rng: np.random.Generator) -> N
     """Random designs, priced with tables as the attack prices them and without."""
     table = _legal(model.asked)
     u = rng.uniform(size=(64, len(model.variables)))[rng.integers(0, 64, 1 << 13)]
-    apart = model.disagreement(table[rng.integers(0, len(table), 1 << 13)], u, 128)
-    if apart > ALIKE:
-        raise Refuted(
-            f"{name}: designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm"
-        )
+    alike(model.disagreement(table[rng.integers(0, len(table), 1 << 13)], u, 128), f"{name}: ")
 
 
 def _legal(asked: Asked) -> np.ndarray:

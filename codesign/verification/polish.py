@@ -101,7 +101,7 @@ class _Lane:
             self.at = u.copy()
         return self.found
 
-    def run(self, start: np.ndarray) -> None:
+    def run(self, start: np.ndarray, rounds: int) -> None:
         """Minimise; where it went is known to `together`."""
         limits = {
             "type": "ineq",
@@ -112,7 +112,7 @@ class _Lane:
             minimize(
                 lambda u: self._rows(u)[0][self.target], start, jac=lambda u: self._rows(u)[1][self.target],
                 method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if len(self.rows) else [],
-                options={"maxiter": ROUNDS, "ftol": PRECISION},
+                options={"maxiter": rounds, "ftol": PRECISION},
             )  # fmt: skip
         except _Enough:
             pass
@@ -126,15 +126,16 @@ def polish(
     u: Float[np.ndarray, "lanes variables"],
     target: Int[np.ndarray, " lanes"],
     upper: Float[np.ndarray, "lanes rows"],
+    rounds: int = ROUNDS,
 ) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, "k variables"]]:
     """(lane, coordinates) of every design that searches for the least `target` row met, each from its own start.
 
-    `upper` is what rows behind the goal's may be at most, inf where anything.
+    `upper` is what rows behind the goal's may be at most, inf where anything; `rounds` the iterations of a search.
     """
     if len(plan) == 0 or not model.variables:
         return np.arange(len(plan)), u
     together = _Together(model, plan)
     lanes = [_Lane(together, lane, int(row), upper[lane]) for lane, row in enumerate(target)]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        list(pool.map(lambda lane: lane.run(u[lane.lane]), lanes))
+        list(pool.map(lambda lane: lane.run(u[lane.lane], rounds), lanes))
     return tuple(np.concatenate(part) for part in zip(*together.seen, strict=True))  # type: ignore[return-value]

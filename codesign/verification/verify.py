@@ -3,9 +3,7 @@
 import dataclasses
 import math
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +13,7 @@ from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
 from .attack import Attack, aims_of, sample
+from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
 from .derivation import Derivation, Refuted, StatedClaim
 from .directions import check_directions
@@ -24,22 +23,7 @@ from .study import Asked, CheckedModel
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree
 LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
-ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
 SMALLEST = 1e-12  # gap that is none
-Told = Callable[[str, int, int], None]
-
-
-@dataclass
-class Answer:
-    """What came of a verification.
-
-    verified: nothing that was claimed is false. line: the answer. checks: what was done, in order. numbers: for JSON.
-    """
-
-    verified: bool
-    line: str
-    checks: list[str] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 def verify(
@@ -48,7 +32,7 @@ def verify(
     certificate: Derivation | Refuted | None,
     attack: int,
     seed: int,
-    told: Told = lambda stage, done, total: None,
+    told: Told = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check a claim about a study.
@@ -62,13 +46,8 @@ def verify(
         told: hears stage, done and total.
         model: that of the study, where it is compiled already.
     """
-    answer = Answer(False, "")
-    try:
-        _verify(answer, asked, claim, certificate, attack, np.random.default_rng(seed), told, model)
-        answer.verified = True
-    except Refuted as found:
-        answer.line = f"not verified: {found}"
-    return answer
+    rng = np.random.default_rng(seed)
+    return answered(lambda answer: _verify(answer, asked, claim, certificate, attack, rng, told, model))
 
 
 def _verify(
@@ -120,12 +99,8 @@ def _verify(
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(lower.min()))
     tried = _attacker(asked, claim, model, certificate, sums, covered)
-    apart = tried.compare(rng)
-    if apart > ALIKE:
-        raise Refuted(f"designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
-    tried.run(attack, rng, lambda done, total: told("attack", done, total))
-    told("polishing", 0, 1)
-    lanes = tried.polish()
+    alike(tried.compare(rng))
+    lanes = attacked(tried, attack, rng, told)
     tried.refuse(lambda place, u: described(asked, tried.lists, place, u), _claimed(claim, asked))
     answer.checks.append(_attacked(tried, lanes, claim))
     answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "held": tried.held}

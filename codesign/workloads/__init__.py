@@ -11,6 +11,7 @@ from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
 from .hub import from_config_json as from_config_json
 from .hub import transformer_from_dict as transformer_from_dict
+from .lowering import indivisible as indivisible
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
@@ -18,11 +19,25 @@ from .ops import TransferOp as TransferOp
 from .optimizer import Adam as Adam
 from .plan import Layout as Layout
 from .plan import Plan as Plan
+from .plan_fields import AbstractPlan as AbstractPlan
+from .plan_fields import named as named
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
 from .recommendation_training import RecommendationTraining as RecommendationTraining
+from .schedule import Priced as Priced
+from .schedule import Timeline as Timeline
+from .schedule import total as total
 from .served import AbstractServing as AbstractServing
 from .serving import Serving as Serving
 from .training import Training as Training
 from .transformer import Transformer as Transformer
+from .words import Words as Words
+
+__all__ = [
+    "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
+    "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
+    "LatentAttention", "Layout", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation",
+    "RecommendationModel", "RecommendationTraining", "Serving", "Timeline", "Training", "TransferOp", "Transformer",
+    "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
+]  # fmt: skip

@@ -1,25 +1,39 @@
 """What a workload must answer."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array
 
+from ..examples import by_default
 from ..showing import as_text
 from .blocks import Precision
 from .ops import Op
-from .plan import Layout
+from .plan import Layout, Plan
+from .plan_fields import AbstractPlan
 from .schedule import Priced, Timeline
+from .words import OTHERS, Words
 
 
 class AbstractWorkload(eqx.Module):
-    """A job: lowers a layout to operations, and says what it keeps in memory."""
+    """A job: lowers a layout to operations, and says what it keeps in memory.
+
+    `plan_class` are the plans by which this family is laid out, `words` what reports call its numbers.
+    """
+
+    plan_class: ClassVar[type[AbstractPlan]] = Plan
+    words: ClassVar[Words] = OTHERS
 
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]
 
     __repr__ = as_text
+
+    @classmethod
+    def example(cls) -> "AbstractWorkload":
+        """A small job, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def lower(self, layout: Layout) -> tuple[Op, ...]:
@@ -46,7 +60,7 @@ class AbstractWorkload(eqx.Module):
         """Rules of the layout -> relative violation, 0 where it holds: a plan that does not divide is not legal."""
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """One line on a rule of this family that a plan breaks; None leaves it to the common wording."""
+        """One line on a rule of this family that a plan breaks; None leaves it at the rule's name."""
         return None
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:

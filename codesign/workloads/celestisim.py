@@ -15,6 +15,8 @@ from ..fabrics import Group
 from ..fields import quantity
 from ..smooth import at_least
 
+__all__ = ["Family", "counted_bytes", "model_parallel_group", "offloaded_bytes_per_element"]
+
 TEBI_AS_TERA = 1e12 / 2**40
 COLLECTIVES_PER_LAYER = 8.0  # forward, backward and their halves of sequence parallelism
 BLOCK_CROSSINGS = 2.0  # forward and backward, across every block's boundary

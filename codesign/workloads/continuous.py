@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..smooth import at_least
 from .blocks import Precision
+from .broken_rules import broken
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
 from .ops import Op
@@ -265,7 +266,7 @@ class ContinuousServing(AbstractServing):
                 f" sequence: at least {stages * groups:g}"
             )
         if rule != "prompts":
-            return None
+            return broken(self, rule, layout)
         state = self.rhythm(layout).state
         load, comes = float(state.load), float(state.arrivals * self.computed_tokens())
         return (
@@ -273,3 +274,8 @@ class ContinuousServing(AbstractServing):
             f" {chunk:g} ({load - 1:+.1%}); take plan.chunk of {comes * 1.02 + 1:.0f} or more, or plan.micro_batch of"
             f" {batch / load * 0.98:.0f} or fewer"
         )
+
+    @classmethod
+    def example(cls) -> "ContinuousServing":
+        """Prompts of 512 tokens, answers of 64."""
+        return cls(Transformer.example(), 512.0, 64.0)

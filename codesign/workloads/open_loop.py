@@ -32,6 +32,11 @@ from ..fields import quantity
 from ..smooth import TINY
 from .steady_state import FULLEST, LEVELS, mixed_share
 
+__all__ = [
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "Spell", "TableTimes", "Times", "above",
+    "balance", "check_stable", "lognormal", "open_loop", "solved", "step_at", "tail_quantile",
+]  # fmt: skip
+
 ROUNDS = 60  # of bisection, then Newton's last step
 PROMPTS = 128  # quantiles of prompts in a percentile
 RESIDUALS = jnp.array([0.125, 0.375, 0.625, 0.875])  # shares of a step that may be left of it

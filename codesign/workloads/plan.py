@@ -4,59 +4,36 @@ Every choice is a traced number, so a search prices plans as data with one compi
 """
 
 import dataclasses
-import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..errors import ConfigError, suggestion
+from ..errors import ConfigError
 from ..fabrics import ALGORITHMS, Group
-from ..fields import as_leaf, quantity, switch
-from ..showing import as_text
+from ..fields import quantity, switch
 from ..smooth import at_least, at_most
+from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
-AXES = ("tp", "attention_tp", "cp", "dp", "data", "ep", "expert_data", "pp", "rows", "tables", "world")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+USUAL = (  # fields by which a design is told where they are not as usual
+    *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
+    *("offload_weights", "offload_activations", "offload_optimizer"),
+)
 
 
-NAMED = {"recompute": RECOMPUTE, "tp_algorithm": ALGORITHMS, "data_algorithm": ALGORITHMS}
-"""Field of a plan whose values have names -> the names, in the order of the numbers that stand for them."""
+class Plan(AbstractPlan):
+    """The parallelisation of a transformer or a recommendation model.
 
-
-def plan_value(field: str, value: Any) -> Any:
-    """The number that stands for a named value of a field (0, 1, 2 for none, selective, full); numbers pass.
-
-    Raises:
-        ConfigError: a word that is no name there.
-    """
-    if isinstance(value, str) and field in NAMED:
-        if value not in NAMED[field]:
-            names = ", ".join(NAMED[field])
-            raise ConfigError(f"{field} = {value!r} is not one of {names}{suggestion(value, NAMED[field])}")
-        return as_leaf(float(NAMED[field].index(value)))
-    return as_leaf(value)
-
-
-def _named(field: str, default: float, doc: str) -> Any:
-    """A number of the plan whose values have names."""
-    high = float(len(NAMED[field]) - 1)
-    metadata = {"low": 0.0, "high": high, "doc": doc}
-    return eqx.field(converter=functools.partial(plan_value, field), default=default, metadata=metadata)
-
-
-class Plan(eqx.Module):
-    """The parallelisation of one job.
-
-    dp is no field: it is what the devices leave, devices / (tp cp pp). A plan with a `device_count` buys that many,
-    whatever the cluster says, so that a search can choose it with the degrees that divide it. Expert parallelism is
-    carved out of the data (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded
-    together by one replica in serving, where a step of continuous batching adds up to `chunk` prompt tokens (2048 is
-    vLLM's budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of
-    their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering
-    work that can hide the communication.
+    dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
+    (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
+    replica in serving, where a step of continuous batching adds up to `chunk` prompt tokens (2048 is vLLM's budget for
+    a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their own in
+    attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work that
+    can hide the communication.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -81,9 +58,9 @@ class Plan(eqx.Module):
     attention_dp: Float[Array, "*b"] = quantity(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
     )
-    recompute: Float[Array, "*b"] = _named("recompute", 0.0, "none, selective or full")
+    recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
     sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
-    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimiser, + gradients, + parameters")
+    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
@@ -98,19 +75,79 @@ class Plan(eqx.Module):
     dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
     pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
-    tp_algorithm: Float[Array, "*b"] = _named("tp_algorithm", 0.0, "of collectives inside tensor-parallel groups")
-    data_algorithm: Float[Array, "*b"] = _named("data_algorithm", 0.0, "of all other collectives")
+    tp_algorithm: Float[Array, "*b"] = named("tp_algorithm", ALGORITHMS, 0.0, "inside tensor-parallel groups")
+    data_algorithm: Float[Array, "*b"] = named("data_algorithm", ALGORITHMS, 0.0, "of all other collectives")
     device_count: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="in place of the cluster's"
     )
 
-    __repr__ = as_text
+    axes: ClassVar[tuple[str, ...]] = (
+        "tp", "attention_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
+    )  # fmt: skip
+    placed_as: ClassVar[Mapping[str, str]] = {"data": "dp", "expert_data": "dp", "attention_tp": "tp"}
+    said: ClassVar[tuple[str, ...]] = ("tp", "pp", "micro_batch")
+
+    def ranks(self) -> Array:
+        """Tensor, context and pipeline parallel ranks."""
+        return self.tp * self.cp * self.pp
+
+    def members(self, axis: str, layout: "Layout") -> Group:
+        """Ranks are ordered tp, cp, dp, pp from the inside out."""
+        one = jnp.ones_like(self.tp)
+        groups = {
+            "tp": lambda: Group(self.tp, one),
+            "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
+            "cp": lambda: Group(self.cp, self.tp),
+            "ep": lambda: Group(self.ep, self.tp),
+            "expert_data": lambda: Group(layout.dp * self.cp / self.ep, self.tp * self.ep),
+            "data": lambda: Group(layout.dp * self.cp, self.tp),
+            "rows": lambda: Group(self.row_shards, jnp.ones_like(self.row_shards)),
+            "tables": lambda: Group(self.tp / self.row_shards, self.row_shards),
+            "pp": lambda: Group(self.pp, self.tp * self.cp * layout.dp),
+        }
+        return groups[axis]()
+
+    def algorithm(self, axis: str) -> Array:
+        """One choice for tensor-parallel groups, one for all others."""
+        return self.tp_algorithm if axis == "tp" else self.data_algorithm
+
+    def offloaded(self, data: str) -> Array | None:
+        """By the fields `offload_*`; embedding tables are weights."""
+        kind = {"tables": "weights"}.get(data, data)
+        return getattr(self, f"offload_{kind}", None)
+
+    def without_effect(self, layout: "Layout") -> dict[str, Array]:
+        """Sequence parallelism of one rank, sharding over one replica."""
+        return {
+            "sequence_parallel": (self.sequence_parallel > 0) & (self.tp <= 1),
+            "zero": (self.zero > 0) & (layout.dp * self.cp <= 1),
+        }
+
+    def changes(self) -> dict[str, Change]:
+        """Smaller micro-batches, more recomputed, more ranks, more offloaded."""
+        return {
+            "micro_batch": lambda x: [x / 2**i for i in range(1, 9) if x / 2**i >= 1],
+            "sequence_parallel": lambda x: [1.0] if x < 1 else [],
+            "zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
+            "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
+            "tp": lambda x: [x * 2**i for i in range(1, 7)],
+            "pp": lambda x: [x * 2**i for i in range(1, 7)],
+            "offload_optimizer": lambda x: [1.0] if x < 1 else [],
+            "offload_activations": lambda x: [1.0] if x < 1 else [],
+            "offload_weights": lambda x: [1.0] if x < 1 else [],
+        }
+
+    def told(self) -> dict[str, Array]:
+        """The degrees and the micro-batch, and what is not as usual."""
+        usual = Plan()
+        other = [name for name in USUAL if float(getattr(self, name)) != float(getattr(usual, name))]
+        return {name: getattr(self, name) for name in (*self.said, *other)}
 
 
 class Layout(eqx.Module):
     """A plan on a number of devices: everything derived that the lowering needs."""
 
-    plan: Plan
+    plan: Any  # an `AbstractPlan`; a workload knows which
     devices: Float[Array, "*b"] = quantity(low=1.0)
 
     def __getattr__(self, name: str) -> Array:
@@ -122,7 +159,7 @@ class Layout(eqx.Module):
     @property
     def dp(self) -> Array:
         """Data-parallel replicas."""
-        return self.devices / (self.plan.tp * self.plan.cp * self.plan.pp)
+        return self.devices / self.plan.ranks()
 
     @property
     def selective(self) -> Array:
@@ -150,31 +187,15 @@ class Layout(eqx.Module):
         return 1 + on * (self.dp * self.plan.cp / self.plan.ep - 1)
 
     def group(self, axis: str) -> Group:
-        """The process group of a mesh axis, ranks ordered tp, cp, dp, pp from the inside out, with its algorithm."""
-        algorithm = self.plan.tp_algorithm if axis == "tp" else self.plan.data_algorithm
-        return dataclasses.replace(self._members(axis), algorithm=algorithm)
+        """The process group of a mesh axis, with its algorithm; `world` is everybody.
 
-    def _members(self, axis: str) -> Group:
-        """Size and stride of the group of a mesh axis."""
-        plan = self.plan
-        if axis == "tp":
-            return Group(plan.tp, jnp.ones_like(plan.tp))
-        if axis == "attention_tp":
-            return Group(plan.tp / plan.attention_dp, jnp.ones_like(plan.tp))
-        if axis == "cp":
-            return Group(plan.cp, plan.tp)
-        if axis == "ep":
-            return Group(plan.ep, plan.tp)
-        if axis == "expert_data":
-            return Group(self.dp * plan.cp / plan.ep, plan.tp * plan.ep)
-        if axis == "data":
-            return Group(self.dp * plan.cp, plan.tp)
-        if axis == "rows":
-            return Group(plan.row_shards, jnp.ones_like(plan.row_shards))
-        if axis == "tables":
-            return Group(plan.tp / plan.row_shards, plan.row_shards)
+        Raises:
+            ConfigError: the plan has no such axis.
+        """
         if axis == "world":
-            return Group(self.devices, jnp.ones_like(self.devices))
-        if axis == "pp":
-            return Group(plan.pp, plan.tp * plan.cp * self.dp)
-        raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join(AXES)}")
+            found = Group(self.devices, jnp.ones_like(self.devices))
+        elif axis in self.plan.axes:
+            found = self.plan.members(axis, self)
+        else:
+            raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join((*self.plan.axes, 'world'))}")
+        return dataclasses.replace(found, algorithm=self.plan.algorithm(axis))

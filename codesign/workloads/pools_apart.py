@@ -16,6 +16,8 @@ from jaxtyping import Array
 from .open_loop import Demand, OpenLoop, Percentiles, Times, above, lognormal, open_loop, tail_quantile
 from .steady_state import FULLEST
 
+__all__ = ["pools_apart", "prompt_s"]
+
 
 def prompt_s(times: Times, demand: Demand) -> Array:
     """Seconds of prompts of equally likely lengths, alone on an engine: whole chunks and the rest."""

@@ -1,5 +1,7 @@
 """Recommendation models at work: what inference and training share, and batches of samples answered."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,6 +18,7 @@ from .plan import Layout
 from .recommendation_model import Linear, RecommendationModel, linear_work
 from .schedule import Priced, Timeline, total
 from .sharding import Sharding
+from .words import Words
 
 EMBEDDING = ("indices", "lookup", "far", "sums")
 
@@ -26,6 +29,8 @@ class AbstractRecommendation(AbstractWorkload):
     A replica is tp devices with one copy of the tables between them, cut as `Sharding` says; each computes the
     perceptrons of its own share of the replica's `plan.micro_batch` samples. What a report calls a token is a sample.
     """
+
+    words: ClassVar[Words] = Words("serving", item="sample")
 
     model: eqx.AbstractVar[RecommendationModel]
     precision: eqx.AbstractVar[Precision]
@@ -197,3 +202,8 @@ class Recommendation(AbstractRecommendation):
         tables, dense = self.tables_bytes(layout), self.model.dense_parameters() * self.precision.bytes_of("weights")
         working = self.working_bytes(layout)
         return {"tables": (tables, 0.0 * tables), "dense": (dense, dense), "working": (working, working)}
+
+    @classmethod
+    def example(cls) -> "Recommendation":
+        """Of eight tables."""
+        return cls(RecommendationModel.example())

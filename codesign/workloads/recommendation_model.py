@@ -127,6 +127,11 @@ class RecommendationModel(eqx.Module):
         nbytes = samples * (vectors * dimension + kept) * element_bytes
         return Work(flops, nbytes, vectors, vectors, dimension, samples)
 
+    @classmethod
+    def example(cls) -> "RecommendationModel":
+        """Eight tables."""
+        return cls("small", EmbeddingTables(8.0, 1e5, 64.0), 13.0, (64.0, 64.0), (64.0, 1.0))
+
 
 def _chain(inputs: Array, widths: tuple[Any, ...]) -> list[Linear]:
     """(inputs, outputs) of layers one after the other."""

@@ -1,5 +1,7 @@
 """One training step of a recommendation model."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -14,20 +16,23 @@ from .recommendation import AbstractRecommendation, behind, energy_of
 from .recommendation_model import RecommendationModel
 from .schedule import Priced, Timeline, total
 from .sharding import Sharding
+from .words import Words
 
 
 class RecommendationTraining(AbstractRecommendation):
     """One step on `plan.micro_batch` samples with row-wise Adagrad on the tables and Adam on the perceptrons.
 
     Backward, each layer costs two more products; the vectors' gradients travel as the sums did, the other way round;
-    each row looked up is read and written once more with `row_state_bytes` of optimiser state; the perceptrons'
+    each row looked up is read and written once more with `row_state_bytes` of optimizer state; the perceptrons'
     gradients are all-reduced over all devices, hidden behind the share `plan.dp_overlap` of their backward pass. The
     gradients of the vectors are hidden behind the share `plan.tp_overlap` of the bottom's backward pass.
 
     Assumes: one copy of the tables (tp = devices), as replicas of sparse rows would have to be summed; no row twice in
     a batch, so no gradients are summed before the update.
-    Source: [mudigere2022] for the parallelism and the optimiser.
+    Source: [mudigere2022] for the parallelism and the optimizer.
     """
+
+    words: ClassVar[Words] = Words("training", "training step", item="sample")
 
     model: RecommendationModel
     precision: Precision = Precision()
@@ -35,8 +40,8 @@ class RecommendationTraining(AbstractRecommendation):
     access_bytes: Float[Array, "*b"] = quantity(low=1.0, default=32.0, doc="smallest piece a memory reads")
     shared_memory: Float[Array, "*b"] = switch(default=0.0, doc="one memory for all devices of a replica")
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
-    row_state_bytes: Float[Array, "*b"] = quantity(default=4.0, doc="optimiser state of one row")
-    dense_state_bytes: Float[Array, "*b"] = quantity(default=12.0, doc="optimiser state and master copy of a weight")
+    row_state_bytes: Float[Array, "*b"] = quantity(default=4.0, doc="optimizer state of one row")
+    dense_state_bytes: Float[Array, "*b"] = quantity(default=12.0, doc="optimizer state and master copy of a weight")
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Forward, then `dense_backward`, `vectors_back`, `update`, `dense_gradients`, `dense_update`."""
@@ -124,6 +129,11 @@ class RecommendationTraining(AbstractRecommendation):
     def violations(self, layout: Layout) -> dict[str, Array]:
         """The cut of the tables, and one copy of them."""
         return super().violations(layout) | {"replicas": at_least(layout.dp - 1, 0.0)}
+
+    @classmethod
+    def example(cls) -> "RecommendationTraining":
+        """Of eight tables."""
+        return cls(RecommendationModel.example())
 
 
 def both_hidden_s(bottom_s: Array, top_s: Array, exchanges: tuple[Cost, Cost], plan: Plan) -> Array:

@@ -1,5 +1,7 @@
 """What every way to serve a transformer has in common."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,12 +9,16 @@ from jaxtyping import Array, Float
 from ..smooth import ceil
 from ..units import GB
 from .base import AbstractWorkload
+from .broken_rules import broken
 from .plan import Layout
 from .transformer import Transformer
+from .words import SERVING, Words
 
 
 class AbstractServing(AbstractWorkload):
     """Requests of `input_tokens`, answered with `output_tokens`."""
+
+    words: ClassVar[Words] = SERVING
 
     model: eqx.AbstractVar[Transformer]
     input_tokens: eqx.AbstractVar[Float[Array, "*b"]]
@@ -25,6 +31,10 @@ class AbstractServing(AbstractWorkload):
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """A transformer's."""
+        return broken(self, rule, layout)
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""

@@ -138,3 +138,8 @@ class Serving(AbstractServing):
             "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         }
+
+    @classmethod
+    def example(cls) -> "Serving":
+        """Prompts of 512 tokens, answers of 64."""
+        return cls(Transformer.example(), 512.0, 64.0)

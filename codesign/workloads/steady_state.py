@@ -39,6 +39,8 @@ from jaxtyping import Array
 
 from ..smooth import at_least, at_most, ceil
 
+__all__ = ["FULLEST", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
+
 NODES = 16  # quantiles that stand for the lengths of prompts
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
 FEW = 1e-3  # arrivals in a step below which a series stands for what would cancel

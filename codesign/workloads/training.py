@@ -1,5 +1,7 @@
 """Training steps of a transformer."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -8,24 +10,28 @@ from ..fields import quantity, static
 from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .blocks import BlockOp, Precision, Shard
+from .broken_rules import broken
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import Adam, exchange_ops
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
 from .transformer import Transformer
+from .words import TRAINING, Words
 
 
 class Training(AbstractWorkload):
-    """One optimiser step over `global_batch` sequences of `sequence` tokens.
+    """One optimizer step over `global_batch` sequences of `sequence` tokens.
 
     `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel,
     `launch_s` how long its host takes to issue one.
     `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
     gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
-    `state_every_pass` moves an offloaded optimiser's state with every micro-batch instead of once a step.
+    `state_every_pass` moves an offloaded optimizer's state with every micro-batch instead of once a step.
     `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
     """
+
+    words: ClassVar[Words] = TRAINING
 
     model: Transformer
     sequence: Float[Array, "*b"] = quantity(
@@ -82,7 +88,7 @@ class Training(AbstractWorkload):
         return self.precision.compute
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Forward, backward, recomputation, pipeline messages, gradient and parameter exchange, optimiser."""
+        """Forward, backward, recomputation, pipeline messages, gradient and parameter exchange, optimizer."""
         shard, layers = self.shard(layout), self.layers_per_stage(layout)
         block, comms = self.model.layer_ops(shard), self.model.layer_comms(shard)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
@@ -131,7 +137,7 @@ class Training(AbstractWorkload):
         return ordinary, weights_held(block, layers, expert=True)
 
     def _transfers(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
-        """Traffic to the second tier: weights in for each pass, activations out and in, optimiser state in and out.
+        """Traffic to the second tier: weights in for each pass, activations out and in, optimizer state in and out.
 
         The link carries both directions at once: weights come in while activations go out.
         """
@@ -166,7 +172,7 @@ class Training(AbstractWorkload):
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """A 1F1B pipeline of m micro-batches over p stages and v model chunks each.
 
-        T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimiser + overhead, where the
+        T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimizer + overhead, where the
         first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
         behind one micro-batch, of earlier chunks behind the p that are interleaved; the first layer's gradients come
         last and stay exposed.
@@ -219,7 +225,7 @@ class Training(AbstractWorkload):
         return at_most(pp + extra, self.micro_batches(layout))
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, gradients, optimiser state, activations, and the working set of the layer that is at work."""
+        """Weights, gradients, optimizer state, activations, and the working set of the layer that is at work."""
         shard, layers = self.shard(layout), self.layers_per_stage(layout)
         block = self.model.layer_ops(shard)
         ordinary, expert = self._held(layout, block, layers)
@@ -264,6 +270,10 @@ class Training(AbstractWorkload):
             largest = at_least(largest, op.gradient_bytes)
         return redone + 2 * largest
 
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """A transformer's."""
+        return broken(self, rule, layout)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
         plan, model = layout.plan, self.model
@@ -279,3 +289,8 @@ class Training(AbstractWorkload):
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }
+
+    @classmethod
+    def example(cls) -> "Training":
+        """Eight sequences of 512 tokens."""
+        return cls(Transformer.example(), 512.0, 8.0)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity, static, switch
-from .attention import AbstractAttention
+from .attention import AbstractAttention, GroupedQueryAttention
 from .blocks import BlockComm, BlockOp, Shard, elementwise, linear, norm
-from .feed_forward import AbstractFeedForward
+from .feed_forward import AbstractFeedForward, DenseFeedForward
 
 
 class Transformer(eqx.Module):
@@ -64,3 +64,9 @@ class Transformer(eqx.Module):
     def forward_flops_per_token(self, keys: Array) -> Array:
         """2 FLOPs a weight used, plus the attention core over `keys` attended tokens on average."""
         return 2 * self.active_parameters() + self.layers * self.attention.flops_per_token(keys)
+
+    @classmethod
+    def example(cls) -> "Transformer":
+        """Four layers."""
+        attention, forward = GroupedQueryAttention(8.0, 4.0, 64.0), DenseFeedForward(2048.0)
+        return cls("small", 512.0, 4.0, attention, forward, 32000.0)

@@ -7,18 +7,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.config import study_from_config
-from codesign.report.phases import phase_diagram
+from codesign import Certificate, Certified, Problem, study_from_config
+from codesign.report import phase_diagram
 from codesign.reproduce import Claim
-from codesign.search import Certificate, Certified, Problem
-from codesign.search.branch_and_bound.bounding import Bounding
-from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.convexity import check
-from codesign.search.branch_and_bound.effort import Effort, Outcome
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.branch_and_bound.sensitivity import polish
+from codesign.search.branch_and_bound import (
+    Bounding,
+    BranchAndBound,
+    Effort,
+    Oracle,
+    Outcome,
+    Programme,
+    check_convexity,
+    polish,
+    rows_of,
+)
 from codesign.search.certificate import Wanted
 from codesign.space import shown
 
@@ -50,7 +52,7 @@ def oracle() -> Oracle:
 def solved() -> tuple[Certificate, Outcome]:
     """Certificate of the study, and what is known of its plans."""
     search = Certified()
-    verdict = check(oracle(), 0)
+    verdict = check_convexity(oracle(), 0)
     outcome = BranchAndBound(Programme(oracle()), search.effort, 0).run()
     wanted = Wanted(problem().objective.goal)
     return search.traced(oracle(), wanted, verdict, outcome, 0).certificate or Certificate(), outcome

@@ -7,15 +7,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.config import study_from_config
+from codesign import study_from_config
 from codesign.reproduce import Claim
-from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.convexity import Verdict, check
-from codesign.search.branch_and_bound.effort import Effort, Outcome
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.exhaustive.grid import screen
+from codesign.search.branch_and_bound import (
+    BranchAndBound,
+    Effort,
+    Oracle,
+    Outcome,
+    Programme,
+    Verdict,
+    check_convexity,
+    rows_of,
+)
+from codesign.search.exhaustive import screen
 
 NAME = "codesign_405b_serving"
 SEED, GAP = 0, 1e-3
@@ -34,7 +38,7 @@ def study():
 def oracle() -> tuple[Oracle, Verdict]:
     """Rows and tangents of all plans, and whether they are convex."""
     made = Oracle(study().problem, rows_of(study().problem), block=128)
-    return made, check(made, SEED, 256)
+    return made, check_convexity(made, SEED, 256)
 
 
 @functools.cache

@@ -15,10 +15,9 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from codesign import replace, scenario_from_config
 from codesign.collectives import NetworkLevel
-from codesign.config import scenario_from_config
 from codesign.fabrics import Group
-from codesign.fields import replace
 from codesign.reproduce import Claim
 from codesign.workloads import CommOp
 

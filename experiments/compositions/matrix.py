@@ -18,15 +18,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from codesign.config import scenario_from_config
-from codesign.errors import CodesignError
-from codesign.fields import get_path
-from codesign.objective import Objective
-from codesign.results import designs
-from codesign.run.setup import prepare_jax
-from codesign.scenario import Scenario
-from codesign.search import Certified, Problem, Trace
-from codesign.space import Continuous, DesignSpace
+from codesign import (
+    Certified,
+    CodesignError,
+    Continuous,
+    DesignSpace,
+    Objective,
+    Problem,
+    Scenario,
+    Trace,
+    designs,
+    get_path,
+    prepare_jax,
+    scenario_from_config,
+)
 
 HERE = Path(__file__).parent
 UP, OUT, NEAR = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric", "cluster.accelerator.hbm"

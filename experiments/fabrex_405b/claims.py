@@ -13,13 +13,10 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import linprog
 
-from codesign.config import scenario_from_config
+from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.fabrics import Group
-from codesign.fields import replace
 from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim, experiments_folder, load
-from codesign.scenario import Scenario
 
 NAME = "fabrex_405b"
 KINDS = {  # of claims whose standing alone does not say it

@@ -15,12 +15,9 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import least_squares
 
-from codesign.config import scenario_from_config
-from codesign.fields import replace
+from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim, experiments_folder, load
-from codesign.scenario import Scenario
 
 NAME = "fabrex_neox"
 KINDS = {  # of claims whose standing alone does not say it

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from codesign.fabrics import RoutedTopology
-from codesign.report.topology import links_frame, topology_figure
+from codesign.report import links_frame, topology_figure
 from codesign.reproduce import Claim, experiments_folder, load
 
 NAME = "fabrex_rings"

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.config import build, compose
-from codesign.config.study import plain
+from codesign import replace
+from codesign.config import build, compose, plain
 from codesign.fabrics import Group, RoutedTopology
-from codesign.fields import replace
 from codesign.hardware import pcie
-from codesign.report.topology import links_frame, topology_figure
+from codesign.report import links_frame, topology_figure
 from codesign.reproduce import Claim
 from codesign.topology import PcieBoxes, crossings, limit
 

@@ -13,13 +13,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.config import scenario_from_config
+from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.fabrics.interference import CoupledNode, equal_switch_tree, network_s
-from codesign.fields import get_path, replace
 from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 from codesign.traffic import sent_per_step
 
 NAME = "intranode_codesign"

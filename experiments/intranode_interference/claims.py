@@ -26,8 +26,7 @@ from codesign.fabrics.interference import (
     throughput,
 )
 from codesign.reproduce import Claim
-from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
-from codesign.simulation.events import Links
+from codesign.simulation import Links, NodeNetwork, simulate_events, simulate_queues
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"U0(3[2-6]|4[3-9]|50|53)\b|^table 3 row \d: accelerators",

@@ -10,11 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
-from codesign.config import compose
-from codesign.config.study import plain
-from codesign.fields import replace
+from codesign import replace
+from codesign.config import compose, plain
 from codesign.hardware import Copied, ThreeStagePath, Windowed, infiniband, load_store, pcie
-from codesign.report.figures import canvas
+from codesign.report import canvas
 from codesign.reproduce import Claim
 
 NAME = "intranode_pcie"

@@ -16,13 +16,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
+from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
-from codesign.config import scenario_from_config
-from codesign.fields import replace
 from codesign.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 
 NAME = "memory_codesign"
 DEVICES, SHARERS, OUTPUT = 64.0, 16.0, 256.0
@@ -241,7 +238,7 @@ def _slopes(model: str, case: dict[str, float], unit: dict[str, float]) -> dict[
     def log_rate(tree: Scenario) -> Array:
         return jnp.log(evaluate(tree).extra["decode_tokens_per_s"])
 
-    from codesign.fields import get_path
+    from codesign import get_path
 
     slopes = quick_jit(jax.grad(log_rate))(scenario)
     signs = {"port rate": -1.0}  # the leaf is seconds per byte

@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from codesign import Scenario, replace
 from codesign.collectives import RingAllReduce, Tuned
 from codesign.fabrics import Group
-from codesign.fields import replace
 from codesign.hardware import Link
 from codesign.interpreting import interpreted
 from codesign.metrics import priced_ops
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 from codesign.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign.workloads import CommOp, ComputeOp
 

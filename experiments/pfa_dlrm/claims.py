@@ -16,15 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
+from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send, Tuned
 from codesign.compiling import quick_jit
-from codesign.config import scenario_from_config
 from codesign.fabrics import FatTree, SwitchDomain
-from codesign.fields import replace
 from codesign.hardware import Roofline
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 
 NAME = "pfa_dlrm"
 KINDS = {  # of claims whose standing alone does not say it

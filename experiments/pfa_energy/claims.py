@@ -242,7 +242,7 @@ def second_time() -> list[Claim]:
     result.append(Claim(NAME, words, 80.0, 100 * median, 0.0, "derived", error=distance))
     others = {
         f"own plan search, least energy within {SLACK:.0%} of the fastest": saved(thriftiest()),
-        "own plan search, optimiser state sharded over the replicas": saved(found(sharded=True)),
+        "own plan search, optimizer state sharded over the replicas": saved(found(sharded=True)),
         f"own plan search, micro-batches of {LEAST_MICRO_BATCH:g} and more as in the document": saved(regime()),
     }
     for words, savings in others.items():
@@ -267,7 +267,7 @@ def tables() -> dict[str, pd.DataFrame]:
         "own plans, tables' counting": saved(found()),
         "own plans, physical counting": saved(physical_kj(found())),
         f"own plans, least energy within {SLACK:.0%} of the fastest": saved(thriftiest()),
-        "own plans, optimiser state sharded": saved(found(sharded=True)),
+        "own plans, optimizer state sharded": saved(found(sharded=True)),
         f"own plans, micro-batches of {LEAST_MICRO_BATCH:g} and more": saved(regime()),
     }
     rows = []

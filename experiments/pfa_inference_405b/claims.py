@@ -127,7 +127,7 @@ def grid() -> list[dict[str, float]]:
 @functools.cache
 def grid_seconds() -> pd.DataFrame:
     """Every configuration of the grid priced in one call, Llama 3.1 70B."""
-    from codesign.fields import replace
+    from codesign import replace
 
     shape = {"hidden": "hidden", "heads": "attention.heads", "width": "feed_forward.width"}
     model = {f"workload.model.{path}": LLAMA_70B[name] for name, path in shape.items()}

@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from codesign.config import scenario_from_config
-from codesign.fields import replace
+from codesign import Scenario, replace, scenario_from_config
 from codesign.metrics import arithmetic_intensity
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 
 NAME = "pfa_intensity"
 KINDS = {  # of claims whose standing alone does not say it

@@ -5,10 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from codesign.config import scenario_from_config
-from codesign.fields import get_path, replace, walk
-from codesign.hardware import ElectroAbsorptionModulator, MachZehnderModulator, PhotonicLink, PhotonicReceiver
-from codesign.hardware.photonic_receiver import dbm, quality_of
+from codesign import get_path, replace, scenario_from_config
+from codesign.fields import walk
+from codesign.hardware import (
+    ElectroAbsorptionModulator,
+    MachZehnderModulator,
+    PhotonicLink,
+    PhotonicReceiver,
+    dbm,
+    quality_of,
+)
 from codesign.reproduce import Claim
 
 NAME = "photonic_link"

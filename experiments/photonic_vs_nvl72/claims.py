@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from codesign import Continuous, DesignSpace, Objective, Problem, evaluate, study_from_config
 from codesign.compiling import quick_jit
-from codesign.config import study_from_config
-from codesign.metrics import evaluate
-from codesign.objective import Objective
 from codesign.reproduce import Claim
-from codesign.search import Problem
-from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.convexity import Verdict, check
-from codesign.search.branch_and_bound.effort import Effort, Outcome
-from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.space import Continuous, DesignSpace
+from codesign.search.branch_and_bound import (
+    BranchAndBound,
+    Effort,
+    Oracle,
+    Outcome,
+    Programme,
+    Verdict,
+    check_convexity,
+    rows_of,
+)
 
 NAME = "photonic_vs_nvl72"
 SEED, GAP = 0, 1e-3
@@ -92,7 +92,7 @@ def oracle() -> tuple[Oracle, dict[str, float], Verdict]:
         return found
 
     made = Oracle(problem, with_numbers, block=128)
-    return made, own, check(made, SEED, 256)
+    return made, own, check_convexity(made, SEED, 256)
 
 
 def solve(wanted: str, **at_least: float) -> Outcome:

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from codesign import replace, scenario_from_config
 from codesign.collectives import AbstractCollective, InNetworkAllReduce, NetworkLevel, Quantised
-from codesign.config import scenario_from_config
 from codesign.fabrics import Group
-from codesign.fields import replace
 from codesign.reproduce import Claim
 from codesign.validation.in_switch import SwitchedAccelerator, simulate
 

@@ -15,12 +15,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
+from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
-from codesign.config import scenario_from_config
-from codesign.fields import replace
-from codesign.metrics import evaluate
 from codesign.reproduce import Claim
-from codesign.scenario import Scenario
 from codesign.workloads import CommOp
 
 NAME = "scin_inference"

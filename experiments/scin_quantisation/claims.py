@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
+from codesign import scenario_from_config
 from codesign.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised, quantised_sums
-from codesign.config import scenario_from_config
 from codesign.fabrics import Group
 from codesign.reproduce import Claim
 

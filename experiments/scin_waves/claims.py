@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
+from codesign import scenario_from_config
 from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
-from codesign.config import scenario_from_config
 from codesign.fabrics import Group
 from codesign.reproduce import Claim
 from codesign.validation.in_switch import SwitchedAccelerator, simulate

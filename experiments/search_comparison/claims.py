@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from codesign.config import study_from_config
-from codesign.objective import Objective
+from codesign import Blackbox, Objective, Pareto, Problem, prepare_jax, study_from_config
 from codesign.reproduce import Claim
-from codesign.run.setup import prepare_jax
-from codesign.search import Blackbox, Nsga2, Pareto, Problem
-from codesign.search.blackbox.blackbox import rows_with
-from codesign.search.blackbox.box import Box, Evaluator
-from codesign.search.blackbox.trial import Trial
-from codesign.search.branch_and_bound.oracle import GOAL
+from codesign.search import Nsga2
+from codesign.search.blackbox import Box, Evaluator, Trial, rows_with
+from codesign.search.branch_and_bound import GOAL
 from codesign.search.comparison import CERTIFIED, compare, proven
-from codesign.search.front.non_dominated import hypervolume
+from codesign.search.front import hypervolume
 
 NAME = "search_comparison"
 STUDY = "train_gpt3_175b"

@@ -6,11 +6,9 @@ from functools import cache
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.config import study_from_config
-from codesign.report.figures import style
-from codesign.report.mix import sharing
+from codesign import Certificate, Trace, study_from_config
+from codesign.report import sharing, style
 from codesign.reproduce import Claim
-from codesign.search import Certificate, Trace
 from codesign.search.certificate import Shared
 
 NAME = "workload_mix"

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from contracts.product import products
 from jaxtyping import Array
 
 from codesign.metrics import Metrics, evaluate
 from codesign.objective import Objective, feasible
 from codesign.search import Problem, Progress
 from codesign.space import Continuous, DesignSpace
+from codesign.testing.products import products
 from codesign.validation.many import at_many
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

@@ -1,4 +1,4 @@
-"""A small instance of every search of the menu."""
+"""A small instance of every search of the menu: its own example, and variants that have expectations of their own."""
 
 import functools
 import tempfile
@@ -10,37 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from contracts.problems import problem_of
 
-from codesign.search import (
-    AbstractSearch,
-    Amortised,
-    Blackbox,
-    Cases,
-    Certified,
-    CmaEs,
-    Descent,
-    DifferentialEvolution,
-    Gradient,
-    Grid,
-    GridThenGradient,
-    GridThenProof,
-    Inverse,
-    Mix,
-    Nsga2,
-    Pareto,
-    Random,
-    Robust,
-    Single,
-    Tpe,
-    Uncertain,
-    Whole,
-)
+from codesign.search import AbstractSearch, Amortised, Blackbox, Certified, Whole
 from codesign.search.amortised.guesser import Guesser, NetworkShape
 from codesign.search.amortised.network import Network
+from codesign.search.blackbox.peers import AbstractPeer
+from codesign.testing import members
 
 VALUES = (100e9, 300e9, 900e9)  # of `up`; levels of the fine grid
 FOLDER = tempfile.TemporaryDirectory()  # removed when the tests end
-PROOF = Certified(gap=5e-3, pairs=64, block=64, explain=False)
-WORST_AS_IT_STANDS = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
 
 
 def amortised() -> Amortised:
@@ -55,27 +32,32 @@ def amortised() -> Amortised:
     return Amortised(str(Path(FOLDER.name) / "untrained.npz"))
 
 
+def peers() -> dict[str, type[AbstractPeer]]:
+    """The searches of others, each run by `Blackbox`."""
+    return {cls.__name__: cls for cls in AbstractPeer.__subclasses__()}
+
+
+def snake(name: str) -> str:
+    """`GridThenProof` is `grid_then_proof`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def of_peer(cls: type[AbstractPeer]) -> Blackbox:
+    """Few designs, of the slow one very few."""
+    return Blackbox(cls.example(), evaluations={"Tpe": 12, "Random": 128}.get(cls.__name__, 64))
+
+
 SEARCHES: dict[str, Callable[[], AbstractSearch]] = {
-    "single": Single,
-    "grid": lambda: Grid(block=64, keep=4),
-    "certified": lambda: Certified(gap=1e-3, pairs=64, block=64),
-    "grid_then_proof": lambda: GridThenProof(Grid(block=64, keep=4), PROOF),
-    "whole": lambda: Whole({}, PROOF, {"up": VALUES}),
-    "counted": lambda: Whole({"up": 100e9}, PROOF),
-    "inverse": lambda: Inverse("up", proof=PROOF),
-    "robust": lambda: Robust(WORST_AS_IT_STANDS, proof=PROOF),
-    "mix": lambda: Mix({"one": {}}, gap=1e-2, pairs=64, block=64),
-    "pareto": lambda: Pareto(levels=2, between=1, gap=5e-3, pairs=64, block=64),
-    "grid_then_gradient": lambda: GridThenGradient(64, keep=4, candidates=2, descent=Descent(starts=2, steps=10)),
-    "gradient": lambda: Gradient(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64),
-    "amortised": amortised,
-    "random": lambda: Blackbox(Random(batch=64), evaluations=128),
-    "tpe": lambda: Blackbox(Tpe(batch=4), evaluations=12),
-    "cma_es": lambda: Blackbox(CmaEs(batch=8), evaluations=64),
-    "nsga2": lambda: Blackbox(Nsga2(batch=8), evaluations=64),
-    "differential_evolution": lambda: Blackbox(DifferentialEvolution(batch=8), evaluations=64),
+    snake(name): functools.partial(cls.example, problem_of("feasible"))
+    for name, cls in members("search").items()
+    if cls is not Blackbox
 }
-"""Name -> a search; a new one adds a line here and a line to the table of expectations."""
+SEARCHES |= {snake(name): functools.partial(of_peer, cls) for name, cls in peers().items()}
+SEARCHES |= {
+    "amortised": amortised,
+    "counted": lambda: Whole({"up": 100e9}, Certified(gap=5e-3, pairs=64, block=64, explain=False)),
+}
+"""Name -> a search; a new one is here by its `example`, and gets a line in the table of expectations."""
 
 
 @functools.cache

@@ -20,19 +20,11 @@ from codesign.collectives import OPERATIONS
 from codesign.collectives.base import AbstractCollective
 from codesign.fabrics import Group
 from codesign.hardware import Link
-from codesign.hardware.compute import Work
+from codesign.testing.of_kernels import SHAPES
 
 SIZES, BYTES = (8.0, 48.0), (1.0, 1e9)
 LINK = Link(1e-6, 1e-11, 1e-11, 5e-6, lanes=16.0)
 PEAK, BANDWIDTH = 1e15, 3e12
-SHAPES = [
-    Work(2 * 4096.0**3, 6 * 4096.0**2, 4096.0, 4096.0, 4096.0),  # a square product
-    Work(2 * 4096.0**2, 2 * 4096.0**2, 1.0, 4096.0, 4096.0),  # one row
-    Work(4.0 * 64 * 2048 * 128, 2.0 * 64 * 2048 * 128, 1.0, 2048.0, 128.0, 64.0, 8.0),  # attention of one new token
-    Work(4.0 * 64 * 2048**2 * 128, 8.0 * 64 * 2048 * 128, 2048.0, 2048.0, 128.0, 64.0, 8.0),  # of a prompt
-    Work(0.0, 1e6),  # traffic alone
-]
-"""Work of every kind a kernel may be given; a kernel that is made for another kind must answer all the same."""
 
 
 class OnALink(eqx.Module):

@@ -7,14 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from contracts.menus import classes
 from contracts.problems import FRONT, PROBLEMS, STOPS, Priced, Stop, exhaustive, priced, problem_of
 from contracts.searches import SEARCHES, VALUES, search_of
 
-from codesign import search as menu
 from codesign.errors import ConfigError
-from codesign.search import AbstractSearch, Blackbox, Certificate, Inverse, Trace, Whole
-from codesign.search.blackbox import peers
+from codesign.search import AbstractSearch, Certificate, Inverse, Trace, Whole
 from codesign.strict_json import dumps
 
 WORDS = {
@@ -135,13 +132,6 @@ def chosen_of(search: AbstractSearch, points: dict[str, np.ndarray]) -> np.ndarr
         return np.isin(np.round(points["up"]), VALUES)
     count = points["up"] / search.units["up"]
     return np.abs(count - np.round(count)) < 1e-6
-
-
-def test_every_search_of_the_menu_is_here():
-    used = [search_of(name) for name in SEARCHES]
-    assert {type(search).__name__ for search in used} == set(classes(menu, AbstractSearch))
-    asked = {type(search.peer).__name__ for search in used if isinstance(search, Blackbox)}
-    assert asked == set(classes(peers, peers.AbstractPeer))
 
 
 def test_the_table_has_every_pair():

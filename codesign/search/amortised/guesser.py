@@ -102,7 +102,7 @@ class NetworkShape:
 
 
 def _level(name: str, value: Any) -> float:
-    from ...workloads.plan import plan_value
+    from ...workloads.plan_fields import plan_value
 
     return float(plan_value(name, value))
 

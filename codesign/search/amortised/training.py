@@ -70,10 +70,10 @@ def train(
     centre, whiten = _whitening(np.log(family.draw(base, rng, 4096)))
     network = Network(shape.outputs)
     parameters = network.init(jax.random.key(seed), jnp.zeros(whiten.shape[1]))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps, 0.01)))
-    state, plans = optimiser.init(parameters), min(PLANS, len(shape.table))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps, 0.01)))
+    state, plans = optimizer.init(parameters), min(PLANS, len(shape.table))
     ask = jax.jit(lambda parameters, features: shape.split(network.apply(parameters, features))[0])
-    step = quick_jit(_step(family, base, shape, network, optimiser))
+    step = quick_jit(_step(family, base, shape, network, optimizer))
     noise = rng.gumbel(size=2 * len(shape.table)).astype(np.float32)
     for index in range(steps):
         rows, progress = family.draw(base, rng, batch), index / steps
@@ -110,7 +110,7 @@ def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _step(
-    family: StudyFamily, base: Problem, shape: NetworkShape, network: Network, optimiser: optax.GradientTransformation
+    family: StudyFamily, base: Problem, shape: NetworkShape, network: Network, optimizer: optax.GradientTransformation
 ) -> Callable[..., Any]:
     loss = losses(family, base, shape)
     priced = jax.vmap(jax.vmap(loss, in_axes=(None, None, 0, 0)), in_axes=(None, 0, 0, 0))
@@ -140,7 +140,7 @@ def _step(
             return (u * slopes).sum(axis=-1).mean() + 0.1 * ranked.mean()
 
         gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), jax.grad(surrogate)(parameters))
-        updates, state = optimiser.update(gradient, state)
+        updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(parameters, updates), state, values.min(axis=1).mean()
 
     return step

@@ -16,7 +16,7 @@ from ...objective import signed_log
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from .box import Box, Evaluator
-from .peers import AbstractPeer, DifferentialEvolution
+from .peers import AbstractPeer, DifferentialEvolution, Random
 from .trial import Exhausted, Trial
 
 
@@ -94,6 +94,12 @@ class Blackbox(AbstractSearch):
         claim = f"best found by {self.peer.name}, no proof{stopped}"
         method = [self.peer.name] * len(best) + ["pareto"] * len(trial.front)
         return Trace(box.designs(np.array(plans), u.reshape(len(plans), -1)), method, counts, seconds, claim)
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Blackbox":
+        """Random designs."""
+        del problem
+        return cls(Random(batch=64), evaluations=128)
 
 
 def rows_with(problem: Problem, names: tuple[str, ...]) -> Rows:

@@ -13,6 +13,7 @@ import scipy  # loads its parts when they are asked for
 from jaxtyping import Float, Int
 
 from ...errors import ConfigError
+from ...rules import as_it_stands
 from ...staging import Points, row_program
 from ...staging.reserves import RESERVE
 from ..base import Problem
@@ -113,7 +114,7 @@ class Evaluator:
 
     def __init__(self, box: Box, rows: Rows, goals: tuple[str, ...] = (GOAL,)):
         self.box, self.rows, self.goals = box, rows, goals
-        plans = box.plans or {"tp": np.full(1, float(box.problem.scenario.plan.tp))}
+        plans = box.plans or as_it_stands(box.problem.scenario)
         self._fields, self._table = tuple(plans), np.stack(list(plans.values()), axis=-1)
         program = row_program(box.problem.scenario, box.problem.space, self._fields, rows, GOAL)
         self._points = Points(program, box.problem.space.every_value(plans), slopes=False)

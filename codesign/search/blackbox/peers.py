@@ -10,6 +10,7 @@ import numpy as np
 import scipy  # loads its parts when they are asked for
 
 from ...errors import ConfigError
+from ...examples import by_default
 from .trial import Trial
 
 MAX_SEED = 2**31 - 1
@@ -36,6 +37,11 @@ class AbstractPeer(abc.ABC):
     name: ClassVar[str]
     many: ClassVar[bool] = False
     batch: int
+
+    @classmethod
+    def example(cls) -> "AbstractPeer":
+        """A small one, which contracts run."""
+        return by_default(cls)
 
     @abc.abstractmethod
     def minimise(self, trial: Trial, seed: int) -> None:
@@ -92,6 +98,11 @@ class DifferentialEvolution(AbstractPeer):
                 recombination=self.recombination, rng=rng, init=rng.uniform(size=(self.batch, width)),
             )  # fmt: skip
 
+    @classmethod
+    def example(cls) -> "DifferentialEvolution":
+        """Eight at a time."""
+        return cls(batch=8)
+
 
 @dataclass(frozen=True)
 class CmaEs(AbstractPeer):
@@ -143,6 +154,11 @@ class CmaEs(AbstractPeer):
         places = np.round(x[:, :count] * np.maximum(sizes - 1, 1))
         return np.concatenate([(places + 0.5) / sizes, folded], axis=1)
 
+    @classmethod
+    def example(cls) -> "CmaEs":
+        """Eight at a time."""
+        return cls(batch=8)
+
 
 @dataclass(frozen=True)
 class Nsga2(AbstractPeer):
@@ -175,6 +191,11 @@ class Nsga2(AbstractPeer):
             for individual in asked:
                 individual.evaluated |= {"F", "G"}
             nsga2.tell(infills=asked)
+
+    @classmethod
+    def example(cls) -> "Nsga2":
+        """Eight at a time."""
+        return cls(batch=8)
 
 
 @dataclass(frozen=True)
@@ -215,3 +236,8 @@ class Tpe(AbstractPeer):
             x = np.array([[one.params[name] for name in names] for one in asked])
             for one, loss in zip(asked, trial.losses((x + middle) / width, self.penalty), strict=True):
                 study.tell(one, float(loss))
+
+    @classmethod
+    def example(cls) -> "Tpe":
+        """Four at a time."""
+        return cls(batch=4)

@@ -12,7 +12,7 @@ from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, p
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
 from .conflict import Conflict
-from .convexity import Verdict, check, look_again
+from .convexity import Verdict, check_convexity, look_again
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import Recorder, evidence_of
 from .model_oracle import AbstractModelOracle, designs_of
@@ -100,7 +100,7 @@ class Certified(AbstractSearch):
             report: hears of progress.
             warm: what is known before.
         """
-        verdict = check(oracle, seed, self.pairs)
+        verdict = check_convexity(oracle, seed, self.pairs)
         told = proving(in_values(report, wanted), verdict.convex)
         outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
         if outcome.stopped != INTERRUPTED:
@@ -145,6 +145,12 @@ class Certified(AbstractSearch):
         found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Certified":
+        """To a thousandth."""
+        del problem
+        return cls(gap=1e-3, pairs=64, block=64)
 
 
 def in_values(report: Report, wanted: Wanted) -> Report:

@@ -3,8 +3,8 @@
 A certified search relies on one property: for every plan and row, the tangent at any point lies below the row
 everywhere in the box. `curvature` proves it by a walk over the traced program of the rows. What the walk does not prove
 is tested where it is used: exact rows against tangents taken elsewhere, and midpoints against ends, at random pairs,
-along single variables and from corner to corner (`check`), then around the designs found (`doubted`). A test proves
-nothing, and no result that rests on one is called proven.
+along single variables and from corner to corner (`check_convexity`), then around the designs found (`doubted`). A test
+proves nothing, and no result that rests on one is called proven.
 """
 
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class Verdict:
 PROVEN = Verdict()
 
 
-def check(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
+def check_convexity(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Verdict:
     """Ask the walk; test what it does not prove, on random pairs of points of random plans.
 
     A third of the pairs are anywhere in the cube, a third differ in one variable only, a third join corners.

@@ -59,6 +59,11 @@ class Inverse(AbstractSearch):
         oracle = oracle_for(problem, wanted_rows(problem, wanted), self.proof.block, seed)
         return self.proof.search(oracle, wanted, seed, report)
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Inverse":
+        """The least of the last variable."""
+        return cls(problem.space.names[-1], proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+
 
 def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:
     """The rows of a problem with the log of a hardware variable in the place of the goal."""

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...curvature import Judgement, judge
+from ...rules import as_it_stands
 from ...scenario import Scenario
 from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
 from ..base import Problem
@@ -81,7 +82,7 @@ class Oracle(AbstractModelOracle):
         """List the legal plans and name the rows."""
         scenario, space = self.problem.scenario, self.problem.space
         if not self.plans:
-            self.plans = space.plans(scenario) or {"tp": np.full(1, float(scenario.plan.tp))}
+            self.plans = space.plans(scenario) or as_it_stands(scenario)
         self._table = np.stack(list(self.plans.values()), axis=-1)
         self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
         self.names = self.program.names

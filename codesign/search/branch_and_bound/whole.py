@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ConfigError, suggestion
+from ...space import levels
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
 from ..certificate import Certificate, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values
-from .convexity import PROVEN, Verdict, check
+from .convexity import PROVEN, Verdict, check_convexity
 from .effort import INTERRUPTED, Outcome
 from .evidence import Recorder, evidence_of, together
 from .held import Held
@@ -92,7 +93,10 @@ class Whole(AbstractSearch):
             ConfigError: see `refuse`; a unit with no whole number of it in range.
         """
         self.refuse(problem)
-        oracle = Oracle(problem, rows_of(problem), self.proof.block)
+        return self.search(problem, Oracle(problem, rows_of(problem), self.proof.block), seed, report)
+
+    def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
+        """The same, on rows of the problem that are there already."""
         sign = 1.0 if problem.objective.minimise else -1.0
         told = in_values(report, Wanted(problem.objective.goal, sign))
         real: list[Real] = []
@@ -228,7 +232,7 @@ class Whole(AbstractSearch):
     def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> "Real":
         """The optimum over all variables that are not held."""
         free = Held(oracle, held) if held else oracle
-        verdict = PROVEN if proven else check(free, seed, self.proof.pairs)
+        verdict = PROVEN if proven else check_convexity(free, seed, self.proof.pairs)
         told = proving(report, verdict.convex)
         recorder = Recorder()
         outcome = BranchAndBound(Programme(free), self.proof.effort, seed, told, recorder).run()
@@ -260,6 +264,13 @@ class Whole(AbstractSearch):
 
     def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
         return BranchAndBound(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Whole":
+        """The levels of the last variable."""
+        name = problem.space.names[-1]
+        values = [float(f"{value:.12g}") for value in levels(problem.space.hardware[name])]
+        return cls({}, Certified(gap=5e-3, pairs=64, block=64, explain=False), {name: values})
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Gradient search over the hardware variables of the best plans: any Optax optimiser, many starts, one compilation."""
+"""Gradient search over the hardware variables of the best plans: any Optax optimizer, many starts, one compilation."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from ...scenario import Scenario
 from ...smooth import reading_with_sharpness
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.grid import Screened, kept_of, screen
-from .optimiser import Optimiser, segment
+from .transformations import Optimizer, segment
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Descent:
 
     starts: int = 4
     steps: int = 150
-    optimiser: Optimiser = field(default_factory=Optimiser)
+    optimizer: Optimizer = field(default_factory=Optimizer)
     sharpness: tuple[float, float] = (8.0, 400.0)
     penalty: tuple[float, float] = (1.0, 40.0)
     margin: float = 2e-3
@@ -53,7 +53,7 @@ class Descent:
             [candidates, starts, variables] final coordinates.
         """
         names = problem.space.names
-        optimiser, length = self.optimiser.build(self.steps), segment(self.steps)
+        optimizer, length = self.optimizer.build(self.steps), segment(self.steps)
         priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
 
         def loss(u: Array, plan: dict[str, Array], scenario: Scenario, sharpness, weight, margin) -> Array:
@@ -69,14 +69,14 @@ class Descent:
                 margin = jnp.where(progress > 0.8, self.margin, 0.0)
                 gradient = jax.grad(loss)(u, plan, scenario, sharpness, weight, margin)
                 gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
-                updates, state = optimiser.update(gradient, state, u)
+                updates, state = optimizer.update(gradient, state, u)
                 return (jnp.clip(optax.apply_updates(u, updates), 0.0, 1.0), state), None
 
             return jax.lax.scan(step, carry, progress)[0]
 
         over_starts = jax.vmap(descend, in_axes=(0, None, None, None))
         over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
-        carry = jnp.asarray(start), jax.vmap(jax.vmap(optimiser.init))(jnp.asarray(start))
+        carry = jnp.asarray(start), jax.vmap(jax.vmap(optimizer.init))(jnp.asarray(start))
         for number, part in enumerate(jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)):
             told(number * length)
             carry = over_plans(carry, _arrays(plans), problem.scenario, part)
@@ -148,6 +148,12 @@ class GridThenGradient(AbstractSearch):
         points = _best_on_segments(problem, plans, first, final)
         told(self.descent.steps)
         return points if axes.listed else {n: v for n, v in points.items() if n in names}
+
+    @classmethod
+    def example(cls, problem: Problem) -> "GridThenGradient":
+        """Short descents from two starts."""
+        del problem
+        return cls(64, keep=4, candidates=2, descent=Descent(starts=2, steps=10))
 
 
 def _best_on_segments(

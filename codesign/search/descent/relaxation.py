@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ...errors import ConfigError, suggestion
 from ...space import DesignSpace
-from ...workloads.plan import plan_value
+from ...workloads.plan_fields import plan_value
 
 KINDS = ("log2", "straight_through", "gumbel")
 HOTTEST, COLDEST = 2.0, 0.05  # temperatures of the softmax, first and last

@@ -21,8 +21,8 @@ from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
-from .optimiser import Optimiser, segment
 from .relaxation import Relaxation
+from .transformations import Optimizer, segment
 
 ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
 GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
@@ -45,7 +45,7 @@ class Gradient(AbstractSearch):
     Args:
         starts: descents side by side.
         steps: of each.
-        optimiser: any of Optax, with transformations before it.
+        optimizer: any of Optax, with transformations before it.
         relaxation: log2, straight_through or gumbel.
         sharpness: first and last p of the p-norm.
         penalty: first and last weight of a violated constraint.
@@ -59,7 +59,7 @@ class Gradient(AbstractSearch):
 
     starts: int = 64
     steps: int = 150
-    optimiser: Optimiser = field(default_factory=Optimiser)
+    optimizer: Optimizer = field(default_factory=Optimizer)
     relaxation: str = "log2"
     sharpness: tuple[float, float] = (2.0, 60.0)
     penalty: tuple[float, float] = (0.5, 8.0)
@@ -114,7 +114,7 @@ class Gradient(AbstractSearch):
         self, problem: Problem, relaxation: Relaxation, seed: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(steps done, coordinates of the plan, of the hardware, [starts, ...] each), from the start to the end."""
-        names, optimiser = problem.space.names, self.optimiser.build(self.steps)
+        names, optimizer = problem.space.names, self.optimizer.build(self.steps)
         priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
 
         def loss(at: tuple[Array, Array], noise: Array, scenario: Scenario, progress: Array) -> Array:
@@ -134,7 +134,7 @@ class Gradient(AbstractSearch):
                 # few inputs: reverse mode compiles for longer
                 gradient = jax.jacfwd(loss)(at, noise, scenario, progress)
                 gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
-                updates, state = optimiser.update(gradient, state, at)
+                updates, state = optimizer.update(gradient, state, at)
                 x, u = optax.apply_updates(at, updates)
                 x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
                 return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
@@ -144,7 +144,7 @@ class Gradient(AbstractSearch):
         rng, length = np.random.default_rng(seed), segment(self.steps)
         start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
         at = (jnp.asarray(start[0]), jnp.asarray(start[1]))
-        carry = at, jax.vmap(optimiser.init)(at), jax.random.split(jax.random.key(seed), self.starts)
+        carry = at, jax.vmap(optimizer.init)(at), jax.random.split(jax.random.key(seed), self.starts)
         yield 0, *start
         run = quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
         progress = jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)
@@ -213,6 +213,12 @@ class Gradient(AbstractSearch):
             return Trace(points, ["gradient"], counts, seconds, claim)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         return Trace(points, ["gradient"] * len(best), counts, seconds, claim)
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Gradient":
+        """Short descents from two starts."""
+        del problem
+        return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
 
 
 def _broken(metrics: Metrics) -> Array:

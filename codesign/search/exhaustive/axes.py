@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import ConfigError
+from ...rules import as_it_stands
 from ...space import levels
 from ..base import Problem
 
@@ -30,7 +31,7 @@ class Axes:
         if not plans and not space.names:
             raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
         listed = bool(plans)
-        plans = plans or {"tp": np.full(1, float(problem.scenario.plan.tp))}
+        plans = plans or as_it_stands(problem.scenario)
         return cls(plans, space.names, [levels(space.hardware[name]) for name in space.names], listed)
 
     @property

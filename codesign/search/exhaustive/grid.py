@@ -215,6 +215,12 @@ class Grid(AbstractSearch):
         saving = Saving(self.checkpoint, self.resume, self.every_s)
         return kept_of(problem, screen(problem, self.block, report, self.keep, saving))
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Grid":
+        """In small blocks."""
+        del problem
+        return cls(block=64, keep=4)
+
 
 def kept_of(problem: Problem, screened: Screened) -> Trace:
     """The best plans at their best level, and the front of time against cost.

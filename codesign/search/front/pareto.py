@@ -24,7 +24,7 @@ from ...objective import POSITIVE
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
-from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.convexity import Verdict, check_convexity
 from ..branch_and_bound.effort import Effort
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.model_oracle import AbstractModelOracle, designs_of
@@ -111,7 +111,7 @@ class Pareto(AbstractSearch):
 
     def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
         """The same over an oracle with these rows."""
-        verdict = check(oracle, seed, self.pairs)
+        verdict = check_convexity(oracle, seed, self.pairs)
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
         sweep = ParametricSequence(Remembering(oracle), limits, effort, seed)
@@ -177,6 +177,12 @@ class Pareto(AbstractSearch):
         )  # fmt: skip
         proven = not stopped and all(point.certified for point in points)
         return Certificate(proven, convex, verdict.reason or stopped, front=found)
+
+    @classmethod
+    def example(cls, problem: Problem) -> "Pareto":
+        """Few levels."""
+        del problem
+        return cls(levels=2, between=1, gap=5e-3, pairs=64, block=64)
 
 
 def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:

@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
 from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.convexity import Verdict, check
+from ..branch_and_bound.convexity import Verdict, check_convexity
 from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
 from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
@@ -115,6 +115,12 @@ class Mix(AbstractSearch):
         problems = self.problems or {next(iter(self.workloads)): problem}
         return _MixRun(self, problems, seed, report).trace()
 
+    @classmethod
+    def example(cls, problem: Problem) -> "Mix":
+        """Of one workload."""
+        del problem
+        return cls({"one": {}}, gap=1e-2, pairs=64, block=64)
+
 
 class _MixRun:
     """One run of a mix."""
@@ -194,7 +200,7 @@ class _MixRun:
         """Compile, and test convexity of every workload: the first that fails, or the last."""
         verdict = Verdict()
         for member in self.members:
-            verdict = check(member.programme.oracle, self.seed, self.mix.pairs)
+            verdict = check_convexity(member.programme.oracle, self.seed, self.mix.pairs)
             if not verdict.convex:
                 return dataclasses.replace(verdict, broken=f"{member.name}: {verdict.reason}")
         return verdict

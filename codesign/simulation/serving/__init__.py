@@ -15,3 +15,21 @@ from .serve import simulate_open as simulate_open
 from .step_times import RooflineSteps as RooflineSteps
 from .step_times import StepTimes as StepTimes
 from .step_times import TabulatedSteps as TabulatedSteps
+
+__all__ = [
+    "TIMELINE",
+    "Engine",
+    "Replica",
+    "Requests",
+    "RooflineSteps",
+    "Served",
+    "StepTimes",
+    "TabulatedSteps",
+    "arrivals",
+    "lengths",
+    "prompt_seconds",
+    "read_trace",
+    "simulate_apart",
+    "simulate_closed",
+    "simulate_open",
+]  # fmt: skip

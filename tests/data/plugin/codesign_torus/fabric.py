@@ -1,5 +1,7 @@
 """A HyperX: routers in a grid, all of a row and all of a column joined directly."""
 
+from typing import ClassVar
+
 from jaxtyping import Array, Float
 
 from codesign.fabrics import AbstractFabric, Group
@@ -16,6 +18,8 @@ class HyperX(AbstractFabric):
 
     Assumes: minimal routing, traffic spread evenly.
     """
+
+    whole: ClassVar[tuple[str, ...]] = ("rows", "columns", "terminals")
 
     rows: Float[Array, "*b"] = quantity(low=1.0)
     columns: Float[Array, "*b"] = quantity(low=1.0)
@@ -41,3 +45,8 @@ class HyperX(AbstractFabric):
     def static_power_w(self) -> Array:
         """None is counted."""
         return 0.0 * self.rows
+
+    @classmethod
+    def example(cls) -> "HyperX":
+        """Four by four routers of eight terminals."""
+        return cls(4.0, 4.0, 8.0, 450e9, 1e-6, 300.0)

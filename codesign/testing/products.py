@@ -5,15 +5,15 @@ Traced and compiled in a tenth of the time of a transformer, so that every searc
 
 import equinox as eqx
 import jax.numpy as jnp
-from builders import accelerator, cluster
 from jaxtyping import Array, Float
 
-from codesign.fields import quantity, replace, static
-from codesign.hardware import Work
-from codesign.scenario import Cluster, Scenario
-from codesign.workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
-from codesign.workloads.lowering import indivisible
-from codesign.workloads.schedule import Priced, Timeline, total
+from ..fields import quantity, replace, static
+from ..hardware import Work
+from ..scenario import Cluster, Scenario
+from ..workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
+from ..workloads.lowering import indivisible
+from ..workloads.schedule import Priced, Timeline, total
+from .small import accelerator, cluster
 
 BYTES = 2.0  # of an element
 
@@ -77,6 +77,11 @@ class Products(AbstractWorkload):
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Whole replicas."""
         return {"devices": indivisible(layout.devices, layout.plan.tp)}
+
+    @classmethod
+    def example(cls) -> "Products":
+        """Eighty matrices of half a gigabyte."""
+        return cls(Square(16384.0, 80.0), 256.0)
 
 
 def products() -> Scenario:

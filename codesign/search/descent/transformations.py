@@ -1,4 +1,4 @@
-"""Optax by name: an optimiser, and transformations of the gradient before it."""
+"""Optax by name: an optimizer, and transformations of the gradient before it."""
 
 import inspect
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import optax
 
 from ...errors import ConfigError, suggestion
 
-OPTIMISERS = (
+OPTIMIZERS = (
     "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad", "fromage",
     "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_adam_v2", "optimistic_gradient_descent", "radam",
     "rmsprop", "rprop", "sgd", "sign_sgd", "sm3", "yogi",
@@ -54,17 +54,17 @@ class Transformation:
         """Only names from the list: a configuration may not reach arbitrary code."""
         if self.name not in TRANSFORMATIONS:
             hint = suggestion(self.name, TRANSFORMATIONS)
-            raise ConfigError(f"search.optimiser.before.name = {self.name!r} is not known{hint}")
+            raise ConfigError(f"search.optimizer.before.name = {self.name!r} is not known{hint}")
         self.build()
 
     def build(self) -> optax.GradientTransformation:
         """The transformation."""
-        return _made("search.optimiser.before", self.name, **self.options)
+        return _made("search.optimizer.before", self.name, **self.options)
 
 
 @dataclass(frozen=True)
-class Optimiser:
-    """An Optax optimiser by name; `options` go to its constructor, `before` runs on the gradient first."""
+class Optimizer:
+    """An Optax optimizer by name; `options` go to its constructor, `before` runs on the gradient first."""
 
     name: str = "adam"
     learning_rate: float = 0.05
@@ -73,15 +73,15 @@ class Optimiser:
 
     def __post_init__(self) -> None:
         """Only names from the list: a configuration may not reach arbitrary code."""
-        if self.name not in OPTIMISERS:
-            raise ConfigError(f"search.optimiser.name = {self.name!r} is not known{suggestion(self.name, OPTIMISERS)}")
+        if self.name not in OPTIMIZERS:
+            raise ConfigError(f"search.optimizer.name = {self.name!r} is not known{suggestion(self.name, OPTIMIZERS)}")
         if not self.learning_rate > 0:
-            raise ConfigError(f"search.optimiser.learning_rate = {self.learning_rate} must be positive")
+            raise ConfigError(f"search.optimizer.learning_rate = {self.learning_rate} must be positive")
         self.build(1)
 
     def build(self, steps: int) -> optax.GradientTransformation:
         """The chain, its step decaying by a cosine over the run."""
         schedule: Any = optax.cosine_decay_schedule(self.learning_rate, steps, alpha=0.02)
         rate = self.learning_rate if self.name in NO_SCHEDULE else schedule
-        last = _made("search.optimiser", self.name, rate, **self.options)
+        last = _made("search.optimizer", self.name, rate, **self.options)
         return optax.chain(*(part.build() for part in self.before), last) if self.before else last

@@ -1,0 +1,26 @@
+"""What contracts are made of: a promise raises where it is broken, points are drawn from a seed, slopes are finite."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Broken(AssertionError):
+    """A promise is not kept; one line on what was seen."""
+
+
+def must(kept: Any, what: str) -> None:
+    """Refuse what is not kept everywhere.
+
+    Raises:
+        Broken: saying what.
+    """
+    if not bool(np.all(np.asarray(kept))):
+        raise Broken(what)
+
+
+def all_finite(tree: Any) -> bool:
+    """Whether every number of a tree is one."""
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,75 @@
+"""The two ends that every check has: what it refutes becomes the answer's one line, and what it found none against is
+attacked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .derivation import Refuted
+
+ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
+Told = Callable[[str, int, int], None]
+
+
+@dataclass
+class Answer:
+    """What came of a verification.
+
+    verified: nothing that was claimed is false. line: the answer. checks: what was done, in order. numbers: for JSON.
+    """
+
+    verified: bool
+    line: str
+    checks: list[str] = field(default_factory=list[str])
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@runtime_checkable
+class Attempt(Protocol):
+    """Designs that are tried against a claim: `Attack`, `MixAttack`."""
+
+    def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
+        """Try so many."""
+        ...
+
+    def polish(self) -> int:
+        """Improve the best; says how many."""
+        ...
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def answered(check: Callable[[Answer], None]) -> Answer:
+    """What a check, which writes into the answer, comes to."""
+    answer = Answer(False, "")
+    try:
+        check(answer)
+        answer.verified = True
+    except Refuted as found:
+        answer.line = f"not verified: {found}"
+    return answer
+
+
+def alike(apart: float, whose: str = "") -> None:
+    """Designs are priced with tables of the plan, all of them; some without as well.
+
+    Args:
+        apart: how far these differ at most, in a logarithm.
+        whose: begins the refusal.
+
+    Raises:
+        Refuted: by more than rounding.
+    """
+    if apart > ALIKE:
+        raise Refuted(f"{whose}designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
+
+
+def attacked(tried: Attempt, designs: int, rng: np.random.Generator, told: Told) -> int:
+    """Try random designs, then polish the best; says how many of these."""
+    tried.run(designs, rng, lambda done, total: told("attack", done, total))
+    told("polishing", 0, 1)
+    return tried.polish()

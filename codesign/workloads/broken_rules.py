@@ -1,0 +1,48 @@
+"""Rules of a plan that a transformer's layout breaks, in numbers and the words of the configuration."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .plan import Layout
+
+
+def broken(workload: Any, rule: str, layout: Layout) -> str | None:
+    """One line on a rule; None where it is not one of a transformer's.
+
+    Args:
+        workload: whose model is a `Transformer`; a text asks only for what the workloads with its rule have.
+        rule: as `violations` names it.
+        layout: the plan on its devices.
+    """
+    plan, model, devices = layout.plan, workload.model, float(layout.devices)
+    ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
+    product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
+    counted = "cluster.device_count" if plan.device_count is None else "plan.device_count"
+    replicas, micro = float(layout.dp), float(plan.micro_batch)
+    texts: dict[str, Callable[[], str]] = {
+        "devices": lambda: f"plan: {product} does not divide {counted} = {devices:g}",
+        "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
+        "layers": lambda: (
+            f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
+            f" model layers = {float(model.layers):g} into equal chunks"
+            f" ({float(workload.layers_per_stage(layout)):g} layers a stage)"
+        ),
+        "batch": lambda: (
+            f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
+            f" workload.global_batch = {float(workload.global_batch):g}"
+            if hasattr(workload, "global_batch")
+            else f"plan.micro_batch = {micro:g} is less than one sequence"
+        ),
+        "experts": lambda: (
+            f"plan.ep = {float(plan.ep):g} must divide model experts ="
+            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and the {replicas * ranks['cp']:g} data ranks"
+        ),
+        "interleaving": lambda: (
+            f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
+        ),
+        "sequence": lambda: (
+            f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
+            f" workload.sequence = {float(workload.sequence):g}"
+        ),
+    }
+    return texts[rule]() if rule in texts else None

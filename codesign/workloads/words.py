@@ -1,0 +1,43 @@
+"""What a report calls things: a family of workloads brings its own words."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Words:
+    """Of one family.
+
+    job: what is done with the model (`gpt3_175b training on 1,024 x h100_sxm`). step: what takes `time_s`. item: what
+    throughput counts, where metrics say token. headline: metrics by which a design is told. metrics: name of a metric
+    -> (label, unit as `report.labels.number` takes it). parts: part of the time -> label. memory: class of data ->
+    label. plan: field -> text of its value, such as `{:g} patches`, shown where that is above 1.
+    """
+
+    job: str = "batches"
+    step: str = "batch"
+    item: str = "token"
+    headline: tuple[str, ...] = ("time_s", "tokens_per_s", "mfu")
+    metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    memory: Mapping[str, str] = field(default_factory=dict[str, str])
+    plan: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "Words":
+        """What `dataclasses.asdict` wrote; keys of other versions are left out."""
+        found = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
+        found["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in found["metrics"].items()}
+        found["headline"] = tuple(found["headline"])
+        return cls(**found)
+
+
+OTHERS = Words()
+TRAINING = Words("training", "training step")
+SERVING = Words(
+    "serving",
+    "batch of requests",
+    headline=("ttft_s", "tpot_s", "tokens_per_s"),
+    metrics={"time_s": ("Batch time", "s")},
+)

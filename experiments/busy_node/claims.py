@@ -1,0 +1,114 @@
+"""From which bandwidth inside a shared node on more of it hurts, by the step's slope; what moves that point."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign.config import scenario_from_config
+from codesign.fields import get_path, replace
+from codesign.interpreting import interpreted
+from codesign.metrics import evaluate
+from codesign.reproduce import Claim
+
+NAME = "busy_node"
+SCALE_UP, SCALE_OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
+INSIDE = f"{SCALE_UP}.inner.bandwidth_bytes_per_s"
+OTHERS = (f"{SCALE_UP}.background_bytes_per_s", f"{SCALE_OUT}.background_bytes_per_s")
+BEYOND = (f"{SCALE_UP}.beyond_ratio", f"{SCALE_OUT}.beyond_ratio")
+LOWEST, HIGHEST, POINTS = 50e9, 3.6e12, 40
+DOCUMENT = 0.2  # share of what others send that leaves the node: C1 of the document
+CASES = {
+    "as the document has it": (1.0, DOCUMENT),
+    "a quarter of their share leaves": (1.0, DOCUMENT / 4),
+    "twice their share leaves": (1.0, 2 * DOCUMENT),
+    "half as much of theirs": (0.5, DOCUMENT),
+    "nobody else": (0.0, DOCUMENT),
+}  # what others offer over the experiment's, and how much of it leaves the node
+
+
+@cache
+def _base() -> Any:
+    return scenario_from_config(f"experiment={NAME}", "plan.micro_batch=4")
+
+
+@cache
+def _curve() -> Any:
+    """Log bandwidth inside, offered over the experiment's, share beyond -> step time and its slope by the log."""
+    base = _base()
+    known = {path: get_path(base, path) / get_path(base, INSIDE) for path in OTHERS}
+
+    def log_time(inside: Any, offered: Any, beyond: Any) -> Any:
+        rate = jnp.exp(inside)
+        changes = {INSIDE: rate} | {path: ratio * offered * rate for path, ratio in known.items()}
+        return jnp.log(evaluate(replace(base, changes | dict.fromkeys(BEYOND, beyond))).time_s)
+
+    return interpreted(jax.vmap(jax.value_and_grad(log_time), in_axes=(0, None, None)), always=True)
+
+
+@cache
+def sweep(case: str, low: float = LOWEST, high: float = HIGHEST) -> pd.DataFrame:
+    """Step time and slope over the bandwidth inside."""
+    inside = np.geomspace(low, high, POINTS)
+    time, slope = _curve()(jnp.log(inside), *(jnp.asarray(value) for value in CASES[case]))
+    return pd.DataFrame({"case": case, "inside_bytes_per_s": inside, "step_s": np.exp(time), "slope": slope})
+
+
+def best(case: str) -> tuple[float, float]:
+    """Bandwidth at which the step is shortest and that step: where the slope crosses zero, in two rounds of POINTS."""
+    ends = LOWEST, HIGHEST
+    for _ in range(2):
+        found = sweep(case, *ends)
+        inside, slope = found["inside_bytes_per_s"].to_numpy(), found["slope"].to_numpy()
+        rising = int(np.argmax(slope > 0))
+        if slope[rising] <= 0:
+            return HIGHEST, float(found["step_s"].iloc[-1])
+        ends = float(inside[rising - 1]), float(inside[rising])
+    return float(np.exp(np.interp(0.0, slope, np.log(inside)))), float(found["step_s"].min())
+
+
+def claims() -> list[Claim]:
+    """The document's finding as orderings, then where it begins."""
+    known = {case: best(case) for case in CASES}
+    first, fewer, more, half, alone = (known[case][0] for case in CASES)
+    slope = sweep("as the document has it")["slope"].to_numpy()
+
+    def ordering(text: str, holds: bool) -> Claim:
+        return Claim(NAME, text, 1.0, float(holds), 0.0, "derived", error=float(not holds))
+
+    return [
+        ordering("abstract: more bandwidth inside can hurt: the step has one least value inside the range",
+                 slope[0] < 0 < slope[-1] and int((np.diff(np.sign(slope)) != 0).sum()) == 1),
+        ordering("section 4.2.3: the less of the others' traffic leaves the node, the later", more < first < fewer),
+        ordering("what leaves the node matters more than how much there is: a quarter of the one, half of the other",
+                 fewer > half > first),
+        ordering("with nobody else more bandwidth inside never hurts", alone == HIGHEST),
+        *(Claim(NAME, f"bandwidth inside beyond which it hurts, {case}, GB/s", None, inside / 1e9, None, "derived")
+          for case, (inside, _) in known.items()),
+        *(Claim(NAME, f"step at it, {case}, ms", None, 1e3 * step, None, "derived")
+          for case, (_, step) in known.items()),
+    ]  # fmt: skip
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The curves behind the figure."""
+    return {"Step over the bandwidth inside": pd.concat([sweep(case) for case in CASES], ignore_index=True)}
+
+
+def figures() -> dict[str, Figure]:
+    """Step time over the bandwidth inside, its least value marked."""
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for case, colour in zip(CASES, ("#d55e00", "#0072b2", "#cc79a7", "#009e73", "#999999"), strict=True):
+        found, (inside, step) = sweep(case), best(case)
+        axes.plot(found["inside_bytes_per_s"] / 1e9, 1e3 * found["step_s"], color=colour, label=case)
+        axes.plot(inside / 1e9, 1e3 * step, "o", color=colour, markersize=4)
+    axes.set(xscale="log", yscale="log", xlabel="bandwidth inside, GB/s an accelerator", ylabel="step, ms")
+    axes.set_title("Others' bursts decide from where on a faster inside hurts", fontsize=10, loc="left")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, frameon=False)
+    return {"Where more bandwidth inside begins to hurt": figure}
