@@ -79,7 +79,8 @@ def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
     """Share of rows inside the 90 % interval, and its typical factor up and down; None where none is known."""
     inside, factors = [], []
     for part in parts:
-        spread = find("stratum", (stratum_name(suite, part.stratum, quantity),), LEARNED, part.regime)
+        names = (stratum_name(suite, part.stratum, quantity),)
+        spread = find("stratum", names, LEARNED, part.regime) or find("stratum", names, LEARNED, MEASURED)
         if spread is not None:
             low, high = spread.interval()
             ratio = np.log(part.measured / part.predicted)
