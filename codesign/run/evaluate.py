@@ -25,8 +25,8 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
     warn(unusual(scenario, provenance=provenance))
-    scenario = with_room(scenario)  # one trace for numbers and draws
-    numbers, uncertain = numbers_of(scenario), intervals(scenario)
+    roomy = with_room(scenario)  # one trace for numbers and draws
+    numbers, uncertain = numbers_of(roomy), intervals(roomy)
     if as_json:
         print(dumps(numbers | as_columns(uncertain), indent=2))
     else:
