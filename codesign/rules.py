@@ -8,6 +8,7 @@ from .fields import replace
 from .interpreting import interpreted
 from .scenario import Scenario
 
+PREFILL = ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_load")  # of a pool that may be left out
 PART = 1 << 17  # combinations of plan values looked at at once
 
 
@@ -43,4 +44,7 @@ class Rules:
             repeated |= (column("sequence_parallel") > 0) & (column("tp") <= 1)
         if 0.0 in listed.get("zero", ()):
             repeated |= (column("zero") > 0) & (dp * column("cp") <= 1)
+        if 0.0 in listed.get("prefill_devices", ()):
+            for name in (field for field in listed if field in PREFILL):
+                repeated |= (column("prefill_devices") <= 0) & (column(name) > listed[name].min())
         return repeated

@@ -13,7 +13,7 @@ from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchic
 from .collectives.levels import Stage
 from .cost import Cost, zero
 from .errors import ConfigError, suggestion
-from .fabrics import Beside, PathEnergy
+from .fabrics import Beside, Group, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
@@ -21,6 +21,7 @@ from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan
+from .workloads.ops import HANDOVER, PREFILL
 
 
 class Host(eqx.Module):
@@ -75,6 +76,7 @@ class Cluster(eqx.Module):
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
     its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy.
+    `prefill` is a pool of other accelerators beside these that computes prompts.
     """
 
     accelerator: Accelerator
@@ -83,6 +85,7 @@ class Cluster(eqx.Module):
     device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
     paths: PathEnergy | None = None
+    prefill: "PrefillPool | None" = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
@@ -95,6 +98,8 @@ class Cluster(eqx.Module):
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
+        if self.prefill is not None and self.paths is not None:
+            raise ConfigError("paths count the bytes of one cluster: leave out paths or prefill (paths=null)")
 
     def joining(self, devices: Array) -> "Cluster":
         """With an outermost network that joins so many devices."""
@@ -176,6 +181,12 @@ class Cluster(eqx.Module):
             repeats: how often each phase runs, so that shared levels see the plan's other traffic; without it no level
                 does.
         """
+        if self.prefill is not None:
+            away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, HANDOVER)}
+            here = dataclasses.replace(self, prefill=None)
+            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
+            return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
@@ -219,6 +230,25 @@ class Cluster(eqx.Module):
         return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
+class PrefillPool(eqx.Module):
+    """Accelerators beside a cluster's own that compute prompts, and the network over which caches leave them.
+
+    `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
+    (`prefill_devices`). Each device of both pools has a port of `link`.
+    """
+
+    cluster: Cluster
+    link: NetworkLevel
+
+    __repr__ = as_text
+
+    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+        """Cost of the operations that run here or cross the link; see `Cluster.price`."""
+        pool, crossing = layout.prefill, Stage(self.link, Group(2.0))
+        here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
+        return [next(here) if op.phase in PREFILL else crossing.run("send", op.nbytes) * op.count for op in ops]
+
+
 def _kind(op: Op) -> tuple[Any, ...]:
     """What must be equal for operations to be priced in one batch."""
     if isinstance(op, ComputeOp):
@@ -245,6 +275,14 @@ class Scenario(eqx.Module):
     plan: Plan
 
     __repr__ = as_text
+
+    def __check_init__(self) -> None:
+        """A pool for prompts and a workload that uses it come together."""
+        name, pool = type(self.workload).__name__, self.cluster.prefill
+        if pool is None and self.workload.two_pools:
+            raise ConfigError(f"{name} needs cluster.prefill, a pool that computes prompts: choose prefill=same")
+        if pool is not None and not self.workload.two_pools:
+            raise ConfigError(f"{name} uses no cluster.prefill: choose workload=disaggregated, or leave out prefill")
 
     @property
     def layout(self) -> Layout:

@@ -13,6 +13,7 @@ DEGREES = ("tp", "cp", "ep", "pp", "dp")
 PLAN_NAMES = {*DEGREES, "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "zero"}
 PLAN_NAMES |= {"offload_weights", "offload_activations", "offload_optimizer", "regather", "scatter_sends"}
 PLAN_NAMES |= {"row_shards", "column_shards", "chunk", "attention_dp", "tp_algorithm", "data_algorithm"}
+PLAN_NAMES |= {"prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_load"}
 PLAN_NAMES |= {f"{axis}_overlap" for axis in (*DEGREES, "offload")}
 
 
@@ -41,6 +42,9 @@ def choices(design: Mapping[str, Any]) -> str:
         parts.append(f"chunk{THIN}{value('chunk'):g}")
     if value("attention_dp") > 1:
         parts.append(f"{value('attention_dp'):g} attention groups")
+    if value("prefill_devices") > 0:
+        cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("prefill_tp", "prefill_pp") if value(name) > 1)
+        parts.append(f"prompts apart on {value('prefill_devices'):g}{cut}, loaded {value('prefill_load'):.0%}")
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")

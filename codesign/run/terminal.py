@@ -16,6 +16,7 @@ from ..config import Study
 from ..objective import feasible, share_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
+from ..rules import PREFILL
 from ..scenario import Scenario
 from ..search import Certificate
 from ..search import Progress as SearchProgress
@@ -30,6 +31,8 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
     "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+    "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
+    "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 
@@ -51,6 +54,8 @@ def plan_text(row: Any) -> str:
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
+        if name in PREFILL and not row.get("var.prefill_devices"):
+            continue
         if value is not None and value != usual:
             words.append(short if name == "sequence_parallel" else f"{short}{value:g}")
         if name == "pp" and "var.dp" in row:

@@ -57,7 +57,8 @@ class Plan(eqx.Module):
     vLLM's budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of
     their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering
     work that can hide the communication.
-    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
+    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees `prefill_*`
+    in steps of `chunk` tokens, and the others decode. Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
 
@@ -100,6 +101,15 @@ class Plan(eqx.Module):
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
     tp_algorithm: Float[Array, "*b"] = _named("tp_algorithm", 0.0, "of collectives inside tensor-parallel groups")
     data_algorithm: Float[Array, "*b"] = _named("data_algorithm", 0.0, "of all other collectives")
+    prefill_devices: Float[Array, "*b"] = quantity(
+        high=MOST, default=0.0, doc="accelerators of a pool that computes prompts; 0: prompts beside decodes (serving)"
+    )
+    prefill_tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
+    prefill_pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
+    prefill_ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_load: Float[Array, "*b"] = quantity(
+        low=0.01, high=0.99, default=0.8, doc="share of its time that an engine of that pool works, at most"
+    )
     device_count: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="in place of the cluster's"
     )
@@ -138,6 +148,15 @@ class Layout(eqx.Module):
     def scattered(self) -> Array:
         """1 where activations outside the tensor-parallel regions are sharded over the tensor ranks."""
         return jnp.where(self.plan.tp > 1, self.plan.sequence_parallel, 0.0)
+
+    @property
+    def prefill(self) -> "Layout":
+        """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
+        plan = self.plan
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep}
+        one = jnp.ones_like(plan.prefill_tp)
+        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=one, micro_batch=one, device_count=None)
+        return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
     def shards(self, stage: int) -> Array:
         """Members that share what ZeRO `stage` (1, 2 or 3) shards: data ranks, or 1 where it is not sharded."""
