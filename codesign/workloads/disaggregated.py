@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least, at_most, maximum
-from .continuous import ContinuousServing
+from .continuous import AbstractContinuousServing
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
 from .ops import HANDOVER, CommOp, Op
@@ -25,7 +25,7 @@ class Prompt(NamedTuple):
     rest: Array
 
 
-class DisaggregatedServing(ContinuousServing):
+class DisaggregatedServing(AbstractContinuousServing):
     """As `ContinuousServing`, where `plan.prefill_devices` accelerators beside (`Cluster.prefill`) compute prompts.
 
     Each of their x engines (`prefill_tp` x `prefill_pp` devices) takes one prompt at a time, in steps of `plan.chunk`
