@@ -14,15 +14,23 @@ from .mixed_step import MixedStep
 from .ops import HANDOVER, CommOp, Op
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass, total
-from .steady_state import chunks
+from .steady_state import chunks, whole_chunks
 
 
 class Prompt(NamedTuple):
-    """How an engine of the prefill pool cuts up a mean prompt: tokens of a step, steps of so many, and short ones."""
+    """How an engine of the prefill pool cuts up a mean prompt: whole steps, and one with the rest of its tokens.
+
+    tokens of a whole step, how many there are; tokens of the rest, in what share of prompts there is one.
+    """
 
     tokens: Array
     whole: Array
+    rest_tokens: Array
     rest: Array
+
+    def largest(self) -> Array:
+        """Tokens of its largest step."""
+        return jnp.where(self.whole > 0, self.tokens, self.rest_tokens)
 
 
 class DisaggregatedServing(AbstractContinuousServing):
@@ -43,8 +51,7 @@ class DisaggregatedServing(AbstractContinuousServing):
     is `ContinuousServing`: both ways to serve stand in one space.
 
     Assumes: seconds of a prompt in proportion to its length; links that hold nobody up below rho; devices of both ends
-    of a crossing send and take at the same rate; a prompt's rest costs what a single token does and its share of whole
-    steps. Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
+    of a crossing send and take at the same rate; rests of prompts are alike. Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
     """
 
     two_pools: ClassVar[bool] = True
@@ -53,10 +60,11 @@ class DisaggregatedServing(AbstractContinuousServing):
 
     def prompt(self, layout: Layout) -> Prompt:
         """See `Prompt`; constants of the plan."""
-        tokens = at_most(self.computed_tokens(), layout.plan.chunk)
-        whole = self.computed_tokens() / tokens
-        steps = chunks(self.computed_tokens(), self.input_cv, layout.plan.chunk)
-        return Prompt(tokens, whole, at_least(steps - whole, 0.0))
+        tokens, chunk = self.computed_tokens(), layout.plan.chunk
+        whole = whole_chunks(tokens, self.input_cv, chunk)
+        rest = at_least(chunks(tokens, self.input_cv, chunk) - whole, 0.0)
+        left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
+        return Prompt(chunk, whole, at_least(left, 1.0), rest)
 
     def prompt_step(self, tokens: Array) -> MixedStep:
         """A step of so many tokens of one prompt."""
@@ -68,8 +76,8 @@ class DisaggregatedServing(AbstractContinuousServing):
         """Phases `decode` and `mixed` here; `prefill`, `prefill_rest` and `handover` on and from the pool beside."""
         pool, cut = layout.prefill, self.prompt(layout)
         layers, ops = self.layers_per_stage(pool), list(super().lower(layout))
-        for phase, tokens in (("prefill", cut.tokens), ("prefill_rest", jnp.asarray(1.0))):
-            ended = tokens / self.computed_tokens()
+        for phase, tokens in (("prefill", cut.tokens), ("prefill_rest", cut.rest_tokens)):
+            ended = at_most(tokens / self.computed_tokens(), 1.0)
             step = self.prompt_step(tokens)
             ops += step.lower(pool, layers, ended, phase=phase, mixed=True, decodes=False)
         cache = maximum(self.kv_bytes_per_token(pool), self.kv_bytes_per_token(layout)) * self.input_tokens
@@ -95,8 +103,9 @@ class DisaggregatedServing(AbstractContinuousServing):
             one_pass(priced, phase, pool.plan, self.kernel_slowdown, self.launch_s)
             for phase in ("prefill", "prefill_rest")
         )
-        stage = self._prompt_step_s(whole)
-        busy = cut.whole * stage + cut.rest * self._prompt_step_s(rest)
+        seconds = [self._prompt_step_s(one) for one in (whole, rest)]
+        busy = cut.whole * seconds[0] + cut.rest * seconds[1]
+        stage = jnp.where(cut.whole > 0, *seconds)
         sequences, engines = plan.micro_batch * layout.dp, pool.dp
         rounds = self.rhythm(layout).steps * plan.pp
         paced = sequences / (load * engines) * maximum(busy, crossing.time_s)
@@ -141,7 +150,7 @@ class DisaggregatedServing(AbstractContinuousServing):
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Weights, the cache of a prompt that is computed and of one that is sent, activations of a step."""
-        pool, step = layout.prefill, self.prompt_step(self.prompt(layout).tokens)
+        pool, step = layout.prefill, self.prompt_step(self.prompt(layout).largest())
         layers = self.layers_per_stage(pool)
         block, widest = step.layer_ops(pool), jnp.asarray(0.0)
         for op in block:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..smooth import at_least, at_most, ceil
+from ..smooth import at_least, at_most, ceil, floor
 
 NODES = 16  # quantiles that stand for the lengths of prompts
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
@@ -80,6 +80,14 @@ def chunks(mean: Array, cv: Array, chunk: Array) -> Array:
     total = jnp.zeros_like(mean)
     for length in length_nodes(mean, cv):
         total = total + at_least(ceil(length / chunk), 1.0)
+    return total / NODES
+
+
+def whole_chunks(mean: Array, cv: Array, chunk: Array) -> Array:
+    """Mean number of whole chunks in a length."""
+    total = jnp.zeros_like(mean)
+    for length in length_nodes(mean, cv):
+        total = total + floor(length / chunk)
     return total / NODES
 
 

@@ -18,15 +18,15 @@ from codesign import ConfigError, study_from_config
 jax.config.update("jax_enable_x64", True)
 HERE = Path(__file__).resolve().parent
 TOKENS = 2560  # of a prompt and its answer: the default of workload=disaggregated
-RATIOS = {"1:4": 0.2, "1:1": 0.5, "4:1": 0.8, "16:1": 16 / 17, "64:1": 64 / 65}  # prompt to answer: share of prompts
-TPOTS_MS = (20, 30, 40, 60, 100)
+RATIOS = {"1:4": 0.2, "1:1": 0.5, "4:1": 0.8, "16:1": 16 / 17}  # prompt to answer: share of prompts
+TPOTS_MS = (30, 40, 60, 100)
 LINKS_GB_S = (0.5, 5.0, 50.0)
 APART = "space.plan.prefill_devices=[8,16,24,32,48,64]"
 COMMON = (
     "experiment=disaggregation", "~space.hardware.hbm", "~space.hardware.pool_link_bandwidth",
     "space.plan.tp=[4,8]", "space.plan.pp=[1]", "space.plan.prefill_tp=[4,8]", "space.plan.prefill_pp=[1]",
     "space.plan.prefill_load=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
-    "space.plan.chunk=[64,128,256,512,1024,2048,4096]",
+    "space.plan.chunk=[64,128,256,512,1024,2048]",
 )  # fmt: skip
 LINK = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
 
@@ -74,7 +74,7 @@ def cells() -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> None:
     """A panel for each link: cost together over cost apart."""
-    figure, panels = plt.subplots(1, len(LINKS_GB_S), figsize=(11, 3.6), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(LINKS_GB_S), figsize=(11, 3.4), sharey=True, layout="constrained")
     image = None
     for axes, link in zip(panels, LINKS_GB_S, strict=True):
         part = table[table["link_gb_per_s"] == link]
@@ -84,7 +84,8 @@ def draw(table: pd.DataFrame) -> None:
             grid[at] = row.together_usd / row.apart_usd
             only = {(True, False): "two\nonly", (False, True): "one\nonly", (True, True): "none"}
             text = only.get((math.isnan(row.together_usd), math.isnan(row.apart_usd)), f"{grid[at]:.2f}")
-            axes.text(at[1], at[0], text, ha="center", va="center", fontsize=7.5)
+            dark = abs(np.nan_to_num(np.log2(grid[at]))) > 0.6
+            axes.text(at[1], at[0], text, ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
         image = axes.imshow(np.log2(grid), cmap="RdBu", vmin=-1, vmax=1, origin="lower", aspect="auto")
         axes.set_facecolor("0.9")
         axes.set_xticks(range(len(RATIOS)), list(RATIOS))
@@ -95,7 +96,7 @@ def draw(table: pd.DataFrame) -> None:
     assert image is not None
     bar = figure.colorbar(image, ax=panels, ticks=[-1, -0.5, 0, 0.5, 1])
     bar.ax.set_yticklabels(["0.5", "0.71", "1", "1.41", "2"])
-    bar.set_label("$ together / $ apart (blue: two pools pay)")
+    bar.set_label("cost together / apart (blue: two pools pay)")
     figure.savefig(HERE / "phase.png", dpi=150)
 
 
