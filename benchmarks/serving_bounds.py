@@ -1,8 +1,8 @@
 """Bounds against the simulation: `python benchmarks/serving_bounds.py [CONDITIONS] [SEED]`.
 
-`workloads.least_step` at the lengths and the rate that a whole simulated closed loop had, over what it reached: of times
-the bound over the simulated one (step, and token by token), of the rate the simulated one over the bound. None may be
-above 1.
+`workloads.least_step` at the lengths and the rate that a whole simulated closed loop had, over what it reached: of
+times the bound over the simulated one (step, and token by token), of the rate the simulated one over the bound. None
+may be above 1.
 """
 
 import dataclasses
@@ -52,7 +52,8 @@ def _one(one: dict[str, Any], count: int) -> dict[str, float]:
     seen = (spent["decodes"] * spent["seconds"]).sum() / (spent["decodes"] * spent["steps"]).sum()
     return {
         "step_s": float(least.step_s) / (total / spent["steps"].sum()), "tpot_s": float(least.tpot_s) / float(seen),
-        "ttft_s": float(_least(times, alike, context).ttft_s) / float(served.ttft_s.mean()), "rate": count / total / float(most),
+        "ttft_s": float(_least(times, alike, context).ttft_s) / float(served.ttft_s.mean()),
+        "rate": count / total / float(most),
         "concurrency": one["concurrency"], "seed": one["seed"],
     }  # fmt: skip
 

@@ -246,7 +246,12 @@ class PrefillPool(eqx.Module):
         """Cost of the operations that run here or cross the link; see `Cluster.price`."""
         pool, crossing = layout.prefill, Stage(self.link, Group(2.0))
         here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
-        return [next(here) if op.phase in PREFILL else crossing.run("send", op.nbytes) * op.count for op in ops]
+        return [
+            crossing.run("send", op.nbytes) * op.count
+            if isinstance(op, CommOp) and op.phase == HANDOVER
+            else next(here)
+            for op in ops
+        ]
 
 
 def _kind(op: Op) -> tuple[Any, ...]:

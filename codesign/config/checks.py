@@ -58,8 +58,9 @@ def check_formats(scenario: Scenario) -> None:
     """
     accelerator, precision = scenario.cluster.accelerator, scenario.workload.precision
     pool = scenario.cluster.prefill
-    for tensor in ARITHMETIC if pool is not None else ():
-        there, value = pool.cluster.accelerator, getattr(precision, tensor)
+    there = accelerator if pool is None else pool.cluster.accelerator
+    for tensor in ARITHMETIC:
+        value = getattr(precision, tensor)
         if value in accelerator.peak_flops_per_s and value not in there.peak_flops_per_s:
             known = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
             raise ConfigError(

@@ -190,7 +190,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,
-        mfu=timeline.model_flops / peak / (timeline.time_s * fast_devices),  # in this order float32 holds the slopes too
+        mfu=timeline.model_flops / peak / (timeline.time_s * fast_devices),  # so ordered float32 holds the slopes
         energy_j=energy,
         joules_per_token=energy / timeline.tokens,
         power_w=energy / timeline.time_s,

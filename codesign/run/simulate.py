@@ -128,8 +128,8 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
     blocks = float(_room(scenario)) / (float(plan.pp) * size)
     chunk = round(float(plan.chunk))
     return Engine(
-        tabulated_steps(scenario, prompts=not has_two_pools(scenario)), budget=10**9, chunk=chunk, blocks=max(math.floor(blocks), 1),
-        block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
+        tabulated_steps(scenario, prompts=not has_two_pools(scenario)), budget=10**9, chunk=chunk,
+        blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
     ), group  # fmt: skip
 
 

@@ -82,7 +82,10 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own))
     stages, chunk = float(own.pp), round(float(own.chunk))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
-    token_s, step = float(_crossing_s(scenario)) / float(work.input_tokens), float(work.prompt(scenario.layout).largest())
+    token_s, step = (
+        float(_crossing_s(scenario)) / float(work.input_tokens),
+        float(work.prompt(scenario.layout).largest()),
+    )
     last = prefill.times.linear_s(0, step) + prefill.times.pair_s * step * float(work.attended())
     return Pools(prefill, decode, (round(float(layout.dp)), round(groups)), token_s, (stages - 1) * last)
 

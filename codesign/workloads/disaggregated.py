@@ -51,7 +51,8 @@ class DisaggregatedServing(AbstractContinuousServing):
     is `ContinuousServing`: both ways to serve stand in one space.
 
     Assumes: seconds of a prompt in proportion to its length; links that hold nobody up below rho; devices of both ends
-    of a crossing send and take at the same rate; rests of prompts are alike. Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
+    of a crossing send and take at the same rate; rests of prompts are alike.
+    Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
     """
 
     two_pools: ClassVar[bool] = True

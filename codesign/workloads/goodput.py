@@ -107,8 +107,8 @@ def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
         limit, used = float(getattr(agreed, name)), float(alone[name])
         if used > 1:
             raise ConfigError(
-                f"{name} = {limit:.4g} s is {1 - 1 / used:.1%} below the {limit * used:.4g} s that {agreed.share:.0%} of"
-                f" requests see alone on the engine: allow {limit * used * 1.01:.4g} or take {advice}"
+                f"{name} = {limit:.4g} s is {1 - 1 / used:.1%} below the {limit * used:.4g} s that {agreed.share:.0%}"
+                f" of requests see alone on the engine: allow {limit * used * 1.01:.4g} or take {advice}"
             )
 
 

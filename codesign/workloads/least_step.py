@@ -2,16 +2,16 @@
 
 A step takes t0 + max(tw, tc (b + q)) + kd K + kp P: convex in the tokens b and q that it carries, linear in the context
 K that is read and the pairs P that are computed. An engine that never stands still carries b = lambda L s and
-q = lambda I s in a mean step of s seconds; one that does carries more. So by Jensen's inequality the mean step is at least
-the least solution of
+q = lambda I s in a mean step of s seconds; one that does carries more. So by Jensen's inequality the mean step is at
+least the least solution of
 
     s >= t0 + max(tw, tc lambda (L + I) s) + (kd lambda L K + kp lambda I A) s
 
 which is s* = max((t0 + tw) / (1 - r), t0 / (1 - r - tc lambda (L + I))), r = lambda (kd L K + kp I A): infinite where
 the arithmetic of a second takes longer than one. 1 / (1 - r) is log-convex where r is, so that s* is log-convex in
-hardware. A token is decoded in a step of that many decodes, lambda L s*, or of more, and perhaps of no prompts: it takes
-at least f(lambda L s*, 0). In a closed loop with C requests lambda (T + L TPOT) <= C (Little's law), T the own steps of
-a prompt, has a largest lambda.
+hardware. A token is decoded in a step of that many decodes, lambda L s*, or of more, and perhaps of no prompts: it
+takes at least f(lambda L s*, 0). In a closed loop with C requests lambda (T + L TPOT) <= C (Little's law), T the own
+steps of a prompt, has a largest lambda.
 
 Assumes: steps with many decodes read no shorter contexts, so that tokens see the mean step without prompts at least.
 """
@@ -60,9 +60,7 @@ def least_times(times: RooflineTimes, demand: Demand, context: Array | None = No
     return Least(step, plain, own + times.pair_s * demand.computed * demand.keys)
 
 
-def most_requests_s(
-    times: RooflineTimes, demand: Demand, concurrency: Array, context: Array | None = None
-) -> Array:
+def most_requests_s(times: RooflineTimes, demand: Demand, concurrency: Array, context: Array | None = None) -> Array:
     """Requests/s that no engine exceeds with so many under way, with derivatives of that solution."""
 
     def under_way(times: RooflineTimes, demand: Demand, log_rate: Array) -> Array:

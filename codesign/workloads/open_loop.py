@@ -265,9 +265,7 @@ def _crowds(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> Cro
     return Crowds(seconds, likely)
 
 
-def _tpot_variance(
-    demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, varies: Array, spell: Array
-) -> Array:
+def _tpot_variance(demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, varies: Array, spell: Array) -> Array:
     """Between requests: of the number decoding, and of the mixed steps met, which come in spells."""
     crowd = 2 * jnp.exp(-1.0) * slope**2 * varies
     shorter = (1 + demand.output_cv**2) / demand.steps  # mean of 1 / L, lognormal

@@ -57,8 +57,9 @@ class Plan(eqx.Module):
     vLLM's budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of
     their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering
     work that can hide the communication.
-    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees `prefill_*`
-    in steps of `chunk` tokens, and the others decode. Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
+    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
+    `prefill_*` in steps of `chunk` tokens, and the others decode.
+    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
 

@@ -79,11 +79,12 @@ def draw(table: pd.DataFrame) -> None:
     for axes, link in zip(panels, LINKS_GB_S, strict=True):
         part = table[table["link_gb_per_s"] == link]
         grid = np.full((len(TPOTS_MS), len(RATIOS)), np.nan)
-        for row in part.itertuples():
-            at = TPOTS_MS.index(row.tpot_ms), list(RATIOS).index(row.prompt_to_answer)
-            grid[at] = row.together_usd / row.apart_usd
+        for row in part.to_dict("records"):
+            at = TPOTS_MS.index(row["tpot_ms"]), list(RATIOS).index(row["prompt_to_answer"])
+            together, apart = float(row["together_usd"]), float(row["apart_usd"])
+            grid[at] = together / apart
             only = {(True, False): "two\nonly", (False, True): "one\nonly", (True, True): "none"}
-            text = only.get((math.isnan(row.together_usd), math.isnan(row.apart_usd)), f"{grid[at]:.2f}")
+            text = only.get((math.isnan(together), math.isnan(apart)), f"{grid[at]:.2f}")
             dark = abs(np.nan_to_num(np.log2(grid[at]))) > 0.6
             axes.text(at[1], at[0], text, ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
         image = axes.imshow(np.log2(grid), cmap="RdBu", vmin=-1, vmax=1, origin="lower", aspect="auto")

@@ -1,4 +1,4 @@
-"""Which accelerators for prompts, which for decodes: `python experiments/mixed_pools/pairs.py` writes pairs.csv and .png.
+"""Which accelerators for prompts, which for decodes: `python experiments/mixed_pools/pairs.py`, to pairs.csv and .png.
 
 Every pair of a list is a certified study of experiment=mixed_pools; beside each pair stands the same accelerator
 doing both together.
@@ -63,10 +63,8 @@ def pairs() -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> None:
     """A square for each pair, the column of one pool first."""
     columns = ["", *DEVICES]
-    found = table.fillna({"prefill": ""}).pivot(
-        index="decode", columns="prefill", values="usd_per_million_tokens"
-    ).loc[list(DEVICES), columns]  # fmt: skip
-    grid = found.to_numpy()
+    named = table.fillna({"prefill": ""}).set_index(["decode", "prefill"])["usd_per_million_tokens"]
+    grid = np.array([[float(named[row, column]) for column in columns] for row in DEVICES])
     figure, axes = plt.subplots(figsize=(7.2, 4), layout="constrained")
     image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
     middle = float(np.nanmean(np.log(grid)))
