@@ -10,7 +10,7 @@ import pytest
 from test_open_loop import ASK, STEP, traced
 
 from codesign.errors import ConfigError
-from codesign.workloads.goodput import Agreement, check_kept, goodput, replicas_by_hour
+from codesign.workloads.goodput import Agreement, check_kept, goodput, replicas_by_hour, shares_at
 from codesign.workloads.least_step import least_times, most_requests_s
 from codesign.workloads.open_loop import Demand, RooflineTimes
 
@@ -18,27 +18,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving_bounds
 
 LIMITS = {"ttft_s": 1.0, "tpot_s": 0.05}
-run = jax.jit(lambda step, limits: goodput(RooflineTimes(**step), Demand(**ASK), Agreement(**limits)))
-slopes = jax.jit(
-    jax.jacfwd(lambda step, limits: goodput(RooflineTimes(**step), Demand(**ASK), Agreement(**limits)).rate, (0, 1))
-)
+
+
+def rate(step, limits):
+    return goodput(RooflineTimes(**step), Demand(**ASK), Agreement(**limits)).rate
+
+
+along = jax.jit(lambda at, towards: jax.jvp(rate, at, towards))  # one program for values and slopes
 
 
 @pytest.mark.parametrize("limits", [{"ttft_s": 0.4, "tpot_s": 1.0}, {"ttft_s": 10.0, "tpot_s": 0.03}])
 def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits):
-    found = run(traced(STEP), traced(limits))
-    assert max(map(float, found.used.values())) == pytest.approx(1, abs=1e-6)
-    by_step, by_limit = slopes(traced(STEP), traced(limits))
-    for index, (given, values, names) in enumerate(
-        ((by_step, STEP, ("token_s", "weights_s")), (by_limit, limits, tuple(limits)))
-    ):
-        for name in names:
-            ends = []
-            for factor in (1 - 1e-5, 1 + 1e-5):
-                moved = traced(values | {name: values[name] * factor})
-                ends.append(float((run(moved, traced(limits)) if index == 0 else run(traced(STEP), moved)).rate))
-            difference = (ends[1] - ends[0]) / (2e-5 * values[name])
-            assert float(given[name]) == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    """Along a direction in which times of steps and limits move together, through the balance of decodes and steps."""
+    at = (traced(STEP), traced(limits))
+    towards = jax.tree.map(lambda value, share: share * value, at, (
+        dict(zip(STEP, (0.3, 1.0, -0.7, 0.5, 0.9), strict=True)), {"ttft_s": 0.4, "tpot_s": -0.2}
+    ))  # fmt: skip
+    found, slope = along(at, towards)
+    used = shares_at(RooflineTimes(**STEP), Demand(**ASK), Agreement(**limits), found)
+    assert max(map(float, used.values())) == pytest.approx(1, abs=1e-6)
+    ends = [
+        float(along(jax.tree.map(lambda value, way, d=d: value + d * way, at, towards), towards)[0])
+        for d in (-1e-5, 1e-5)
+    ]
+    assert float(slope) == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5)
 
 
 def test_an_agreement_below_a_step_is_refused_in_a_line():

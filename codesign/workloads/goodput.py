@@ -51,7 +51,7 @@ def used_shares(times: Times, demand: Demand, agreed: Agreement, rate: Array) ->
     return _used(open_loop(times, eqx.tree_at(lambda one: one.rate, demand, rate)), agreed)
 
 
-_shares = jax.jit(used_shares)
+shares_at = jax.jit(used_shares)
 
 
 def _used(seen: OpenLoop, agreed: Agreement) -> dict[str, Array]:
@@ -98,7 +98,7 @@ def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
     Raises:
         ConfigError: the limit, the floor under it, and what would help.
     """
-    alone = _shares(times, demand, agreed, jnp.asarray(LEAST))
+    alone = shares_at(times, demand, agreed, jnp.asarray(LEAST))
     helps = {
         "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
         "tpot_s": "faster memory, more tensor ranks or a smaller model",

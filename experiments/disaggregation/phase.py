@@ -18,15 +18,15 @@ from codesign import ConfigError, study_from_config
 jax.config.update("jax_enable_x64", True)
 HERE = Path(__file__).resolve().parent
 TOKENS = 2560  # of a prompt and its answer: the default of workload=disaggregated
-RATIOS = {"1:4": 0.2, "1:1": 0.5, "4:1": 0.8, "16:1": 16 / 17}  # prompt to answer: share of prompts
-TPOTS_MS = (30, 40, 60, 100)
+RATIOS = {"1:4": 0.2, "1:1": 0.5, "4:1": 0.8, "16:1": 16 / 17, "64:1": 64 / 65}  # prompt to answer: share of prompts
+TPOTS_MS = (20, 30, 40, 60, 100)
 LINKS_GB_S = (0.5, 5.0, 50.0)
 APART = "space.plan.prefill_devices=[8,16,24,32,48,64]"
 COMMON = (
     "experiment=disaggregation", "~space.hardware.hbm", "~space.hardware.pool_link_bandwidth",
     "space.plan.tp=[4,8]", "space.plan.pp=[1]", "space.plan.prefill_tp=[4,8]", "space.plan.prefill_pp=[1]",
     "space.plan.prefill_load=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
-    "space.plan.chunk=[64,128,256,512,1024,2048]",
+    "space.plan.chunk=[64,128,256,512,1024,2048,4096]",
 )  # fmt: skip
 LINK = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
 
@@ -74,7 +74,7 @@ def cells() -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> None:
     """A panel for each link: cost together over cost apart."""
-    figure, panels = plt.subplots(1, len(LINKS_GB_S), figsize=(11, 3.4), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(LINKS_GB_S), figsize=(11, 3.6), sharey=True, layout="constrained")
     image = None
     for axes, link in zip(panels, LINKS_GB_S, strict=True):
         part = table[table["link_gb_per_s"] == link]
