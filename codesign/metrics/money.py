@@ -62,7 +62,7 @@ class Spent(NamedTuple):
     usd: Array
 
 
-class Pool(NamedTuple):
+class PoolBought(NamedTuple):
     """A whole pool of accelerators that computes prompts beside a cluster, of which `cluster` is one; totals by part.
 
     The link between the pools is counted here: every device of both has a port of it.
@@ -91,7 +91,7 @@ class Pool(NamedTuple):
         return self.cluster.accelerator.hbm.usable_bytes()
 
 
-def prefill_pool(cluster: Cluster, layout: Layout) -> Pool | None:
+def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of a layout; None where the cluster has none beside it."""
     if cluster.prefill is None:
         return None
@@ -99,7 +99,7 @@ def prefill_pool(cluster: Cluster, layout: Layout) -> Pool | None:
     own = cluster.prefill.cluster.joining(layout.prefill.devices)
     ports = devices + jnp.where(devices > 0, layout.devices, 0.0)
     lit = ports * link.fabric.static_power_w()
-    return Pool(
+    return PoolBought(
         own, devices,
         {"prefill": devices * summed(device_capex_usd(own)), "handover": ports * link.capex_usd()},
         {"prefill": devices * summed(device_provisioned_w(own)), "handover": lit},

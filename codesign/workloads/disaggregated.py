@@ -17,7 +17,7 @@ from .schedule import Pass, Priced, Timeline, one_pass, total
 from .steady_state import chunks, whole_chunks
 
 
-class Prompt(NamedTuple):
+class CutPrompt(NamedTuple):
     """How an engine of the prefill pool cuts up a mean prompt: whole steps, and one with the rest of its tokens.
 
     tokens of a whole step, how many there are; tokens of the rest, in what share of prompts there is one.
@@ -59,13 +59,13 @@ class DisaggregatedServing(AbstractContinuousServing):
 
     gap_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
 
-    def prompt(self, layout: Layout) -> Prompt:
-        """See `Prompt`; constants of the plan."""
+    def prompt(self, layout: Layout) -> CutPrompt:
+        """See `CutPrompt`; constants of the plan."""
         tokens, chunk = self.computed_tokens(), layout.plan.chunk
         whole = whole_chunks(tokens, self.input_cv, chunk)
         rest = at_least(chunks(tokens, self.input_cv, chunk) - whole, 0.0)
         left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
-        return Prompt(chunk, whole, at_least(left, 1.0), rest)
+        return CutPrompt(chunk, whole, at_least(left, 1.0), rest)
 
     def prompt_step(self, tokens: Array) -> MixedStep:
         """A step of so many tokens of one prompt."""
