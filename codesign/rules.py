@@ -40,6 +40,6 @@ class Rules:
         broken = {rule: np.broadcast_to(np.asarray(value) > 0, (count,)) for rule, value in violations.items()}
         legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
         for name, repeated in without.items():
-            if 0.0 in self.listed.get(name, ()):
-                legal &= ~np.broadcast_to(np.asarray(repeated, dtype=bool), (count,))
+            if name in self.listed:
+                legal &= ~(np.asarray(repeated, dtype=bool) & (columns[name] > self.listed[name].min()))
         return legal, {rule: int(value.sum()) for rule, value in broken.items()}

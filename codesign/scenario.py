@@ -14,7 +14,7 @@ from .collectives.levels import Stage
 from .cost import Cost, zero
 from .doubts import Doubts
 from .errors import ConfigError, suggestion
-from .fabrics import Beside, PathEnergy
+from .fabrics import Beside, Group, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
@@ -22,6 +22,7 @@ from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
+from .workloads.ops import HANDOVER, PREFILL
 
 
 class Host(eqx.Module):
@@ -76,7 +77,8 @@ class Cluster(eqx.Module):
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
     its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
-    `doubts`, times are those of one draw of the model's errors.
+    `doubts`, times are those of one draw of the model's errors. `prefill` is a pool of other accelerators beside these
+    that computes prompts.
     """
 
     accelerator: Accelerator
@@ -86,6 +88,7 @@ class Cluster(eqx.Module):
     facility: Facility = Facility()
     paths: PathEnergy | None = None
     doubts: Doubts | None = None
+    prefill: "PrefillPool | None" = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
@@ -98,6 +101,8 @@ class Cluster(eqx.Module):
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
+        if self.prefill is not None and self.paths is not None:
+            raise ConfigError("paths count the bytes of one cluster: leave out paths or prefill (paths=null)")
 
     def joining(self, devices: Array) -> "Cluster":
         """With an outermost network that joins so many devices."""
@@ -179,6 +184,12 @@ class Cluster(eqx.Module):
             repeats: how often each phase runs, so that shared levels see the plan's other traffic; without it no level
                 does.
         """
+        if self.prefill is not None:
+            away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, HANDOVER)}
+            here = dataclasses.replace(self, prefill=None)
+            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
+            return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
@@ -233,6 +244,30 @@ class Cluster(eqx.Module):
         return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
+class PrefillPool(eqx.Module):
+    """Accelerators beside a cluster's own that compute prompts, and the network over which caches leave them.
+
+    `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
+    (`prefill_devices`). Each device of both pools has a port of `link`.
+    """
+
+    cluster: Cluster
+    link: NetworkLevel
+
+    __repr__ = as_text
+
+    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+        """Cost of the operations that run here or cross the link; see `Cluster.price`."""
+        pool, crossing = layout.prefill, Stage(self.link, Group(2.0))
+        here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
+        return [
+            crossing.run("send", op.nbytes) * op.count
+            if isinstance(op, CommOp) and op.phase == HANDOVER
+            else next(here)
+            for op in ops
+        ]
+
+
 def _kind(op: Op) -> tuple[Any, ...]:
     """What must be equal for operations to be priced in one batch."""
     if isinstance(op, ComputeOp):
@@ -259,6 +294,14 @@ class Scenario(eqx.Module):
     plan: Any  # an `AbstractPlan`, of the class that the workload names
 
     __repr__ = as_text
+
+    def __check_init__(self) -> None:
+        """A pool for prompts and a workload that uses it come together."""
+        name, pool = type(self.workload).__name__, self.cluster.prefill
+        if pool is None and self.workload.two_pools:
+            raise ConfigError(f"{name} needs cluster.prefill, a pool that computes prompts: choose prefill=same")
+        if pool is not None and not self.workload.two_pools:
+            raise ConfigError(f"{name} uses no cluster.prefill: choose workload=disaggregated, or leave out prefill")
 
     @property
     def layout(self) -> Layout:

@@ -44,6 +44,16 @@ def check_formats(scenario: Scenario) -> None:
         ConfigError: naming the key, the format and the known ones.
     """
     accelerator, precision = scenario.cluster.accelerator, scenario.workload.precision
+    pool = scenario.cluster.prefill
+    there = accelerator if pool is None else pool.cluster.accelerator
+    for tensor in ARITHMETIC:
+        value = getattr(precision, tensor)
+        if value in accelerator.peak_flops_per_s and value not in there.peak_flops_per_s:
+            known = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
+            raise ConfigError(
+                f"workload.precision.{tensor} = {value!r}: {there.name} of cluster.prefill has no peak for it"
+                f" (it has {known})"
+            )
     for field in dataclasses.fields(precision):
         tensor, value = field.name, getattr(precision, field.name)
         if value not in BYTES and value != field.default:

@@ -18,14 +18,15 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
-from .groups import aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
 
 OPEN = {
+    "cluster.prefill.like",
     "objective.limits",
     "objective.floors",
     "space.plan",
@@ -37,8 +38,12 @@ OPEN = {
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
-OPTIONAL = {"memory", "die", "paths", "experiment", "residual", "framework"}
+OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "residual", "framework"}
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
+
+
+OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
+"""What a pool beside takes of a configuration that it is like."""
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -210,7 +215,11 @@ def composed(overrides: list[str]) -> DictConfig:
         if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
             return _chosen(tuple(overrides), edition())
         config = copy.deepcopy(_chosen(tuple(str(item.input_line) for item in parsed if _is_group(item)), edition()))
-        ConfigLoaderImpl._apply_overrides_to_config(values, config)  # jobs that choose alike compose their files once
+        late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
+        early = [item for item in values if item not in late]
+        ConfigLoaderImpl._apply_overrides_to_config(early, config)  # jobs that choose alike compose their files once
+        config = _with_pool(config)
+        ConfigLoaderImpl._apply_overrides_to_config(late, config)
         return config
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -221,6 +230,28 @@ def composed(overrides: list[str]) -> DictConfig:
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error
+
+
+def _with_pool(config: DictConfig) -> DictConfig:
+    """Where `cluster.prefill.like` names options of groups (`accelerator: b200`), the pool is made of these.
+
+    Raises:
+        ConfigError: no such group or option.
+    """
+    like = OmegaConf.select(config, f"{PACKAGES['prefill']}.like")
+    if like is None:
+        return config
+    try:
+        chosen = [f"{group}={option}" for group, option in like.items()]
+        other = OmegaConf.to_container(composed(admit(chosen)), resolve=True)
+    except ConfigError as error:
+        raise ConfigError(f"{PACKAGES['prefill']}.like: {error}") from error
+    assert isinstance(other, dict)
+    part = {key: other["cluster"][key] for key in OF_A_POOL}
+    own = OmegaConf.select(config, f"{PACKAGES['prefill']}.cluster") or {}
+    with open_dict(config):
+        config.cluster.prefill.cluster = OmegaConf.merge(part, own)
+    return config
 
 
 @functools.lru_cache(maxsize=64)

@@ -30,9 +30,9 @@ FACTORIES = {
 }
 """Functions that may be named beside the classes of the menus."""
 
-BESIDE = ("provenance", "aliases", "prefixes", "relatives", "silicon", "_target_")
+BESIDE = ("provenance", "aliases", "prefixes", "relatives", "silicon", "like", "_target_")
 """Keys that are no arguments: where the numbers come from; names, relatives and silicon of a device for calibration;
-the class."""
+what a pool is like; the class."""
 
 HYDRA_ONLY = ("_args_", "_partial_", "_convert_", "_recursive_")
 UNITS = {

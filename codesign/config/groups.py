@@ -152,6 +152,7 @@ PACKAGES = {
     "host": "cluster.host",
     "facility": "cluster.facility",
     "paths": "cluster.paths",
+    "prefill": "cluster.prefill",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",

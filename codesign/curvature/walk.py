@@ -18,7 +18,7 @@ from .rules import apply, is_read
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
 
-MOST_ROWS = 1 << 15  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 1 s)
+MOST_ROWS = 1 << 17  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 4 s)
 ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
 
 

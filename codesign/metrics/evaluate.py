@@ -17,7 +17,7 @@ from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
 from .footprint import memory_by_class, memory_limits, per_tier
 from .ledger import moved
-from .money import device_capex_usd, device_idle_w, device_provisioned_w, summed
+from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
 
@@ -134,6 +134,10 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
     cluster = scenario.cluster.joining(devices)
     parts = {f"capex.{part}": devices * usd for part, usd in device_capex_usd(cluster).items()}
     parts |= {f"power.{part}": devices * watts for part, watts in device_provisioned_w(cluster).items()}
+    pool = prefill_pool(cluster, scenario.layout)
+    if pool is not None:
+        parts |= {f"capex.{part}": usd for part, usd in pool.capex_usd.items()}
+        parts |= {f"power.{part}": watts for part, watts in pool.provisioned_w.items()}
     return {"var.dp": scenario.layout.dp} | parts
 
 
@@ -165,7 +169,16 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
     capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
-    billed = {f"usd_per_million_{kind}_tokens": 1e6 * usd * share / n for kind, (share, n) in timeline.billed.items()}
+    paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
+    peak, fast_devices = cluster.accelerator.peak(scenario.workload.number_format()), devices
+    pool = prefill_pool(cluster, layout)
+    if pool is not None:
+        more = pool.cost(timeline, facility)
+        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
+        energy, usd = energy + more.energy_j, usd + more.usd
+        paid["input"] = (paid["input"][0] + more.usd, paid["input"][1])
+        fast_devices = devices + pool.devices * pool.peak(scenario.workload.number_format()) / peak
+    billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
     memory = memory_by_class(scenario)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
@@ -174,11 +187,12 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
-    peak = cluster.accelerator.peak(scenario.workload.number_format())
+    if pool is not None:
+        usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,
-        mfu=timeline.model_flops / peak / (timeline.time_s * devices),  # in this order float32 holds the slopes too
+        mfu=timeline.model_flops / peak / (timeline.time_s * fast_devices),  # so ordered float32 holds the slopes
         energy_j=energy,
         joules_per_token=energy / timeline.tokens,
         power_w=energy / timeline.time_s,

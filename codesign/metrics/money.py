@@ -1,8 +1,13 @@
 """What a cluster costs to buy, to power and to run."""
 
+from typing import NamedTuple
+
+import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..scenario import Cluster
+from ..scenario import Cluster, Facility
+from ..workloads import Layout
+from ..workloads.schedule import Timeline
 
 
 def device_capex_usd(cluster: Cluster) -> dict[str, Array]:
@@ -46,3 +51,57 @@ def summed(parts: dict[str, Array]) -> Array:
     for value in values:
         total = total + value
     return total
+
+
+class Spent(NamedTuple):
+    """What a pool adds to a cluster: price, provisioned power, energy and money of one step or batch."""
+
+    capex_usd: Array
+    provisioned_w: Array
+    energy_j: Array
+    usd: Array
+
+
+class PoolBought(NamedTuple):
+    """A whole pool of accelerators that computes prompts beside a cluster, of which `cluster` is one; totals by part.
+
+    The link between the pools is counted here: every device of both has a port of it.
+    """
+
+    cluster: Cluster
+    devices: Array
+    capex_usd: dict[str, Array]
+    provisioned_w: dict[str, Array]
+    idle_w: Array
+
+    def cost(self, timeline: Timeline, facility: Facility) -> Spent:
+        """What it adds, the facility's overhead included."""
+        watts = facility.pue * summed(self.provisioned_w)
+        capex = summed(self.capex_usd) + watts * facility.usd_per_w
+        energy = facility.pue * (self.devices * timeline.beside_j + self.idle_w * timeline.time_s)
+        lifetime_s = facility.amortisation_s * facility.in_use_ratio()
+        return Spent(capex, watts, energy, capex * timeline.time_s / lifetime_s + energy * facility.usd_per_j)
+
+    def peak(self, number_format: str) -> Array:
+        """FLOP/s of one device."""
+        return self.cluster.accelerator.peak(number_format)
+
+    def usable_bytes(self) -> Array:
+        """Near memory of one device."""
+        return self.cluster.accelerator.hbm.usable_bytes()
+
+
+def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
+    """The pool of a layout; None where the cluster has none beside it."""
+    if cluster.prefill is None:
+        return None
+    devices, link = layout.plan.prefill_devices, cluster.prefill.link
+    own = cluster.prefill.cluster.joining(layout.prefill.devices)
+    ports = devices + jnp.where(devices > 0, layout.devices, 0.0)
+    lit = ports * link.fabric.static_power_w()
+    return PoolBought(
+        own, devices,
+        {"prefill": devices * summed(device_capex_usd(own)), "handover": ports * link.capex_usd()},
+        {"prefill": devices * summed(device_provisioned_w(own)), "handover": lit},
+        devices * device_idle_w(own) + lit,
+    )  # fmt: skip

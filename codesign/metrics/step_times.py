@@ -12,7 +12,7 @@ from ..interpreting import interpreted
 from ..scenario import Scenario
 from ..simulation.serving import TabulatedSteps
 from ..smooth import at_least
-from ..workloads.continuous import ContinuousServing
+from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.mixed_step import MixedStep
 from ..workloads.schedule import one_pass
 
@@ -36,7 +36,7 @@ def step_s(
         mixed: whether the step carries prompts at all.
     """
     work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     prompts = at_least(prompt_tokens / work.computed_tokens(), 1.0)
     step = MixedStep(
         work.model, work.precision, decodes, work.verified_tokens, context / layout.plan.cp,
@@ -60,14 +60,14 @@ def _ask(scenario: Scenario, mixed: bool, *columns: np.ndarray | float) -> np.nd
     return np.asarray(_priced(mixed)(scenario, *np.broadcast_arrays(*map(np.asarray, columns))), dtype=float)
 
 
-def tabulated_steps(scenario: Scenario) -> TabulatedSteps:
-    """Steps of one attention group of one part of a pipeline.
+def tabulated_steps(scenario: Scenario, *, prompts: bool = True) -> TabulatedSteps:
+    """Steps of one attention group of one part of a pipeline, which others have prompts for as well or not.
 
     Contexts enter by their slope at the plan's mean, the keys of prompts by theirs. Where other groups step together
     with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have.
     """
     work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     rhythm, context, keys = work.rhythm(layout), float(work.context()), float(work.attended())
     batch, chunk = float(rhythm.decodes), float(layout.plan.chunk)
     around = np.rint(batch) + np.arange(-NEAR, NEAR + 1)
@@ -86,7 +86,7 @@ def tabulated_steps(scenario: Scenario) -> TabulatedSteps:
     usual_ones = (carried[1] >= 0.5 * carries) & (carried[1] <= 2 * carries)  # few tokens cost what a launch does
     pair = max(float(np.median(((far - near) / (0.5 * keys * carried[1]))[usual_ones])), 0.0)
     mixed = (near - pair * keys * carried[1]).reshape(len(decodes), len(tokens)) - reading[:, None]
-    others = float((rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9))
+    others = float((rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)) if prompts else 0.0
     usual = np.array([np.interp(carries, tokens, row) for row in mixed]) + pair * keys * carries
     linear = np.column_stack([(1 - others) * plain + others * usual, mixed])
     return TabulatedSteps(

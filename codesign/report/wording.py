@@ -44,6 +44,9 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append(f"chunk{THIN}{value('chunk'):g}")
     if value("attention_dp") > 1:
         parts.append(f"{value('attention_dp'):g} attention groups")
+    if value("prefill_devices") > 0:
+        cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("prefill_tp", "prefill_pp") if value(name) > 1)
+        parts.append(f"prompts apart on {value('prefill_devices'):g}{cut}, loaded {value('prefill_load'):.0%}")
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")

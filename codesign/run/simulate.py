@@ -36,10 +36,11 @@ from ..simulation.serving import (
 )
 from ..strict_json import dumps
 from ..units import engineering
-from ..workloads import ContinuousServing
-from ..workloads.open_loop import Demand, TableTimes, check_stable, open_loop
+from ..workloads.continuous import AbstractContinuousServing
+from ..workloads.open_loop import Demand, OpenLoop, TableTimes, check_stable, open_loop
 from .optimize import write_text
 from .setup import prepare_jax
+from .simulate_pools import has_two_pools, pools_of
 from .terminal import console, job_text
 
 FOLDER = "simulation"  # in the run's
@@ -65,15 +66,22 @@ def simulate_design(
     scenario = _of_run(run, design) if run else scenario_from_config(*what)
     closed = _checked(scenario)
     engine, group = engine_of(scenario)
+    pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
+    if pools is not None:
+        group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
     out = Console(stderr=True, quiet=as_json)
     asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
     with _Bar(out) as bar:
-        found = _simulated(engine, asked, closed, group, bar, timeline=True)
-        again = None if trace else _simulated(
-            engine, _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace), closed, group, bar
-        )  # fmt: skip
+        more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
+        if pools is not None:
+            found, again = (pools.simulated(one, bar.tell) if one else None for one in (asked, more))
+        else:
+            found = _simulated(engine, asked, closed, group, bar, timeline=True)
+            again = _simulated(engine, more, closed, group, bar) if more else None
+    assert found is not None
     if asked.arrivals is not None:
-        closed = closed | _open_form(scenario, engine, asked)
+        form = pools.closed_form(asked) if pools else _open_form(scenario, engine, asked)
+        closed = closed | _told(form) | {"requests_per_s": (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group}
     told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
@@ -82,7 +90,7 @@ def simulate_design(
         _show(console(), scenario, told, group)
     if run:
         _write(run, told, found)
-        out.print(f"timeline: {run / FOLDER / 'timeline.png'}")
+        out.print(f"kept: {run / FOLDER}")
     return 0
 
 
@@ -99,7 +107,7 @@ def _of_run(run: Path, design: int) -> Scenario:
 def _checked(scenario: Scenario) -> dict[str, float]:
     """The closed form of a design that can be simulated."""
     work = scenario.workload
-    if not isinstance(work, ContinuousServing):
+    if not isinstance(work, AbstractContinuousServing):
         raise ConfigError(
             f"{type(work).__name__} serves no continuous batches: simulate needs workload=continuous or continuous_fp8"
         )
@@ -113,15 +121,15 @@ def _checked(scenario: Scenario) -> dict[str, float]:
 def engine_of(scenario: Scenario) -> tuple[Engine, float]:
     """One attention group of one part of a pipeline as an engine, and how many of them there are."""
     work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     plan = layout.plan
     group = _groups(scenario)
     size = float(work.block_tokens)
     blocks = float(_room(scenario)) / (float(plan.pp) * size)
     chunk = round(float(plan.chunk))
     return Engine(
-        tabulated_steps(scenario), budget=10**9, chunk=chunk, blocks=max(math.floor(blocks), 1),
-        block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
+        tabulated_steps(scenario, prompts=not has_two_pools(scenario)), budget=10**9, chunk=chunk,
+        blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
     ), group  # fmt: skip
 
 
@@ -129,7 +137,7 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
 def _room(scenario: Scenario) -> Any:
     """Tokens that the cache of one attention group has room for."""
     work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
     free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
     return free / work.kv_bytes_per_token(layout)
@@ -147,7 +155,7 @@ def _asked(
 ) -> Requests:
     """Requests of one engine: of a trace, drawn with arrivals at a rate, or without."""
     work, rng = scenario.workload, np.random.default_rng(seed)
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     if trace:
         found = read_trace(trace)
         assert found.arrivals is not None
@@ -172,8 +180,8 @@ def _asked(
     return Requests(prompts, outputs, came, prefixes, shared)
 
 
-def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> dict[str, float]:
-    """The open loop's closed form for these requests, by the names of `Served.summary`.
+def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> OpenLoop:
+    """The open loop's closed form for these requests.
 
     Raises:
         ConfigError: prompts or decodes would pile up.
@@ -195,8 +203,12 @@ def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> dict[str,
     )  # fmt: skip
     found = jax.jit(open_loop)(times, demand)
     check_stable(found, demand)
+    return found
+
+
+def _told(found: OpenLoop) -> dict[str, float]:
+    """A closed form by the names of `Served.summary`."""
     told = {"e2e_s": float(found.e2e_s), "decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
-    told["requests_per_s"] = float(demand.rate) * _groups(scenario)
     for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s)):
         told |= {name: float(values.mean)}
         told |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
@@ -249,14 +261,15 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) 
     """Closed form, simulation, and what another seed differs by."""
     closed, first, second = told["closed_form"], told["simulated"], told["another_seed"]
     is_closed = told["loop"] == "closed"
-    title = f"{job_text(scenario)}: {told['requests']:,} requests of one of {group:g} engines, {told['loop']} loop"
+    served = f"{told['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
+    title = f"{job_text(scenario)}: {served}, {told['loop']} loop"
     table = Table(title=title, title_justify="left", header_style="bold")
     for name in ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed"):
         table.add_column(name, justify="right" if name else "left")
 
     def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
         values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
-        other = second.get(name, math.nan) * factor / values[0] - 1 if second else math.nan
+        other = second.get(name, math.nan) * factor / values[0] - 1 if second and values[0] else math.nan
         text = [written(value, unit) for value in values]
         gap = f"{said / values[0] - 1:+.1%}" if math.isfinite(said) and values[0] else ""
         table.add_row(
@@ -287,7 +300,7 @@ def written(value: float, unit: str) -> str:
 def _batch(scenario: Scenario) -> float:
     """Sequences that an engine decodes by the plan."""
     work = scenario.workload
-    assert isinstance(work, ContinuousServing)
+    assert isinstance(work, AbstractContinuousServing)
     return float(work.rhythm(scenario.layout).decodes)
 
 
@@ -300,4 +313,5 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     write_text(folder / "summary.json", dumps(told, indent=2))
-    (folder / "timeline.png").write_bytes(render(timeline_figure(found.timeline)))
+    if found.timeline:  # of one engine; two pools have none
+        (folder / "timeline.png").write_bytes(render(timeline_figure(found.timeline)))

@@ -23,6 +23,7 @@ from ..smooth import used_share
 from ..space import Continuous, DesignSpace, shown
 from ..uncertainty import Interval
 from ..units import GB, engineering
+from ..workloads.plan import PREFILL
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
 
@@ -32,6 +33,8 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
     "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+    "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
+    "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 
@@ -54,6 +57,8 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
+        if name in PREFILL and not row.get("var.prefill_devices"):
+            continue
         if value is not None and value != usual:
             words.append(short if name == "sequence_parallel" else f"{short}{value:g}")
         if name == "pp" and "var.dp" in row:

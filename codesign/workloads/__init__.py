@@ -6,6 +6,7 @@ from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
 from .blocks import Precision as Precision
 from .continuous import ContinuousServing as ContinuousServing
+from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts

@@ -27,6 +27,7 @@ class AbstractWorkload(eqx.Module):
 
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]
+    two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
 
     __repr__ = as_text
 
@@ -54,6 +55,10 @@ class AbstractWorkload(eqx.Module):
     @abc.abstractmethod
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
+
+    def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
+        return {}
 
     @abc.abstractmethod
     def violations(self, layout: Layout) -> dict[str, Array]:

@@ -30,7 +30,7 @@ class Rhythm(NamedTuple):
     shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
-class ContinuousServing(AbstractServing):
+class AbstractContinuousServing(AbstractServing):
     """A closed loop: a replica always decodes `plan.micro_batch` sequences, one that ends is followed by the next.
 
     Each step decodes every sequence by one token and takes up to `plan.chunk` prompt tokens of those who have come.
@@ -274,6 +274,10 @@ class ContinuousServing(AbstractServing):
             f" {chunk:g} ({load - 1:+.1%}); take plan.chunk of {comes * 1.02 + 1:.0f} or more, or plan.micro_batch of"
             f" {batch / load * 0.98:.0f} or fewer"
         )
+
+
+class ContinuousServing(AbstractContinuousServing):
+    """Prompts beside decodes on the same accelerators: see `AbstractContinuousServing`."""
 
     @classmethod
     def example(cls) -> "ContinuousServing":

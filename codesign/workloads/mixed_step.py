@@ -57,11 +57,12 @@ class MixedStep(eqx.Module):
         joint = model.feed_forward.ops(self.joint_shard(layout), model.hidden, model.layers, **options)
         return [op for op in attention if not op.core] + joint
 
-    def cores(self, layout: Layout, *, mixed: bool) -> list[BlockOp]:
-        """Attention of the decodes, and of the chunk where the step carries one."""
-        whole = self.attention_shard(layout)
-        each = {"sequences": self.decodes, "queries": self.queries}
-        found = self._core(dataclasses.replace(whole, **each))
+    def cores(self, layout: Layout, *, mixed: bool, decodes: bool = True) -> list[BlockOp]:
+        """Attention of the decodes, and of the chunk, where the step carries them."""
+        whole, found = self.attention_shard(layout), []
+        if decodes:
+            each = {"sequences": self.decodes, "queries": self.queries}
+            found = self._core(dataclasses.replace(whole, **each))
         if mixed:
             queries = self.prompt_tokens / self.prompts
             chunk = {"sequences": self.prompts, "queries": queries, "keys": at_least(self.keys, 1.0), "decode": False}
@@ -80,11 +81,13 @@ class MixedStep(eqx.Module):
         own = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in own]
         return own + model.feed_forward.comms(self.joint_shard(layout), model.hidden, model.layers)
 
-    def lower(self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool) -> list[Op]:
+    def lower(
+        self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool, decodes: bool = True
+    ) -> list[Op]:
         """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
         one, joint = jnp.asarray(1.0), self.joint_shard(layout)
         ops = forward_ops(self.layer_ops(layout), layers, phase=phase)
-        ops += forward_ops(self.cores(layout, mixed=mixed), layers, phase=phase)
+        ops += forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         head = dataclasses.replace(joint, sequences=scored)
         ops += forward_ops(self.model.head_ops(head, scored), one, phase=phase, edge=True)
         for op in comm_ops(self.layer_comms(layout), layers, ("forward",)):

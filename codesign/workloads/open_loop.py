@@ -38,7 +38,10 @@ __all__ = [
 ]  # fmt: skip
 
 ROUNDS = 60  # of bisection, then Newton's last step
-PROMPTS = 128  # quantiles of prompts in a percentile
+PROMPTS = 128  # equally likely quantiles of prompts
+SOME = ([(node + 0.5) / 20 * 0.95 for node in range(20)], [0.0475] * 20)  # fewer, and those that percentiles rest on
+RARE = ([0.96, 0.975, 0.985, 0.9925, 0.9975], [0.02, 0.01, 0.01, 0.005, 0.005])
+CROWDS = ((0.25, 0.5), (0.65, 0.3), (0.9, 0.15), (0.985, 0.05))  # quantile of prompt tokens in a step, its probability
 RESIDUALS = jnp.array([0.125, 0.375, 0.625, 0.875])  # shares of a step that may be left of it
 SETTLING = 8  # of shares and lengths of mixed steps
 STEEPEST = 0.95  # elasticity of a step's length beyond which spells of many would not end
@@ -211,12 +214,13 @@ def open_loop(times: Times, demand: Demand) -> OpenLoop:
     step = solved(times, demand)
     decodes = demand.rate * demand.steps * step
     at = step_at(times, demand, decodes, step)
+    crowds = _crowds(times, demand, at, decodes)
     slope = jax.jvp(lambda n: step_at(times, demand, n, step).mean, (decodes,), (jnp.ones_like(decodes),))[1]
     burst = 1 / (1 - jnp.minimum(slope * decodes / step, STEEPEST)) * (1 + demand.gap_cv**2) / 2
     spell = Spell(*_spell(demand, at))
     tpot = step + slope * burst + spell.start_s
-    variance = _tpot_variance(demand, at, slope, decodes * burst, spell.length)
-    ttft = _ttft(times, demand, at, decodes, step)
+    variance = _tpot_variance(demand, at, crowds, slope, decodes * burst, spell.length)
+    ttft = _ttft(times, demand, at, crowds, decodes, step)
     return OpenLoop(
         ttft, above(at.plain, tpot, variance), ttft.mean + demand.steps * tpot, variance, decodes, at.share, at.load,
         decodes / demand.most,
@@ -239,11 +243,39 @@ def _spell(demand: Demand, at: EngineStep) -> tuple[Array, Array]:
     return jnp.maximum(next_one - at.share, 0.0) * (at.mixed - at.plain) * seen, 2 / forgets - 1
 
 
-def _tpot_variance(demand: Demand, at: EngineStep, slope: Array, varies: Array, spell: Array) -> Array:
+class Crowds(NamedTuple):
+    """Mixed steps by how many prompt tokens they carry: seconds, and how likely each is."""
+
+    seconds: Array
+    likely: Array
+
+
+def _crowds(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> Crowds:
+    """What steps with prompts take, of which few carry the mean.
+
+    In a step of T seconds come compound Poisson tokens, which lengthen the next one by g each: their variance is
+    lambda T E[I^2] / (1 - (g lambda I)^2), that of a first-order recursion. Their quantiles are those of a gamma
+    distribution with that and the mean of a mixed step, at most a chunk.
+    """
+    tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
+    lengthens = jnp.minimum((at.mixed - at.plain) / tokens * demand.rate * demand.computed, STEEPEST)
+    varies = demand.rate * at.mean * demand.computed**2 * (1 + demand.input_cv**2) / (1 - lengthens**2)
+    square = (varies + (demand.rate * at.mean * demand.computed) ** 2) / at.share
+    shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
+    levels = ndtri(jnp.array([level for level, _ in CROWDS]))
+    likely = jnp.array([weight for _, weight in CROWDS])
+    drawn = jnp.maximum(1 - 1 / (9 * shape) + levels / (3 * jnp.sqrt(shape)), 0.02) ** 3
+    carried = jnp.minimum(tokens * drawn / (drawn * likely).sum(), demand.chunk)
+    seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
+    return Crowds(seconds, likely)
+
+
+def _tpot_variance(demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, varies: Array, spell: Array) -> Array:
     """Between requests: of the number decoding, and of the mixed steps met, which come in spells."""
     crowd = 2 * jnp.exp(-1.0) * slope**2 * varies
     shorter = (1 + demand.output_cv**2) / demand.steps  # mean of 1 / L, lognormal
-    met = at.share * (1 - at.share) * (at.mixed - at.plain) ** 2 * spell * shorter
+    within = (crowds.likely * (crowds.seconds - (crowds.likely * crowds.seconds).sum()) ** 2).sum()
+    met = at.share * ((1 - at.share) * (at.mixed - at.plain) ** 2 + within) * spell * shorter
     most = jnp.maximum((at.mean - at.plain) * (at.mixed - at.mean), 1e-30)  # of a mean of steps between the two
     return crowd + met * most / jnp.maximum(met + most, 1e-30)
 
@@ -257,39 +289,46 @@ def above(floor: Array, mean: Array, variance: Array) -> Percentiles:
     return Percentiles(mean, *(floor + extra * jnp.maximum(cube, 0.0) ** 3 for cube in cubes))
 
 
-def _ttft(times: Times, demand: Demand, at: EngineStep, decodes: Array, step: Array) -> Percentiles:
-    """Residual, wait and own steps, of prompts of all lengths."""
+def _ttft(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, step: Array) -> Percentiles:
+    """Residual of the step that runs, wait and own steps, of prompts of all lengths.
+
+    In a long step more come, and share the next one.
+    """
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     varied = (demand.gap_cv**2 + demand.input_cv**2) / 2
     wait = at.load * demand.input_tokens / demand.chunk * varied / (1 - at.load) * full
     late = at.load ** (2 / (1 + demand.gap_cv**2))  # who comes in bursts finds somebody more often
     busy = 1 - jnp.exp(-decodes) * (1 - at.share)
-    square = (1 - at.share) * at.plain**2 + at.share * at.mixed**2
-    residual = busy * square / (2 * step)
     wait = jnp.maximum(wait - at.share * at.mixed**2 / (2 * step), 0.0)  # its own part of the step that runs
-    beside = demand.rate * square / step * demand.input_tokens  # tokens of those who came in the same step
-    length = demand.input_tokens * lognormal(demand.input_cv)
+    met, likely, left = _met(at, crowds, busy)
+    alone = jnp.exp(-demand.rate * met)
+    several = demand.rate * met / jnp.maximum(1 - alone, 1e-12)  # who came beside, where anybody did
+    beside = jnp.concatenate([jnp.zeros_like(met), several * demand.input_tokens])
+    likely, left = jnp.concatenate([likely * alone, likely * (1 - alone)]), jnp.concatenate([left, left])
+    drawn, common = tailed(demand.input_cv)
+    length = demand.input_tokens * drawn
     whole = jnp.floor(length / demand.chunk - 1e-9)
-    rest = jnp.minimum(length - whole * demand.chunk + jnp.where(whole > 0, 0.0, beside), demand.chunk)
-    last = jax.vmap(times.step_s, (None, None, 0, 0))(
-        decodes, demand.context, rest, jnp.maximum(length - 0.5 * rest, 0.5 * length)
+    rest = length - whole * demand.chunk
+    shared = jnp.minimum(rest[:, None] + jnp.where(whole[:, None] > 0, 0.0, beside), demand.chunk)
+    keys = jnp.maximum(length[:, None] - 0.5 * shared, 0.5 * length[:, None])
+    last = jax.vmap(jax.vmap(times.step_s, (None, None, 0, 0)), (None, None, 0, 0))(
+        decodes, demand.context, shared, keys
     )
     chunks = jax.vmap(times.step_s, (None, None, None, 0))(
         decodes, demand.context, demand.chunk, 0.5 * whole * demand.chunk
     )
-    own = whole * chunks + last
-    points = [tail_quantile(*_bases(own, at, step, busy), wait, late, share) for share in (0.5, 0.9, 0.99)]
-    return Percentiles(own.mean() + residual + wait, *points)
+    own = ((whole * chunks)[:, None] + last)[:, :, None] + left
+    weight = jnp.broadcast_to(common[:, None, None] * likely[:, None] / left.shape[1], own.shape)
+    points = [tail_quantile(own.ravel(), weight.ravel(), wait, late, share) for share in (0.5, 0.9, 0.99)]
+    return Percentiles((own * weight).sum() + wait, *points)
 
 
-def _bases(own: Array, at: EngineStep, step: Array, busy: Array) -> tuple[Array, Array]:
-    """Own steps and what is left of the step that runs, a plain one, a mixed one or none; and how likely each is."""
-    mixed = at.share * at.mixed / step * busy
-    left = jnp.concatenate([at.mixed * RESIDUALS, at.plain * RESIDUALS, jnp.zeros(1)])
-    four = jnp.ones(len(RESIDUALS)) / len(RESIDUALS)
-    likely = jnp.concatenate([mixed * four, (busy - mixed) * four, 1 - busy[None]])
-    weight = jnp.broadcast_to(likely / len(own), (len(own), len(likely)))
-    return (own[:, None] + left).ravel(), weight.ravel()
+def _met(at: EngineStep, crowds: Crowds, busy: Array) -> tuple[Array, Array, Array]:
+    """Steps that run when somebody comes, none first: seconds, how likely each is, and what is left of it."""
+    seconds = jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds])
+    weight = jnp.concatenate([jnp.zeros(1), (1 - at.share)[None], at.share * crowds.likely]) * seconds
+    likely = busy * weight / weight.sum()
+    return seconds, likely.at[0].set(1 - busy), seconds[:, None] * RESIDUALS
 
 
 def lognormal(cv: Array) -> Array:
@@ -298,6 +337,14 @@ def lognormal(cv: Array) -> Array:
     spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
     drawn = jnp.exp(spread * ndtri((jnp.arange(PROMPTS) + 0.5) / PROMPTS))
     return drawn / drawn.mean()
+
+
+def tailed(cv: Array) -> tuple[Array, Array]:
+    """Lengths over their mean and how likely each is, with more of the long ones."""
+    spread = jnp.sqrt(jnp.log1p(jnp.maximum(cv * cv, TINY)))
+    likely = jnp.array(SOME[1] + RARE[1])
+    drawn = jnp.exp(spread * ndtri(jnp.array(SOME[0] + RARE[0])))
+    return drawn / (drawn * likely).sum(), likely
 
 
 def tail_quantile(base: Array, weight: Array, wait: Array, late: Array, share: float) -> Array:

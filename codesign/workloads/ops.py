@@ -13,6 +13,10 @@ from ..hardware import Work
 
 PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
 PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
+PREFILL: tuple[str, ...] = ("prefill", "prefill_rest")
+"""Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
+HANDOVER = "handover"
+"""The phase in which caches leave that pool."""
 
 
 class ComputeOp(eqx.Module):

@@ -19,6 +19,7 @@ from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+PREFILL = ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_load")  # of a pool that may be left out
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer"),
@@ -34,6 +35,8 @@ class Plan(AbstractPlan):
     a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their own in
     attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work that
     can hide the communication.
+    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
+    `prefill_*` in steps of `chunk` tokens, and the others decode.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -77,6 +80,15 @@ class Plan(AbstractPlan):
     offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
     tp_algorithm: Float[Array, "*b"] = named("tp_algorithm", ALGORITHMS, 0.0, "inside tensor-parallel groups")
     data_algorithm: Float[Array, "*b"] = named("data_algorithm", ALGORITHMS, 0.0, "of all other collectives")
+    prefill_devices: Float[Array, "*b"] = quantity(
+        high=MOST, default=0.0, doc="accelerators of a pool that computes prompts; 0: prompts beside decodes (serving)"
+    )
+    prefill_tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
+    prefill_pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
+    prefill_ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_load: Float[Array, "*b"] = quantity(
+        low=0.01, high=0.99, default=0.8, doc="share of its time that an engine of that pool works, at most"
+    )
     device_count: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="in place of the cluster's"
     )
@@ -117,11 +129,10 @@ class Plan(AbstractPlan):
         return getattr(self, f"offload_{kind}", None)
 
     def without_effect(self, layout: "Layout") -> dict[str, Array]:
-        """Sequence parallelism of one rank, sharding over one replica."""
-        return {
-            "sequence_parallel": (self.sequence_parallel > 0) & (self.tp <= 1),
-            "zero": (self.zero > 0) & (layout.dp * self.cp <= 1),
-        }
+        """Sequence parallelism of one rank, sharding over one replica, degrees of a pool that is not there."""
+        return {"sequence_parallel": self.tp <= 1, "zero": layout.dp * self.cp <= 1} | dict.fromkeys(
+            PREFILL, self.prefill_devices <= 0
+        )
 
     def changes(self) -> dict[str, Change]:
         """Smaller micro-batches, more recomputed, more ranks, more offloaded."""
@@ -175,6 +186,15 @@ class Layout(eqx.Module):
     def scattered(self) -> Array:
         """1 where activations outside the tensor-parallel regions are sharded over the tensor ranks."""
         return jnp.where(self.plan.tp > 1, self.plan.sequence_parallel, 0.0)
+
+    @property
+    def prefill(self) -> "Layout":
+        """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
+        plan = self.plan
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep}
+        one = jnp.ones_like(plan.prefill_tp)
+        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=one, micro_batch=one, device_count=None)
+        return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
     def shards(self, stage: int) -> Array:
         """Members that share what ZeRO `stage` (1, 2 or 3) shards: data ranks, or 1 where it is not sharded."""

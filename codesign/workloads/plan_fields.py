@@ -69,7 +69,7 @@ class AbstractPlan(eqx.Module):
         return None
 
     def without_effect(self, layout: "Layout") -> dict[str, Array]:
-        """Field -> whether its value makes no difference beside the field's 0, so that it need not be listed twice."""
+        """Field -> whether its value makes no difference, so that the least of those listed says it all."""
         del layout
         return {}
 

@@ -17,7 +17,9 @@ class Timeline(eqx.Module):
 
     `breakdown_s` sums to `time_s`; `energy_j` is one device's operations (idle power not included); `tokens` and
     `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for
-    kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many.
+    kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
+    `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
+    input tokens.
     """
 
     time_s: Float[Array, "*b"]
@@ -27,6 +29,7 @@ class Timeline(eqx.Module):
     model_flops: Float[Array, "*b"]
     extra: dict[str, Float[Array, "*b"]]
     billed: dict[str, tuple[Float[Array, "*b"], Float[Array, "*b"]]] = eqx.field(default_factory=dict)
+    beside_j: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
 
 
 class Pass(eqx.Module):

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..smooth import at_least, at_most, ceil
+from ..smooth import at_least, at_most, ceil, floor
 
 __all__ = ["FULLEST", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
 
@@ -82,6 +82,14 @@ def chunks(mean: Array, cv: Array, chunk: Array) -> Array:
     total = jnp.zeros_like(mean)
     for length in length_nodes(mean, cv):
         total = total + at_least(ceil(length / chunk), 1.0)
+    return total / NODES
+
+
+def whole_chunks(mean: Array, cv: Array, chunk: Array) -> Array:
+    """Mean number of whole chunks in a length."""
+    total = jnp.zeros_like(mean)
+    for length in length_nodes(mean, cv):
+        total = total + floor(length / chunk)
     return total / NODES
 
 

@@ -17,7 +17,9 @@ from codesign.config.study import plain, study_from_resolved
 from codesign.fabrics import RoutedTopology
 from codesign.topology import Crossbar
 
-PLACES = PACKAGES | {"workload": "workload", "plan": "plan"}
+BESIDE = {"prefill"}  # made of the same parts as the cluster
+PLACES = {group: path for group, path in PACKAGES.items() if group not in BESIDE}
+PLACES |= {"workload": "workload", "plan": "plan"}
 """Config group -> path of what it describes."""
 
 SMALL = "calibration=h100_sxm_roofline"
@@ -26,6 +28,8 @@ COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "wor
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
 COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
+COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
+COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 

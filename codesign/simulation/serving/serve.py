@@ -75,6 +75,7 @@ def simulate_apart(
     requests: Requests,
     transfer_s: Callable[[np.ndarray], np.ndarray],
     *,
+    drain_s: float = 0.0,
     report: Report = _no_report,
 ) -> Served:
     """Prompts on engines of their own, from one queue, one prompt at a time; decodes on others, by turns.
@@ -87,6 +88,7 @@ def simulate_apart(
         counts: engines of each pool.
         requests: with arrivals.
         transfer_s: prompt tokens -> seconds that their cache takes over the link.
+        drain_s: from when a prompt leaves an engine's first stage to its end: that stage takes the next one meanwhile.
         report: called now and then.
 
     Raises:
@@ -96,7 +98,7 @@ def simulate_apart(
     if min(counts) < 1:
         raise ConfigError(f"pools of {counts[0]} and {counts[1]} engines: at least one of each")
     check_fits(decode, requests)
-    first, ready = _prefilled(prefill, counts[0], requests, came, transfer_s(requests.prompts))
+    first, ready = _prefilled(prefill, counts[0], requests, came, transfer_s(requests.prompts), drain_s)
     last = np.array(first)
     longer = np.flatnonzero(requests.outputs > 1)
     order = longer[np.argsort(ready[longer], kind="stable")]
@@ -113,7 +115,7 @@ def simulate_apart(
 
 
 def _prefilled(
-    engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray
+    engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray, drain_s: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """When each prompt has its first token, and when its cache has crossed the link."""
     seconds = prompt_seconds(engine, requests.prompts)
@@ -123,6 +125,7 @@ def _prefilled(
         at, index = heapq.heappop(free)
         end = max(at, came[request]) + seconds[request]
         heapq.heappush(free, (end, index))
+        end += drain_s
         link[index] = max(link[index], end) + moving[request]
         first[request], ready[request] = end, link[index]
     return first, ready

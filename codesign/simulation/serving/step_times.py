@@ -70,6 +70,12 @@ class TabulatedSteps:
     _linear: dict[tuple[float, float], float] = field(default_factory=dict, repr=False, compare=False)
     _context: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
 
+    def times(self, factor: float) -> "TabulatedSteps":
+        """Every step so many times as long."""
+        return TabulatedSteps(
+            self.decodes, self.prompt_tokens, factor * self.linear, factor * self.context, factor * self.pair_s
+        )
+
     def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """Bilinear; what was asked before is remembered."""
         asked = (decodes, prompt_tokens)

@@ -1,0 +1,133 @@
+"""Two pools: times by hand, one pool as before, money of both, what is refused, and the simulation beside them."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.config import check_plan, scenario_from_config, study_from_config
+from codesign.errors import ConfigError
+from codesign.metrics import evaluate
+from codesign.run.simulate import engine_of
+from codesign.run.simulate_pools import pools_of
+from codesign.scenario import Scenario
+from codesign.simulation.serving import Requests, arrivals, lengths
+from codesign.workloads import ContinuousServing
+
+SMALL = ("calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node")
+APART = ("plan.prefill_devices=16", "plan.prefill_tp=8", "plan.prefill_load=0.7", "plan.micro_batch=256",
+         "cluster.device_count=16")  # fmt: skip
+LENGTHS = ("workload.input_cv=0.5", "workload.output_cv=0.5", "model=gpt3_175b", "workload.input_tokens=1024")
+
+
+@pytest.fixture(scope="module")
+def two():
+    return scenario_from_config(*SMALL, *APART, *LENGTHS)
+
+
+def changed(scenario: Scenario, **fields: float) -> Scenario:
+    plan = dataclasses.replace(scenario.plan, **{name: jnp.asarray(value) for name, value in fields.items()})
+    return dataclasses.replace(scenario, plan=plan)
+
+
+def test_without_a_pool_it_is_continuous_serving(two):
+    """To the last digit, but for what only two pools have."""
+    fields = {field.name: getattr(two.workload, field.name) for field in dataclasses.fields(ContinuousServing)}
+    alone = dataclasses.replace(two.cluster, prefill=None)
+    plain = evaluate(Scenario(alone, ContinuousServing(**fields), changed(two, prefill_devices=0.0).plan)).flat()
+    found = evaluate(changed(two, prefill_devices=0.0)).flat()
+    for name, value in plain.items():
+        assert float(found[name]) == pytest.approx(float(value), rel=1e-6), name
+
+
+def test_the_pool_that_is_full_sets_the_rate(two):
+    few, many = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (8.0, 256.0))
+    assert float(few["prefill_busy"]) == pytest.approx(0.7, rel=1e-5)
+    assert float(few["decode_busy"]) < 1  # its batch is not full
+    assert float(many["decode_busy"]) == pytest.approx(1, rel=1e-5)
+    assert float(many["prefill_busy"]) < 0.1
+    assert float(many["requests_per_s"]) > float(few["requests_per_s"])
+    assert float(many["ttft_s"]) < float(few["ttft_s"])  # more engines share a queue
+    for found in (few, many):
+        parts = sum(value for name, value in found.items() if name.startswith("breakdown_s"))
+        assert float(parts) == pytest.approx(float(found["time_s"]), rel=1e-5)
+
+
+def test_a_slow_link_delays_tokens_and_paces_both(two):
+    fabric = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
+    slow = evaluate(scenario_from_config(*SMALL, *APART, *LENGTHS, f"{fabric}=0.2e9")).flat()
+    found = evaluate(two).flat()
+    assert float(slow["tpot_s"]) > float(found["tpot_s"])
+    assert float(slow["link_busy"]) == pytest.approx(0.7, rel=1e-5)
+    assert float(slow["capex_usd"]) < float(found["capex_usd"])
+
+
+def test_money_and_power_of_both_pools(two):
+    """Twice the accelerators of one kind cost twice, and their link beside."""
+    one, both = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (0.0, 16.0))
+    level, facility = two.cluster.prefill.link, two.cluster.facility
+    ports = 32 * (level.capex_usd() + level.fabric.static_power_w() * facility.pue * facility.usd_per_w)
+    assert float(both["capex_usd"] - 2 * one["capex_usd"]) == pytest.approx(float(ports), rel=1e-4)
+    answers = float(two.workload.output_tokens)
+    parts = 1024 * both["usd_per_million_input_tokens"] + answers * both["usd_per_million_output_tokens"]
+    assert float(parts) == pytest.approx(answers * float(both["usd_per_million_tokens"]), rel=1e-5)
+    assert float(both["usage.prefill.hbm"]) > 0
+    assert float(one["usage.prefill.hbm"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ((*SMALL, *APART, "plan.prefill_devices=12"), ["prefill_tp 8", "plan.prefill_devices = 12"]),
+        (("workload=disaggregated",), ["cluster.prefill", "prefill=same"]),
+        (("prefill=same",), ["Training", "workload=disaggregated"]),
+        ((*SMALL, "prefill=other", "cluster.prefill.like.accelerator=b20"), ["cluster.prefill.like", "b200"]),
+        (
+            ("workload=disaggregated_fp8", "prefill=other", "cluster.prefill.like.accelerator=a100_80gb"),
+            ["a100_80gb of cluster.prefill", "fp8"],
+        ),
+    ],
+)  # fmt: skip
+def test_pools_that_cannot_be(overrides, words):
+    with pytest.raises(ConfigError) as error:
+        check_plan(scenario_from_config(*overrides))
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_pool_of_other_accelerators():
+    found = scenario_from_config(
+        *SMALL, "prefill=other", "cluster.prefill.like.accelerator=l40s",
+        "cluster.prefill.cluster.accelerator.price_usd=7",
+    )  # fmt: skip
+    assert found.cluster.prefill.cluster.accelerator.name == "l40s"
+    assert float(found.cluster.prefill.cluster.accelerator.price_usd) == 7
+    assert found.cluster.accelerator.name == "h100_sxm"
+
+
+def test_one_pool_is_listed_once():
+    """Degrees of a pool that is left out are no choice."""
+    study = study_from_config(
+        "experiment=disaggregation", "space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[8]",
+        "space.plan.chunk=[2048]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
+    )  # fmt: skip
+    plans = study.space.plans(study.scenario)
+    without = plans["prefill_devices"] == 0
+    assert without.sum() == 1
+    assert (~without).sum() == 3 * 2 * 4 - 4  # tp 16 x pp 2 has too few devices
+
+
+def test_the_closed_form_is_near_the_simulation(two):
+    """At nearly the plan's own rate, where both pools are nearly full."""
+    small = changed(two, micro_batch=32.0, prefill_devices=8.0, prefill_load=0.38)
+    closed = {name: float(value) for name, value in evaluate(small).flat().items()}
+    pools = pools_of(small, *engine_of(small))
+    rng, count = np.random.default_rng(3), 6000
+    asked = Requests(
+        lengths(rng, 1024, 0.5, count), lengths(rng, float(two.workload.output_tokens), 0.5, count, least=2),
+        arrivals(rng, 0.98 * closed["requests_per_s"], 1.0, count),
+    )  # fmt: skip
+    served = pools.simulated(asked, lambda done, total: None)
+    assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.1)
+    assert closed["tpot_s"] == pytest.approx(float(served.tpot_s.mean()), rel=0.05)
