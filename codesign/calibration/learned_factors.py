@@ -185,17 +185,17 @@ def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork |
     return np.concatenate(found).reshape(work.shape[:2])
 
 
-class Predicted(NamedTuple):
+class KernelSeconds(NamedTuple):
     """Seconds of every row: by the formulas alone, and with the learned factors that come with the package."""
 
     physics: np.ndarray
     learned: np.ndarray
 
 
-def predicted(kernel: Any, group: TableGroup) -> Predicted:
+def predicted(kernel: Any, group: TableGroup) -> KernelSeconds:
     """Seconds of every row by a kernel model."""
     apart = launch_seconds(kernel, group)
-    return Predicted(apart.sum(axis=1), (factors(kernel, group, network_of) * apart).sum(axis=1))
+    return KernelSeconds(apart.sum(axis=1), (factors(kernel, group, network_of) * apart).sum(axis=1))
 
 
 def as_bytes(network: ShapeNetwork) -> bytes:

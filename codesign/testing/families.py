@@ -19,7 +19,7 @@ def _example(cls: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Family:
+class ComponentFamily:
     """base: class of its members; menu: package that lists those of this package; promises: of an example;
     example: class -> what these are asked of."""
 
@@ -43,14 +43,14 @@ def _log_convex(fabric: Any) -> None:
 
 
 FAMILIES = {
-    "fabric": Family(fabrics.AbstractFabric, fabrics, (*of_fabrics.PROMISES, _log_convex)),
-    "collective": Family(
+    "fabric": ComponentFamily(fabrics.AbstractFabric, fabrics, (*of_fabrics.PROMISES, _log_convex)),
+    "collective": ComponentFamily(
         collectives.AbstractCollective, collectives, [_of_collective(each) for each in of_collectives.PROMISES]
     ),
-    "kernel": Family(hardware.AbstractKernel, hardware, of_kernels.PROMISES),
-    "memory": Family(hardware.AbstractMemory, hardware, of_memories.PROMISES),
-    "workload": Family(workloads.AbstractWorkload, workloads, of_workloads.PROMISES),
-    "search": Family(search.AbstractSearch, search, of_searches.PROMISES, of_searches.Found.of),
+    "kernel": ComponentFamily(hardware.AbstractKernel, hardware, of_kernels.PROMISES),
+    "memory": ComponentFamily(hardware.AbstractMemory, hardware, of_memories.PROMISES),
+    "workload": ComponentFamily(workloads.AbstractWorkload, workloads, of_workloads.PROMISES),
+    "search": ComponentFamily(search.AbstractSearch, search, of_searches.PROMISES, of_searches.FoundBySearch.of),
 }
 
 

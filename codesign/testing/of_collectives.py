@@ -18,7 +18,7 @@ POINTS = 48
 ROUNDING = 1e-12
 
 
-class Point(NamedTuple):
+class DrawnLinks(NamedTuple):
     """One question: logs of alpha, beta and reconfiguration time; bytes; members."""
 
     logs: Array
@@ -26,21 +26,21 @@ class Point(NamedTuple):
     size: Array
 
 
-def draw(seed: int) -> Point:
+def draw(seed: int) -> DrawnLinks:
     """Random points: 15 ns to 0.1 ms, 10 MB/s to 10 TB/s, a byte to 10 TB, every size above one."""
     rng = np.random.default_rng(seed)
     logs = np.stack(
         [rng.uniform(-18, -9, POINTS), rng.uniform(-30, -16, POINTS), rng.uniform(-18, -9, POINTS)], axis=-1
     )
     size = rng.choice(SIZES[1:], POINTS)
-    return Point(jnp.asarray(logs), jnp.exp(jnp.asarray(rng.uniform(0, 30, POINTS))), jnp.asarray(size))
+    return DrawnLinks(jnp.asarray(logs), jnp.exp(jnp.asarray(rng.uniform(0, 30, POINTS))), jnp.asarray(size))
 
 
 @jax.jit
-def costs(algorithm: AbstractCollective, points: Point) -> Array:
+def costs(algorithm: AbstractCollective, points: DrawnLinks) -> Array:
     """[2, points] seconds and joules; compiled once for each structure."""
 
-    def one(point: Point) -> Array:
+    def one(point: DrawnLinks) -> Array:
         alpha, beta, setup = jnp.exp(point.logs)
         cost = algorithm.cost(point.nbytes, Group(point.size), Link(alpha, beta, 1e-11, setup, lanes=16.0))
         return jnp.stack(jnp.broadcast_arrays(cost.time_s, cost.energy_j))

@@ -24,14 +24,14 @@ def small_problem() -> Problem:
     return Problem(products(), space, Objective("time_s", limits={"capex_usd": 8e5}))
 
 
-class Found:
+class FoundBySearch:
     """A search and what it leaves; None where it refuses this problem, as some ask for one of their own."""
 
     def __init__(self, search: AbstractSearch):
         self.search, self.trace = search, _run(search)
 
     @classmethod
-    def of(cls, kind: type[AbstractSearch]) -> "Found":
+    def of(cls, kind: type[AbstractSearch]) -> "FoundBySearch":
         """The example of a class of searches, run."""
         return cls(kind.example(small_problem()))
 
@@ -48,7 +48,7 @@ def _run(search: AbstractSearch) -> Trace | None:
         return None
 
 
-def leaves_designs_of_the_space(found: Found) -> None:
+def leaves_designs_of_the_space(found: FoundBySearch) -> None:
     """As many values of each variable as designs, listed plans, hardware inside its box, a claim of one line."""
     trace, space = found.trace, small_problem().space
     if trace is None:
@@ -67,7 +67,7 @@ def leaves_designs_of_the_space(found: Found) -> None:
     must(trace.claim and "\n" not in trace.claim, "the claim is not one line")
 
 
-def passes_no_bound_of_its_own(found: Found) -> None:
+def passes_no_bound_of_its_own(found: FoundBySearch) -> None:
     """Its designs, priced by the plain model, are no better than what it proves."""
     trace, problem = found.trace, small_problem()
     proof = trace.certificate if trace else None
@@ -80,7 +80,7 @@ def passes_no_bound_of_its_own(found: Found) -> None:
             must(metrics.time_s >= proof.bound * (1 - ROUNDING), "a design of its own is better than its bound")
 
 
-def leaves_the_same_for_the_same_seed(found: Found) -> None:
+def leaves_the_same_for_the_same_seed(found: FoundBySearch) -> None:
     """Every random number comes from the seed."""
     one = found.trace
     again = _run(found.search) if one is not None else None

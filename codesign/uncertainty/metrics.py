@@ -139,14 +139,14 @@ class Regret(NamedTuple):
         )
 
 
-class Uncertain(NamedTuple):
+class DesignIntervals(NamedTuple):
     """Intervals of designs, one mapping each, and the regret of the first."""
 
     intervals: list[dict[str, Interval]]
     regret: Regret
 
 
-def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int = COUNT) -> Uncertain | None:
+def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int = COUNT) -> DesignIntervals | None:
     """Intervals of designs of one structure, best first; None where no errors are known."""
     if not spreads() or not scenarios:
         return None
@@ -159,7 +159,7 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
     found = under_draws(scenarios, told, count)
     goals, excess = found.pop(""), found.pop(" ")
     each = [{name: ends(values[place]) for name, values in found.items()} for place in range(len(scenarios))]
-    return Uncertain(each, _regret(goals, excess, maximise=bool(objective.maximise)))
+    return DesignIntervals(each, _regret(goals, excess, maximise=bool(objective.maximise)))
 
 
 def _regret(goals: np.ndarray, excess: np.ndarray, *, maximise: bool) -> Regret:

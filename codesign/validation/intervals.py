@@ -40,7 +40,7 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
 
 
-class Seen(NamedTuple):
+class SuiteErrors(NamedTuple):
     """What a suite compared."""
 
     suite: str
@@ -129,12 +129,14 @@ def _generation(gpu: str) -> str:
     return crossed.generation_of(accelerator_of(gpu) or gpu)
 
 
-def _log(seen: Seen) -> np.ndarray:
+def _log(seen: SuiteErrors) -> np.ndarray:
     ratio = np.log(seen.errors.measured / seen.errors.predicted)
     return -ratio if seen.quantity in RATES else ratio
 
 
-def _together(kind: str, name: str, regime: str, seen: Sequence[Seen], groups: Sequence[str]) -> Iterator[Missed]:
+def _together(
+    kind: str, name: str, regime: str, seen: Sequence[SuiteErrors], groups: Sequence[str]
+) -> Iterator[Missed]:
     errors = np.concatenate([_log(one) for one in seen]) if seen else np.empty(0)
     named = np.concatenate(
         [np.full(len(one.errors.measured), g) for one, g in zip(seen, groups, strict=True)] or [errors]
@@ -144,7 +146,7 @@ def _together(kind: str, name: str, regime: str, seen: Sequence[Seen], groups: S
         yield Missed(kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[known], named[known])
 
 
-def of_collectives(seen: Sequence[Seen]) -> Iterator[Missed]:
+def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     """Of an operation: rows of measured devices; devices left out with and without one of their generation."""
     mine = [one for one in seen if one.suite == "collectives" and one.errors.stratum.startswith("collectives ")]
     gpus = {one.errors.group.rpartition(" ")[0] for one in mine}
@@ -158,7 +160,7 @@ def of_collectives(seen: Sequence[Seen]) -> Iterator[Missed]:
                 yield missed._replace(members=members if regime == MEASURED else ())
 
 
-def _regime_of_wire(seen: Seen, gpus: set[str]) -> str:
+def _regime_of_wire(seen: SuiteErrors, gpus: set[str]) -> str:
     if not seen.errors.stratum.endswith(", GPU left out"):
         return MEASURED
     own = seen.errors.group.rpartition(" ")[0]
@@ -166,7 +168,7 @@ def _regime_of_wire(seen: Seen, gpus: set[str]) -> str:
     return RELATIVE if _generation(own) in family else NEW
 
 
-def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
+def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     """Of whole jobs: a source is a stratum of a suite, or a device of one."""
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)]
@@ -175,15 +177,15 @@ def of_sources(seen: Sequence[Seen]) -> Iterator[Missed]:
         yield from _together("source", name, NEW, rows, groups)
 
 
-def _source(seen: Seen, least: float) -> str:
+def _source(seen: SuiteErrors, least: float) -> str:
     """What was measured together: a table of training steps; of requests a device and model, of few rows the table."""
     few = seen.quantity == "step_time" or len(seen.errors.measured) < least
     return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
-def of_strata(seen: Sequence[Seen]) -> Iterator[Missed]:
+def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     """Of every stratum that a suite scores, kernels apart: what its own rows missed by, a group left out at a time."""
-    names: dict[str, list[Seen]] = {}
+    names: dict[str, list[SuiteErrors]] = {}
     for one in seen:
         if not one.errors.stratum.startswith("peer "):
             names.setdefault(stratum_name(one.suite, one.errors.stratum, one.quantity), []).append(one)
@@ -194,14 +196,14 @@ def of_strata(seen: Sequence[Seen]) -> Iterator[Missed]:
             yield from _together("stratum", name, MEASURED, rows, [one.errors.group for one in rows])
 
 
-def of_elementwise(seen: Sequence[Seen]) -> Iterator[Missed]:
+def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     """Of passes over memory, which have no learned factor."""
     for stratum, regime in (("elementwise", MEASURED), ("elementwise, GPU left out", RELATIVE)):
         rows = [one for one in seen if one.suite == "kernels" and one.errors.stratum == stratum]
         yield from _together("kernel", "elementwise", regime, rows, [one.errors.group for one in rows])
 
 
-def text_of(frame: pd.DataFrame, seen: Sequence[Seen]) -> str:
+def text_of(frame: pd.DataFrame, seen: Sequence[SuiteErrors]) -> str:
     """The file of intervals."""
     found = [*of_kernels(frame)] if len(frame) else []
     found += [*of_elementwise(seen), *of_collectives(seen), *of_sources(seen), *of_strata(seen)]
@@ -232,7 +234,7 @@ def fit_intervals(directory: str | Path, out: str | Path, progress: Callable[[st
     with observed() as found:
         validate(directory, tuple(suite for suite in SUITES if suite.name != "calculon"))
     frame = crossings(directory, progress)
-    texts: dict[Path, str | bytes] = {out / FILE: text_of(frame, [Seen(*one) for one in found])}
+    texts: dict[Path, str | bytes] = {out / FILE: text_of(frame, [SuiteErrors(*one) for one in found])}
     if len(frame):
         texts[out / "residual" / "left_out.csv"] = card_of(frame)
     return publish(texts)

@@ -275,11 +275,11 @@ class AbstractContinuousServing(AbstractServing):
             f" {batch / load * 0.98:.0f} or fewer"
         )
 
+    @classmethod
+    def example(cls) -> "AbstractContinuousServing":
+        """Prompts of 512 tokens, answers of 64."""
+        return cls(Transformer.example(), 512.0, 64.0)
+
 
 class ContinuousServing(AbstractContinuousServing):
     """Prompts beside decodes on the same accelerators: see `AbstractContinuousServing`."""
-
-    @classmethod
-    def example(cls) -> "ContinuousServing":
-        """Prompts of 512 tokens, answers of 64."""
-        return cls(Transformer.example(), 512.0, 64.0)

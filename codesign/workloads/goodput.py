@@ -20,6 +20,8 @@ from ..fields import quantity
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
+__all__ = ["Agreement", "Day", "Goodput", "check_kept", "goodput", "replicas_by_hour", "used_shares"]
+
 HALVINGS = 50  # of the logarithm of the rate
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}

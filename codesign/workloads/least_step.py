@@ -24,6 +24,8 @@ from jaxtyping import Array
 
 from .open_loop import Demand, RooflineTimes
 
+__all__ = ["Least", "least_times", "most_requests_s"]
+
 HALVINGS = 60
 
 
