@@ -108,7 +108,7 @@ def test_regret_of_the_best_of_two(scenario):
 
 
 def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
-    from codesign.validation.intervals import Seen, card_of, text_of
+    from codesign.validation.intervals import SuiteErrors, card_of, text_of
     from codesign.validation.scores import Errors
 
     rng = np.random.default_rng(0)
@@ -116,8 +116,8 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
     frame = pd.DataFrame({"class": "gemm", "number_format": "bf16", "framework": "trtllm", "gpu": gpus})
     frame = frame.assign(regime=regimes, case=gpus, physics=rng.normal(0, 0.2, 120), learned=rng.normal(0, 0.1, 120))
 
-    def seen(suite: str, quantity: str, stratum: str, group: str) -> Seen:
-        return Seen(suite, quantity, Errors(stratum, group, np.full(20, 1.0), np.exp(rng.normal(0, 0.1, 20))))
+    def seen(suite: str, quantity: str, stratum: str, group: str) -> SuiteErrors:
+        return SuiteErrors(suite, quantity, Errors(stratum, group, np.full(20, 1.0), np.exp(rng.normal(0, 0.1, 20))))
 
     compared = [
         seen("training", "step_time", "training A", "B200 x"),
