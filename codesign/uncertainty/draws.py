@@ -91,7 +91,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         wires[operation] = factors(found, f"{own.name} {operation}", count)
     serving = isinstance(job, AbstractServing)
 
-    sharded = float(np.max(scenario.plan.zero)) >= SHARDED_FROM
+    sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
     training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
     loop = "tpot, closed loop" if isinstance(job, ContinuousServing) else "tpot"

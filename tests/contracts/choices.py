@@ -82,8 +82,15 @@ def as_used(accelerator, precision):
         name="any",
         peak_flops_per_s=some(accelerator.peak_flops_per_s),
         energy_j_per_flop=some(accelerator.energy_j_per_flop),
-        kernels={kind: {name: accelerator.kernel(kind, name) for name in used} for kind in accelerator.kernels},
+        kernels={
+            kind: {name: _anybody(accelerator.kernel(kind, name)) for name in used} for kind in accelerator.kernels
+        },
     )
+
+
+def _anybody(kernel):
+    """Without the name of what its constants were fitted on, which learned factors alone read."""
+    return change(kernel, chip=change(kernel.chip, label="")) if hasattr(kernel, "chip") else kernel
 
 
 def nameless(scenario):
