@@ -82,7 +82,7 @@ def figures() -> dict[str, Figure]:
     axes.imshow(over, cmap="Blues")
     for row, column in np.ndindex(over.shape):
         dark = over[row, column] > over.max() / 2
-        text = f"{over[row, column]:.1f}" if over[row, column] else "0"
+        text = f"{over[row, column]:.2f}" if over[row, column] else "0"
         axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
     axes.set_xticks(range(len(ALGORITHMS)), ALGORITHMS)
     axes.set_yticks(range(len(ALGORITHMS)), ALGORITHMS)

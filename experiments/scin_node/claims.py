@@ -85,6 +85,7 @@ def figures() -> dict[str, Figure]:
     axes.errorbar(middle, found["usd_per_million_tokens"], xerr=reach, fmt="o", color="#0072b2", capsize=3)
     for place, bits in zip(zip(middle, found["usd_per_million_tokens"], strict=True), found["bits"], strict=True):
         axes.annotate(f"{bits} bits", place, xytext=(4, 6), textcoords="offset points", fontsize=8)
+    axes.margins(y=0.12)
     axes.axvline(100 * LIMIT, color="0.4", linewidth=1, linestyle="--")
     axes.text(100 * LIMIT * 1.05, axes.get_ylim()[1], "limit", fontsize=8, va="top")
     axes.set(xscale="log", xlabel="rise of log perplexity, %", ylabel="USD a million tokens")
