@@ -15,6 +15,7 @@ PROVEN = (
     *("serve_llama31_405b_static", "serve_deepseek_v3"),
     *("photonic_rack", "photonic_vs_nvl72", "folded_clos", "workload_mix", "intranode_codesign"),
     *("serve_llama31_405b_pool", "serve_dlrm", "calculon", "busy_node", "lumorph_choice", "scin_node"),
+    "fabrex_cables",
     *("pfa_offload", "disaggregation", "mixed_pools"),
 )
 EXCEPTIONS = {
