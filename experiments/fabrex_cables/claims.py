@@ -1,6 +1,7 @@
 """What the rates of three kinds of cables should be to each other: the found design, its neighbours, today's cables."""
 
 from functools import cache
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ GEN = {"PCIe 4 everywhere": 16e9, "PCIe 5 everywhere": 32e9, "PCIe 6 everywhere"
 
 
 @cache
-def priced(rates: tuple[float, ...]) -> dict[str, float]:
+def priced(rates: tuple[float, ...]) -> dict[str, Any]:
     """Metrics of the found plan with cables of these rates: ports of accelerators, between boxes, to the switch."""
     cables = (f"{LINKS}.{kind}.transfers_per_s={rate}" for kind, rate in zip(CABLES, rates, strict=True))
     return evaluate(scenario_from_config(f"experiment={NAME}", *PLAN, *cables)).flat()
