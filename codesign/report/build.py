@@ -116,6 +116,8 @@ def _best_designs(run: RunFolder) -> Section:
     text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
     if len(run.designs) == 1:
         text = f"The one design that was kept{', within all limits' if feasible else ', beyond its limits'}."
+    if "time_s_low" in run.designs:
+        text += " Below a metric: its 90 % interval."
     return Section("Best designs", text, table=tables.best_designs(run))
 
 
