@@ -2,15 +2,29 @@
 
 import dataclasses
 import io
+from collections import OrderedDict
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
+from codesign.fields import with_numpy
+from codesign.metrics import account
 from codesign.results import numbers_of
-from codesign.uncertainty import fitting, intervals, metrics_under_draws, of_designs, spreads, wins, with_room
+from codesign.staging import at_points, base_of, model
+from codesign.uncertainty import (
+    fitting,
+    intervals,
+    metrics_under_draws,
+    of_designs,
+    spreads,
+    trace_with_draws,
+    wins,
+    with_room,
+)  # fmt: skip
 from codesign.uncertainty.draws import beyond, draw_doubts, factors, regime
 from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
 
@@ -70,6 +84,19 @@ def test_another_chip_is_less_certain(scenario):
 
 def test_room_for_draws_changes_nothing(scenario):
     assert numbers_of(with_room(scenario)) == numbers_of(scenario)
+
+
+def test_one_trace_serves_the_model_and_its_draws(scenario, monkeypatch):
+    """The account that is left when the factors go is the one that is traced without them, to the last bit."""
+    plain = with_numpy(scenario)
+    leaves, made = jax.tree.leaves(plain), []
+    alone = at_points(base_of(plain).program, leaves)
+    monkeypatch.setattr(model, "_bases", OrderedDict())
+    monkeypatch.setattr(model, "account", lambda one: made.append(one) or account(one))
+    trace_with_draws(plain)
+    together = at_points(base_of(plain).program, leaves)
+    assert [one.cluster.doubts is None for one in made] == [False]
+    assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
 
 
 def test_intervals_hold_the_prediction_and_errors_of_the_source_are_shared(scenario):

@@ -29,7 +29,7 @@ from ..search.exhaustive.grid import CHECKPOINT
 from ..search.front.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
-from ..uncertainty import as_columns, of_designs
+from ..uncertainty import as_columns, of_designs, trace_with_draws
 from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
@@ -58,6 +58,8 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     """
     prepare_jax()
     study = study_from_config(*overrides)
+    if not isinstance(study.search, Mix):
+        trace_with_draws(study.scenario)
     check_study(study)
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))

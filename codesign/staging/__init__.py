@@ -6,6 +6,7 @@ from .model import Answers as Answers
 from .model import Base as Base
 from .model import Model as Model
 from .model import base_of as base_of
+from .model import keep_base_without as keep_base_without
 from .model import model_of as model_of
 from .plan_tables import PlanTables as PlanTables
 from .points import Found as Found
@@ -33,7 +34,7 @@ from .tables import tabulate as tabulate
 
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
-    "RowProgram", "Rows", "Running", "Table", "at_points", "base_of", "chained", "flatten", "kept", "literal",
-    "model_of", "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged", "tabulate",
-    "tight_tiers", "written_out",
+    "RowProgram", "Rows", "Running", "Table", "at_points", "base_of", "chained", "flatten", "keep_base_without", "kept",
+    "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged",
+    "tabulate", "tight_tiers", "written_out",
 ]  # fmt: skip

@@ -36,6 +36,34 @@ def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
     return reduced(program._replace(equations=kept, outputs=outputs))
 
 
+def without_ones(program: Program, ones: frozenset[int]) -> Program:
+    """The same numbers where these inputs, [] each, are one: they are no inputs any more, nor are products with them.
+
+    Raises:
+        ValueError: where something else is done with them than to multiply by them.
+    """
+    same: dict[int, int] = {}
+    kept, gone = [], set(ones)
+    for equation in program.equations:
+        inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+        by = gone.intersection(inputs)
+        if not by:
+            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+            continue
+        made = equation.outputs[0]
+        if equation.name == "broadcast_in_dim":
+            gone.add(made)
+            continue
+        left = next((slot for slot in inputs if slot not in by), inputs[0])
+        if equation.name != "mul" or program.shapes[left] != program.shapes[made]:
+            raise ValueError(f"{equation.name} of a number that is left out, at {equation.where}")
+        same[made] = left
+        gone.update([made] if left in by else [])
+    outputs = tuple(same.get(slot, slot) for slot in program.outputs)
+    inputs = tuple(slot for slot in program.inputs if slot not in ones)
+    return reduced(program._replace(equations=kept, inputs=inputs, outputs=outputs))
+
+
 def _most(program: Program, sizes: Mapping[int, float]) -> dict[int, float]:
     """Slot -> what its numbers never exceed, in either direction; infinite where that is not known."""
     most = {slot: largest(value) for slot, value in program.known.items()}

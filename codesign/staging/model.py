@@ -1,7 +1,7 @@
 """The model traced once: whatever is asked of it, for whatever may vary, is written before and behind one program."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array
 from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
+from .identities import without_ones
 from .program import Program, chained, flatten, kept
 from .reserves import reserve_shares, tight_tiers
 
@@ -93,6 +94,20 @@ def base_of(scenario: Scenario) -> Base:
     """The account of scenarios of this structure, traced where none was asked for before."""
     leaves, structure = jax.tree.flatten(scenario)
     return _base(structure, tuple(map(_shape, leaves)))
+
+
+def keep_base_without(scenario: Scenario, roomy: Base, ones: Collection[int]) -> Base:
+    """The account of a scenario, from that of a tree which has more numbers, for as long as bases are kept.
+
+    Args:
+        scenario: what is left of the tree without them.
+        roomy: account of the tree; it does nothing with `ones` but multiply by them.
+        ones: places of the numbers that are left out; they are one.
+    """
+    given = roomy.program.inputs
+    program = without_ones(roomy.program, frozenset(given[place] for place in ones))
+    leaves, structure = jax.tree.flatten(scenario)
+    return kept(_bases, (structure, tuple(map(_shape, leaves))), lambda: roomy._replace(program=program), MOST_KEPT)
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

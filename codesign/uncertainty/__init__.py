@@ -7,6 +7,7 @@ from .metrics import as_columns as as_columns
 from .metrics import intervals as intervals
 from .metrics import metrics_under_draws as metrics_under_draws
 from .metrics import of_designs as of_designs
+from .metrics import trace_with_draws as trace_with_draws
 from .metrics import wins as wins
 from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE

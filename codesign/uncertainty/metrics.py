@@ -1,5 +1,6 @@
 """What draws of errors make of metrics: intervals, how often one design beats another, what the optimum may lose."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from ..fields import with_numpy
 from ..metrics import Account, Metrics
 from ..objective import Objective, feasible
 from ..scenario import Scenario
-from ..staging import base_of, running
+from ..staging import base_of, keep_base_without, running
 from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
@@ -20,6 +21,9 @@ NAMES = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w",
 )  # fmt: skip
 """Metrics that have an interval, where the job has them, beside what tokens cost."""
+
+DOUBTS = (jax.tree_util.GetAttrKey("cluster"), jax.tree_util.GetAttrKey("doubts"))
+"""Where the factors of draws are in a scenario."""
 
 Interval = tuple[float, float]
 
@@ -33,6 +37,17 @@ def with_room(scenario: Scenario) -> Scenario:
     """The same scenario with factors of one in the place of draws: its numbers are the same to the last bit."""
     plain = with_numpy(scenario)
     return dataclasses.replace(plain, cluster=dataclasses.replace(plain.cluster, doubts=no_doubts()))
+
+
+def trace_with_draws(scenario: Scenario) -> None:
+    """Trace the model once for its numbers and for their draws: whoever asks for the first will want the second."""
+    if not spreads():
+        return
+    room = with_room(scenario)
+    paths, _ = jax.tree_util.tree_flatten_with_path(room)
+    ones = [place for place, (path, _) in enumerate(paths) if path[:2] == DOUBTS]
+    with contextlib.suppress(ValueError):  # a component that does more with them is traced apart
+        keep_base_without(with_numpy(scenario), base_of(room), ones)
 
 
 def under_draws(
