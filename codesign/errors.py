@@ -14,8 +14,23 @@ from collections.abc import Iterable
 __all__ = ["CodesignError", "ConfigError", "DataError", "suggestion"]
 
 
+LONGEST, LONGEST_WORD = 1_900, 300  # characters of a message, and of one word of it: some repeat what they were given
+
+
 class CodesignError(Exception):
-    """Anything the user can mend; the message is one line."""
+    """Anything the user can mend; the message is one line that a terminal can show as it is."""
+
+    def __init__(self, message: object = ""):
+        super().__init__(one_line(str(message)))
+
+
+def one_line(message: str) -> str:
+    """A message without line ends and signs that steer terminals, cut where it repeats what has no end."""
+    message = "".join(ch if ch.isprintable() else repr(ch)[1:-1] for ch in message)
+    if len(message) > LONGEST_WORD:
+        words = message.split(" ")
+        message = " ".join(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}..." for word in words)
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
 
 
 class ConfigError(CodesignError):

@@ -10,6 +10,7 @@ log-convex in the hardware and every rate for the reciprocal of one; whether the
 """
 
 import ast
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from .errors import ConfigError, suggestion
 from .smooth import maximum
 
 LONGEST = 1000  # characters
+MOST = 1e300  # of a number that is written out: products of two still have an end where metrics do
 RATES = ("tokens_per_s", "decode_tokens_per_s", "mfu")
 """Metrics that are a constant of the plan over a time."""
 
@@ -112,7 +114,8 @@ class Expression:
     def _check(self, node: ast.expr) -> None:
         match node:
             case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-                pass
+                if not abs(node.value) <= MOST:
+                    raise self._refuse(f"a number beyond {MOST:g}")
             case ast.Name():
                 pass
             case ast.Attribute():
@@ -125,6 +128,7 @@ class Expression:
                 self._check(node.right)
                 if isinstance(node.op, ast.Pow) and _number(node.right) is None:
                     raise self._refuse("a power must be a number")
+                _number(node)  # what has no end is refused here, not where it is asked for
             case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
                 if (name == "sqrt") != (len(node.args) == 1) or not node.args:
                     raise self._refuse(f"{name} takes {'one argument' if name == 'sqrt' else 'two or more arguments'}")
@@ -168,7 +172,10 @@ def _number(node: ast.expr) -> float | None:
     if any(True for _ in _names(node)):
         return None
     try:
-        return float(_value(node, _nothing))
+        found = float(_value(node, _nothing))
+        if math.isfinite(found):
+            return found
+        raise OverflowError("it has no end")
     except (OverflowError, ZeroDivisionError, TypeError) as error:
         raise ValueError(str(error)) from error
 

@@ -11,6 +11,7 @@ from test_mix import problem
 
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
+from codesign.foreign import checksum
 from codesign.interpreting import interpreted
 from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Amortised, Certified, Progress
@@ -88,7 +89,8 @@ def kept(guesser: Guesser, path, **changes) -> None:
     guesser.save(path)
     with np.load(path) as found:
         arrays = {name: found[name] for name in found.files} | changes
-    np.savez_compressed(path, allow_pickle=False, **{name: x for name, x in arrays.items() if x is not None})
+    arrays = {name: x for name, x in arrays.items() if x is not None and name != "checksum"}
+    np.savez_compressed(path, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
 
 
 WRONG = {

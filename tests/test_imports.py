@@ -25,6 +25,7 @@ FOUNDATION = {
     "interpreting",
     "strict_json",
     "plain_yaml",
+    "foreign",
     "shipped",
     "menus",
     "examples",

@@ -366,7 +366,7 @@ def test_rebuilding_leaves_no_stale_picture(folder):
         (lambda run: shutil.rmtree(run), "is not a folder"),
         (lambda run: (run / "designs.parquet").unlink(), "did not finish and left no design; repeat it with"),
         (lambda run: (run / "designs.parquet").write_bytes(b"x"), "cannot be read as Parquet"),
-        (lambda run: (run / "summary.json").write_text("{"), "summary.json.*cannot be read"),
+        (lambda run: (run / "summary.json").write_text("{"), "summary.json.*is not JSON"),
         (lambda run: (run / "config.yaml").write_text("[1]"), "should hold a mapping"),
         (lambda run: pd.DataFrame({"a": [1]}).to_parquet(run / "designs.parquet"), "no column time_s"),
         (lambda run: pd.DataFrame({"time_s": []}).to_parquet(run / "designs.parquet"), "no design"),

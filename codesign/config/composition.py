@@ -7,6 +7,7 @@ argument of the class that stands there (`_target_`), so nobody has to know whic
 import copy
 import functools
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,6 +41,11 @@ OPEN = {
 
 OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "residual", "framework"}
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
+
+
+LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
+RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
+"""`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
 
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
@@ -124,6 +130,14 @@ def _without(text: str) -> str:
 
 
 def _parse(text: str) -> Override:
+    if len(text) > LONGEST:
+        raise ConfigError(f"override {text[:40]!r}... has {len(text):,} characters; allowed: at most {LONGEST:,}")
+    called = RESOLVER.search(text)
+    if called:
+        raise ConfigError(
+            f"override {text!r}: {called[0]}...}} asks for something outside the configuration; allowed: numbers, "
+            "words and references to other keys, such as ${cluster.host}"
+        )
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:

@@ -4,10 +4,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import ConfigError, suggestion
-from ..plain_yaml import read_yaml as read_text
+from ..foreign import read_yaml_file
 from ..shipped import conf_dir as conf_dir
 from .plugins import plugin_folders
 
@@ -133,13 +131,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         ConfigError: it cannot be read, with the place.
     """
-    try:
-        return read_text(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise ConfigError(f"{path.parent.name}/{path.name}{place} cannot be read: {what}") from error
+    return read_yaml_file(path, f"{path.parent.name}/{path.name}")
 
 
 PACKAGES = {

@@ -10,8 +10,6 @@ learned factor is ours.
 """
 
 import itertools
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -24,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..fields import static
+from ..foreign import read_arrays
 from ..shipped import conf_dir
 from .compute import AbstractKernel, Routing, Work
 from .kernels_base import Chip
@@ -39,8 +38,7 @@ UNKNOWN = 0  # row of an embedding that stands for whatever was not measured
 EDITION = 1  # of what a file holds and what features mean
 LAYERS = 4
 FEATURES, ROUTING = 48, 7  # of every launch, and more of one that says how tokens reach experts
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile, zlib.error)
-"""What reading a file that is no archive of arrays, or a damaged one, may raise."""
+MOST_BYTES = 64 * 2**20  # of a file; the largest that is shipped unpacks to 0.1 MiB
 
 
 class FittedOn(NamedTuple):
@@ -147,8 +145,7 @@ def load(path: Path) -> ShapeNetwork:
         DataError: it is not readable, or of another edition.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
+        arrays = read_arrays(path, str(path), most=MOST_BYTES)
         if int(arrays["edition"]) != EDITION:
             raise DataError(f"{path} is of edition {int(arrays['edition'])}, not {EDITION}: calibrate again")
         numbers = range(LAYERS)
@@ -157,7 +154,7 @@ def load(path: Path) -> ShapeNetwork:
             arrays["mean"], arrays["spread"], tuple(tuple(map(str, arrays[f"names_{i}"])) for i in range(3)),
             tuple(arrays[f"embedding_{i}"] for i in range(3)),
         )  # fmt: skip
-    except UNREADABLE as error:
+    except (ConfigError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is no network of `codesign calibrate`: {error}") from error
     _check(path, network)
     return network

@@ -1,6 +1,5 @@
 """A run folder as the search left it: read once, checked at the edge, never written to by what shows it."""
 
-import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from ..errors import ConfigError
-from ..plain_yaml import read_yaml
+from ..foreign import read_frame, read_json, read_text, read_yaml_file, refuse_changed
 from ..search.certificate import Certificate
 from ..workloads.words import SERVING, TRAINING, Words
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
 CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
+MANIFEST = "written.json"  # checksums of what the run wrote
+WRITTEN = (
+    "config.yaml", "overrides.txt", "versions.json", "unusual.json", "summary.json", "designs.parquet",
+    "pareto.parquet", "ops.parquet", "elasticities.parquet", "links.parquet",
+)  # fmt: skip
 REQUIRED = ("config.yaml", "designs.parquet")
 PLAN_PREFIX = "var."
 
@@ -181,11 +184,12 @@ def read_run(path: Path | str) -> RunFolder:
         raise ConfigError(f"{str(path)!r} is a multirun: name the folder of a job, such as {str(path / '0')!r}")
     if absent:
         raise ConfigError(f"{str(path)!r} is not a run of `codesign optimize`: it has no {' and no '.join(absent)}")
+    refuse_changed(path, WRITTEN, MANIFEST)
     designs = _frame(path / "designs.parquet")
     if designs.empty or "time_s" not in designs:
         lack = "no design" if designs.empty else "no column time_s"
         raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
-    summary = _optional(path / "summary.json", _json)
+    summary = _optional(path / "summary.json", read_json)
     for key in ("certificate", "limits", "floors", "counts"):
         if not isinstance(summary.get(key) or {}, dict):
             raise ConfigError(f"{str(path / 'summary.json')!r}: {key} should be a mapping of names to values")
@@ -193,14 +197,14 @@ def read_run(path: Path | str) -> RunFolder:
         designs = designs.sort_values("rank", kind="stable")
     return RunFolder(
         path=path,
-        config=_optional(path / "config.yaml", _mapping),
+        config=_optional(path / "config.yaml", read_yaml_file),
         designs=designs.reset_index(drop=True),
         pareto=_optional_frame(path / "pareto.parquet"),
         ops=_optional_frame(path / "ops.parquet"),
         elasticities=_optional_frame(path / "elasticities.parquet"),
         links=_optional_frame(path / "links.parquet"),
         summary=summary,
-        versions=_optional(path / "versions.json", _json),
+        versions=_optional(path / "versions.json", read_json),
         overrides=_overrides(path / "overrides.txt"),
         unusual=_unusual(path / "unusual.json"),
     )
@@ -217,34 +221,17 @@ def _unfinished(path: Path) -> str:
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{str(path)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    return read_frame(path, f"{str(path)!r}")
 
 
 def _optional_frame(path: Path) -> pd.DataFrame:
     return _frame(path) if path.is_file() else pd.DataFrame()
 
 
-def _mapping(text: str) -> Any:
-    try:
-        return read_yaml(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-
-
-def _json(text: str) -> Any:
-    return json.loads(text)
-
-
-def _optional(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _optional(path: Path, read: Callable[[Path, str], Any]) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{str(path)!r} cannot be read: {str(error).splitlines()[0]}") from error
+    found = read(path, f"{str(path)!r}")
     if not isinstance(found, dict):
         raise ConfigError(f"{str(path)!r} should hold a mapping of names to values")
     return found
@@ -254,17 +241,15 @@ def _unusual(path: Path) -> tuple[str, ...]:
     """Lines about numbers of the study that no product or paper has."""
     if not path.is_file():
         return ()
+    listed = read_json(path, f"{str(path)!r}")
     try:
-        return tuple(str(entry["text"]) for entry in json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError) as error:
+        return tuple(str(entry["text"]) for entry in listed)
+    except (TypeError, KeyError) as error:
         raise ConfigError(f"{str(path)!r} cannot be read as a list of texts") from error
 
 
 def _overrides(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{str(path)!r} cannot be read: {error}") from error
+    text = read_text(path, f"{str(path)!r}")
     return tuple(line.strip() for line in text.splitlines() if line.strip())

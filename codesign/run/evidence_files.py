@@ -1,6 +1,5 @@
 """What a proof rests on, in the run folder: `certificate/` with numbers only, written by a search, read to verify."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import ConfigError
+from ..foreign import read_frame, read_json
 from ..search import Evidence
 from ..strict_json import dumps
 
@@ -44,18 +44,12 @@ def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.
     target = folder / FOLDER
     if not (target / HEADER).is_file():
         return None
-    try:
-        header = json.loads((target / HEADER).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{str(target / HEADER)!r} is no JSON: {str(error).splitlines()[0]}") from error
+    header = read_json(target / HEADER, f"{str(target / HEADER)!r}")
     if not isinstance(header, dict):
         raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
     tables, counts = {}, header.get("counts")
     for name in dict.fromkeys((*TABLES, *(counts if isinstance(counts, dict) else ()))):
         path = target / f"{name}.parquet"
-        try:
-            frame = pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{str(path)!r} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+        frame = read_frame(path, f"{str(path)!r}")
         tables[name] = {str(column): frame[column].to_numpy() for column in frame}
     return header, tables

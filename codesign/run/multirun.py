@@ -102,8 +102,8 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
         check_study(study)
         warn(study.unusual)
-        done = run_study(study, folder, console(), alone=False)
         write_text(folder / "job.txt", " ".join(overrides))
+        done = run_study(study, folder, console(), alone=False)
         if done.interrupted:
             raise KeyboardInterrupt
         refuse_infeasible(study, done.results, done.trace.certificate)

@@ -21,8 +21,10 @@ from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
+from ..foreign import written
 from ..plain_yaml import write_yaml
 from ..report import build_report
+from ..report.run_folder import MANIFEST, WRITTEN
 from ..results import Results, collect, placed
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.exhaustive.grid import CHECKPOINT
@@ -180,6 +182,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         answer = unusual_answer(study, results)
         warn(answer)
         _write_unusual((*study.unusual, *answer), folder)
+        write_text(folder / MANIFEST, dumps(written(folder, WRITTEN), indent=1))
         page = build_report(folder) if alone else None
     if page is not None:
         show(study, results, trace, out)
@@ -227,7 +230,7 @@ def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
 
 def write_results(study: Study, results: Results, trace: Trace, folder: Path) -> None:
     """The frames, and how the search went."""
-    for name in ("pareto", "ops", "elasticities", "links", "designs"):  # designs last: with it the folder is a run
+    for name in ("pareto", "ops", "elasticities", "links"):
         write_frame(folder / f"{name}.parquet", getattr(results, name))
     for name, columns in trace.tables.items():
         write_frame(folder / f"{name}.parquet", pd.DataFrame(columns))
@@ -244,6 +247,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "regret": results.regret,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
+    write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,16 +1,14 @@
 """Topologies from files: a YAML edge list, or node-link JSON as networkx writes it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from ..errors import ConfigError, suggestion
-from ..plain_yaml import read_yaml
+from ..foreign import read_json, read_yaml_file
 from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape, new_graph
 
@@ -33,13 +31,10 @@ def read_topology(path: str | Path) -> Topology:
         ConfigError: no such file, another format, an unknown node, or a topology that cannot be.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise ConfigError(f"topology file {str(path)!r} does not exist")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        found = json.loads(text) if path.suffix == ".json" else read_yaml(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"topology file {path.name} cannot be read: {str(error).splitlines()[0]}") from error
+    what = f"topology file {path.name}"
+    found = read_json(path, what) if path.suffix == ".json" else read_yaml_file(path, what)
     if isinstance(found, dict) and "nodes" in found and ("links" in found or "edges" in found):
         graph = _node_link(found, path.name)
     elif isinstance(found, dict) and "edges" in found:
@@ -51,10 +46,14 @@ def read_topology(path: str | Path) -> Topology:
 
 def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph":
     edges = "links" if "links" in found else "edges"
-    known = {node.get("id") for node in found["nodes"] if isinstance(node, dict)}
-    for link in found[edges]:
+    nodes = _listed(found, "nodes", name, (list,))
+    for node in nodes:
+        if not isinstance(node, dict) or not isinstance(node.get("id"), str | int):
+            raise ConfigError(f"topology file {name}: node {node!r}; allowed: a mapping with an `id`, word or number")
+    known = {node["id"] for node in nodes}
+    for link in _listed(found, edges, name, (list,)):
         for end in ("source", "target"):
-            if not isinstance(link, dict) or link.get(end) not in known:
+            if not isinstance(link, dict) or not isinstance(link.get(end), str | int) or link[end] not in known:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
     import networkx as nx  # a tenth of a second, which few studies need
 
@@ -65,18 +64,20 @@ def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph":
 
 
 def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
-    graph, listed = new_graph(), found.get("endpoints")
+    graph, listed = new_graph(), _listed(found, "endpoints", name, (list, dict))
     if not listed:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
     items = listed.items() if isinstance(listed, dict) else ((str(end), {}) for end in listed)
     for number, (end, values) in enumerate(items):
+        if not isinstance(values, dict | None):
+            raise ConfigError(f"topology file {name}: endpoint {end} = {values!r}; allowed: {{box: 0}} or nothing")
         for key in values or {}:
             if key not in PLACE:
                 raise ConfigError(f"topology file {name}: endpoint {end}: no key {key!r}{suggestion(key, PLACE)}")
         graph.add_node(str(end), endpoint=number, **(values or {}))
-    switches = {str(node) for node in found.get("switches", ())}
+    switches = {str(node) for node in _listed(found, "switches", name, (list,))}
     graph.add_nodes_from(switches)
-    for edge in found["edges"]:
+    for edge in _listed(found, "edges", name, (list,)):
         if not isinstance(edge, dict) or "from" not in edge or "to" not in edge:
             raise ConfigError(f"topology file {name}: edge {edge!r} needs `from` and `to`")
         ends = (str(edge["from"]), str(edge["to"]))
@@ -88,6 +89,24 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
         if not edge.get("one_way"):
             graph.add_edge(*reversed(ends), **values)
     return _own_kinds(graph)
+
+
+def _listed(found: dict[str, Any], key: str, name: str, kinds: tuple[type, ...]) -> Any:
+    """What stands under a key, nothing where it is blank.
+
+    Raises:
+        ConfigError: no list (or mapping, where that is one of the kinds).
+    """
+    value = found.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, kinds):
+        raise ConfigError(f"topology file {name}: {key} = {value!r}; allowed: a {' or a '.join(map(_kind, kinds))}")
+    return value
+
+
+def _kind(kind: type) -> str:
+    return {list: "list", dict: "mapping"}[kind]
 
 
 def _own_kinds(graph: "nx.DiGraph") -> "nx.DiGraph":

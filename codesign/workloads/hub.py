@@ -5,13 +5,13 @@ attention and feed-forward from them. A new architecture is a new entry. What ch
 here (attention windows, multi-token prediction, parallel residuals) is named in one warning.
 """
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
+from ..foreign import read_json
 from .attention import AbstractAttention, GroupedQueryAttention, LatentAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .transformer import Transformer
@@ -304,11 +304,5 @@ def from_config_json(path: str | Path) -> Transformer:
     """
     file = Path(str(path))
     file = file / "config.json" if file.is_dir() else file
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"model path {str(path)!r} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        reason = str(error) or type(error).__name__
-        raise ConfigError(f"model path {str(path)!r} is not JSON: {reason}") from None
+    config = read_json(file, f"model path {str(path)!r}")
     return transformer_from_dict(config, file.resolve().parent.name if file.name == "config.json" else file.stem)

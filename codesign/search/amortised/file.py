@@ -5,8 +5,6 @@ is one line for the user, before anything is asked of the network.
 """
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ConfigError
+from ...foreign import checksum, read_arrays
 from ...strict_json import dumps
 
 TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
 """What a file says in words, and as what."""
 
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What reading a file that is no such archive, or a damaged one, may raise."""
+MOST_BYTES = 2**30  # of a file; networks of the packaged studies have 2 MiB
 
 LEAF = "leaf."
 
@@ -31,8 +29,8 @@ def write(path: Path, told: dict[str, Any], centre: np.ndarray, whiten: np.ndarr
     """One compressed file: words, what makes the features, the parameters in half precision."""
     leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = np.array(dumps(told))
-    np.savez_compressed(path, allow_pickle=False, told=text, centre=centre, whiten=whiten, **leaves)
+    arrays = {"told": np.array(dumps(told)), "centre": np.asarray(centre), "whiten": np.asarray(whiten)} | leaves
+    np.savez_compressed(path, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
 
 
 def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
@@ -42,15 +40,17 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
         ConfigError: it cannot be read, is of an earlier version, or is not whole.
     """
     try:
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
+        arrays = read_arrays(path, str(path), most=MOST_BYTES)
+        noted = str(arrays.pop("checksum", ""))
+        if noted != checksum(arrays):
+            raise ValueError("its checksum is not that of its numbers")
         told = json.loads(str(arrays["told"]))
         centre, whiten = (np.asarray(arrays[name], dtype=float) for name in ("centre", "whiten"))
         tree: dict[str, Any] = {}
         for name, value in arrays.items():
             if name.startswith(LEAF):
                 _put(tree, name.removeprefix(LEAF).split("/"), value.astype(np.float32))
-    except UNREADABLE:
+    except (ConfigError, ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             f"search.weights = {str(path)!r} is damaged or holds no weights:"
             " give a file that codesign train-amortised wrote"

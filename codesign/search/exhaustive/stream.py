@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from ...errors import ConfigError
+from ...foreign import checksum, read_arrays
 from ...objective import feasible
 from ..base import Problem
 
 BINS = 64
+EDITION = "2"  # of the saved state: what another edition left is not continued
 LOOKS = 8  # designs of the front that points are held against before the front as a whole
 
 
@@ -81,8 +83,10 @@ class Kept:
     def save(self, path: Path, study: str) -> None:
         """Whole or not at all."""
         partial = path.with_name(path.name + ".partial")
+        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        words = {"edition": EDITION, "study": study, "checksum": checksum(arrays)}
         with open(partial, "wb") as file:
-            np.savez(file, study=np.array(study), **{f.name: getattr(self, f.name) for f in fields(self)})
+            np.savez(file, **{name: np.array(word) for name, word in words.items()}, **arrays)
         os.replace(partial, path)
 
     @classmethod
@@ -90,13 +94,19 @@ class Kept:
         """What another run left.
 
         Raises:
-            ConfigError: no such file, or one of another study.
+            ConfigError: no such file, damaged, or one of another study or edition of this package.
         """
         cls.check(path)
-        with np.load(path) as file:
-            if str(file["study"]) != study:
-                raise ConfigError(f"search.resume: {str(path)!r} is of another study: repeat the overrides of that run")
-            return cls(**{f.name: file[f.name] for f in fields(cls)})
+        what, names = f"search.resume: {str(path)!r}", [f.name for f in fields(cls)]
+        found = read_arrays(path, what, ("edition", "study", "checksum", *names))
+        if str(found["edition"]) != EDITION:
+            raise ConfigError(f"{what} is of another edition of this package: begin the search anew")
+        if str(found["study"]) != study:
+            raise ConfigError(f"{what} is of another study: repeat the overrides of that run")
+        arrays = {name: found[name] for name in names}
+        if str(found["checksum"]) != checksum(arrays):
+            raise ConfigError(f"{what} is damaged: its checksum is not that of its numbers; begin the search anew")
+        return cls(**arrays)
 
     @staticmethod
     def check(path: Path) -> None:
