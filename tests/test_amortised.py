@@ -19,13 +19,13 @@ from codesign.search.amortised.answer import Instant, InstantAnswer, of_leaves, 
 from codesign.search.amortised.families import FAMILIES, StudyFamily
 from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
 from codesign.search.amortised.network import Network
-from codesign.search.amortised.training import losses
+from codesign.search.amortised.network_training import losses
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.verification import Asked, derivation_of, verify
 from codesign.verification.derivation import claim_of
-from codesign.verification.study import CheckedModel
+from codesign.verification.model_answers import CheckedModel
 
 
 def untrained(given) -> Guesser:

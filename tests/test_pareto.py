@@ -15,7 +15,7 @@ from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.report import build_report
-from codesign.report import front as front_page
+from codesign.report import front_on_page as front_page
 from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.results import designs
