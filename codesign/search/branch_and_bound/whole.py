@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ConfigError, suggestion
 from ...space import levels
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
-from ..certificate import Certificate, Edge, Wanted, certify
+from ..certificate import Certificate, Edge, certify
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values
 from .convexity import PROVEN, Verdict, check_convexity
@@ -97,8 +97,7 @@ class Whole(AbstractSearch):
 
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
-        sign = 1.0 if problem.objective.minimise else -1.0
-        told = in_values(report, Wanted(problem.objective.goal, sign))
+        told = in_values(report, problem.wanted)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
         listed, interrupted = self._listed(problem, oracle), False
@@ -128,13 +127,12 @@ class Whole(AbstractSearch):
 
     def _traced(self, problem: Problem, oracle: Oracle, found: "Tried") -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
-        sign = 1.0 if problem.objective.minimise else -1.0
         stopped = INTERRUPTED if found.interrupted else found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
         first = min(found.real, key=lambda one: one.outcome.upper)
         counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
         seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
-        wanted, complete = Wanted(problem.objective.goal, sign), found.complete
+        wanted, complete = problem.wanted, found.complete
 
         def told(upper: float, **more: Any) -> Certificate:
             reason = verdict.reason or stopped
@@ -153,9 +151,8 @@ class Whole(AbstractSearch):
             certificate = replace(told(math.inf), certified=False, reason=claim)
             kept = self._evidence(found, certificate, {})
             return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
-        explained = (
-            self._explained(problem, oracle, held, best, sign) if self.proof.explain and best.bounding.width else {}
-        )
+        explain = self.proof.explain and best.bounding.width
+        explained = self._explained(problem, oracle, held, best, wanted.sign) if explain else {}
         certificate = told(best.upper, **explained)  # the best one may have come down while it was explained
         designs = self._designs(problem, oracle, found)
         claim = f"best found, no proof: {certificate.reason}"
