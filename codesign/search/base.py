@@ -128,7 +128,6 @@ class AbstractSearch(abc.ABC):
     @classmethod
     def example(cls, problem: Problem) -> "AbstractSearch":
         """A small one for a problem, which contracts run; classes without defaults bring their own."""
-        del problem
         return by_default(cls)
 
     def refuse(self, problem: Problem) -> None:

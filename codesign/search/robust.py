@@ -227,7 +227,6 @@ class Robust(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Robust":
         """The price of the accelerator a tenth less."""
-        del problem
         cases = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
         return cls(cases, proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
 

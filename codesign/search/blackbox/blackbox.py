@@ -96,7 +96,6 @@ class Blackbox(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Blackbox":
         """Random designs."""
-        del problem
         return cls(Random(batch=64), evaluations=128)
 
 

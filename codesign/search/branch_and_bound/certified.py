@@ -144,7 +144,6 @@ class Certified(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Certified":
         """To a thousandth."""
-        del problem
         return cls(gap=1e-3, pairs=64, block=64)
 
 

@@ -82,7 +82,6 @@ class AbstractOracle(abc.ABC):
         Args:
             held: variable -> coordinates that it has, where it is not free.
         """
-        del held
         return dict.fromkeys(self.names, "nothing is known of how it was made")
 
     @property

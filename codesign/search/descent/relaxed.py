@@ -213,7 +213,6 @@ class Gradient(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Gradient":
         """Short descents from two starts."""
-        del problem
         return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
 
 

@@ -32,9 +32,9 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
+from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
-from .non_dominated import hypervolume, knee, non_dominated_rows
 from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
@@ -178,7 +178,6 @@ class Pareto(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":
         """Few levels."""
-        del problem
         return cls(levels=2, between=1, gap=5e-3, pairs=64, block=64)
 
 

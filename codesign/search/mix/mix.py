@@ -116,7 +116,6 @@ class Mix(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Mix":
         """Of one workload."""
-        del problem
         return cls({"one": {}}, gap=1e-2, pairs=64, block=64)
 
 
