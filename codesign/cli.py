@@ -99,7 +99,7 @@ def parser() -> Parser:
     one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
     one = command("new", _new, "write a working skeleton of a component into a plug-in package")
-    one.add_argument("kind", metavar="KIND", help="fabric, collective, search, accelerator or experiment")
+    one.add_argument("kind", metavar="KIND", help="fabric, collective, search, workload, accelerator or experiment")
     one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
     one.add_argument("--package", default=None, metavar="PACKAGE", help="that it joins (codesign_NAME)")
     one = command("check", _check, "hold the components of plug-ins against the contracts of their families")

@@ -21,7 +21,7 @@ from .metrics import BANDWIDTH, Account
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
-from .search.exhaustive.grid import non_dominated
+from .search.non_dominated import non_dominated_rows
 from .space import DesignSpace
 from .staging import Answers, at_points, base_of, kept, model_of, running, slopes_of
 from .topology import limit, link_columns
@@ -148,7 +148,7 @@ def binding(row: pd.Series) -> str:
 def pareto(frame: pd.DataFrame) -> pd.DataFrame:
     """The feasible designs that no other beats in both time and cost."""
     feasible = frame[frame["feasible"]]
-    return feasible.iloc[non_dominated(feasible[["time_s", "usd_per_million_tokens"]].to_numpy())]
+    return feasible.iloc[non_dominated_rows(feasible[["time_s", "usd_per_million_tokens"]].to_numpy())]
 
 
 def placed(problem: Problem, row: pd.Series) -> Scenario:

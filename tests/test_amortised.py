@@ -16,17 +16,17 @@ from codesign.interpreting import interpreted
 from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import regret_text
-from codesign.search.amortised.answer import Instant, InstantAnswer, of_leaves, with_plans
+from codesign.search.amortised.answer import Instant, InstantAnswer, with_plans
 from codesign.search.amortised.families import FAMILIES, StudyFamily
 from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
 from codesign.search.amortised.network import Network
-from codesign.search.amortised.training import losses
+from codesign.search.amortised.network_training import losses
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.verification import Asked, derivation_of, verify
 from codesign.verification.derivation import claim_of
-from codesign.verification.study import CheckedModel
+from codesign.verification.model_answers import CheckedModel
 
 
 def untrained(given) -> Guesser:
@@ -65,7 +65,7 @@ def test_settling_mends_even_an_untrained_guess():
     answer = InstantAnswer(untrained(given), instant, given).run()
     plans = given.space.plans(given.scenario)
     table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
-    listed = of_leaves(with_plans(instant.oracle, given, table), answer.leaves)
+    listed = with_plans(instant.oracle, given, table)
     proven = BranchAndBound(Programme(listed), Effort(gap=1e-3), 0).run()
     assert proven.gap < 1.1e-3
     assert proven.upper - 1e-3 <= answer.upper <= proven.upper + 0.01

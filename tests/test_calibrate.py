@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.calibration import calibrate, power
+from codesign.calibration import board_power, calibrate
 from codesign.calibration.constants import load
 from codesign.calibration.publish import publish
 from codesign.errors import DataError
@@ -86,7 +86,7 @@ def test_unknown_tables_and_columns_are_named(outcome, tables, tmp_path):
 def test_power_without_a_limit_is_set_aside(tables, tmp_path):
     (tmp_path / "gpu_kernel_power_mine.csv").write_text((tables / "gpu_kernel_power_mine.csv").read_text())
     messages: list[str] = []
-    assert power.fit_power(tmp_path, messages) == {}
+    assert board_power.fit_power(tmp_path, messages) == {}
     assert messages == ["board power: 12 rows of H100-SXM set aside, no tdp_w in a table of peaks"]
 
 
@@ -103,7 +103,7 @@ def test_an_interrupted_calibration_leaves_nothing(tables, tmp_path, monkeypatch
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("codesign.calibration.power.fit_loads", interrupted)  # kernels are fitted by then
+    monkeypatch.setattr("codesign.calibration.board_power.fit_loads", interrupted)  # kernels are fitted by then
     with pytest.raises(KeyboardInterrupt):
         calibrate(tables, tmp_path / "conf" / "calibration", lambda text: None)
     assert not (tmp_path / "conf").exists()

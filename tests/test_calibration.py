@@ -11,15 +11,15 @@ from codesign.calibration import calibrate, score
 from codesign.calibration.collectives import CollectiveGroup, fit_collective, predict_collective, scale_up_groups
 from codesign.calibration.constants import build, load
 from codesign.calibration.gpus import Peaks, accelerator_of, device, nearest
+from codesign.calibration.kernel_tables import kernel_groups
 from codesign.calibration.kernels import TABLES
-from codesign.calibration.tables import kernel_groups
 from codesign.collectives import Collectives, Measured
 from codesign.config.groups import conf_dir
 from codesign.errors import DataError
 from codesign.fabrics import Group
 from codesign.hardware import AbstractKernel, Gemm, Link
 from codesign.validation import validate
-from codesign.validation.measured import COLLECTIVES, KERNELS, kernel_seconds, on_device
+from codesign.validation.measured_kernels import COLLECTIVES, KERNELS, kernel_seconds, on_device
 
 TRUTH = Gemm(t0_s=3e-6, compute_ratio=0.75, memory_ratio=0.9)
 

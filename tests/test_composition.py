@@ -11,7 +11,7 @@ import pytest
 from codesign.search.branch_and_bound.bounds_table import BoundsTable
 
 PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
-TWICE = {"Layout"}  # of devices by a plan, of variables in a block: waits for a change of staging
+ROLES = {"__init__.py", "base.py"}  # the menu of a package, and what each member of its family is: one thing in each
 ALLOWED = {"CodesignError", "Draft"}  # errors are caught by their family; drafts of programs wait for their own change
 
 
@@ -45,14 +45,17 @@ def test_one_name_is_one_class():
     places = defaultdict(list)
     for path, node in classes():
         places[node.name].append(str(path))
-    wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in TWICE}
+    wrong = {name: found for name, found in places.items() if len(found) > 1}
     assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
 
 
-def test_one_name_is_one_file_of_the_search():
-    """Whoever is told the name of a file of the search finds it."""
-    found = [path.name for path in sorted((PACKAGE / "search").rglob("*.py")) if path.name != "__init__.py"]
-    assert len(found) == len(set(found))
+def test_one_name_is_one_file():
+    """Whoever is told the name of a file finds it, and what it is of stands in its name."""
+    places = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        places[path.name].append(str(path.relative_to(PACKAGE)))
+    wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES}
+    assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
 
 
 def test_bounds_only_rise_and_are_written_by_their_table_alone():

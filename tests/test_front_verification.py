@@ -21,8 +21,8 @@ from codesign.search.front.remembered_cuts import Remembering
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume
-from codesign.verification.front import Statements, front_of
-from codesign.verification.study import CheckedModel
+from codesign.verification.front_claims import Statements, front_of
+from codesign.verification.model_answers import CheckedModel
 
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8], "zero": [0, 1], "offload_optimizer": [0, 0.25, 0.5, 1]},

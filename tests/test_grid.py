@@ -14,8 +14,9 @@ from codesign.metrics import evaluate
 from codesign.objective import TOLERANCE, Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
-from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, non_dominated, screen
+from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
 from codesign.search.exhaustive.stream import Kept
+from codesign.search.non_dominated import non_dominated_rows
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -57,7 +58,7 @@ def test_keeps_what_all_points_show(problem, everything):
     np.testing.assert_allclose(np.exp(kept.best), score.min(axis=1)[best], rtol=1e-12)
     ok = np.isfinite(score)
     front = np.stack([time[ok], goal[ok]], axis=-1)
-    np.testing.assert_allclose(kept.front, front[non_dominated(front)], rtol=1e-12)
+    np.testing.assert_allclose(kept.front, front[non_dominated_rows(front)], rtol=1e-12)
     by_level = score.min(axis=0).reshape(5, 8)  # out, up: sorted names, the last fastest
     np.testing.assert_allclose(np.exp(kept.by_value[-13:-8]), by_level.min(axis=1), rtol=1e-12)
     np.testing.assert_allclose(np.exp(kept.by_value[-8:]), by_level.min(axis=0), rtol=1e-12)

@@ -57,7 +57,7 @@ LAYERS = [
     {"__init__", "__main__"},
 ]
 ROOMS_OF_SEARCH = [  # the same within search/
-    {"certificate", "settings"},
+    {"certificate", "settings", "non_dominated"},
     {"base", "blend"},
     {"logarithms", "single", "branch_and_bound", "exhaustive"},
     {"robust", "grid_then_proof", "front", "descent"},

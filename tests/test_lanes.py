@@ -7,9 +7,9 @@ import pytest
 from random_programs import random_model
 
 from codesign.staging import flatten, running, written_out
+from codesign.staging.block_axes import BlockAxes, best_layout
 from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
-from codesign.staging.layout import Layout, best_layout
 from codesign.staging.packs import Packs
 from codesign.staging.running import Running
 
@@ -161,10 +161,10 @@ def test_packs_of_an_array_that_is_one_number_throughout(count):
 def test_a_layout_by_hand():
     """Three and five levels, seven plans: one axis of 35 for plans and last variable, or of 7 for plans alone."""
     only_plans, last, first = (True, frozenset()), (False, frozenset([1])), (False, frozenset([0]))
-    assert Layout([3, 5], 7, 1).shape(*last) == (1, 35)
-    assert Layout([3, 5], 7, 1).shape(*first) == (3, 1)
-    assert Layout([3, 5], 7, 2).shape(*only_plans) == (1, 1, 7)
-    assert Layout([3, 5], 7, 2).shape(*last) == (1, 5, 1)
+    assert BlockAxes([3, 5], 7, 1).shape(*last) == (1, 35)
+    assert BlockAxes([3, 5], 7, 1).shape(*first) == (3, 1)
+    assert BlockAxes([3, 5], 7, 2).shape(*only_plans) == (1, 1, 7)
+    assert BlockAxes([3, 5], 7, 2).shape(*last) == (1, 5, 1)
     everything = (True, frozenset([0, 1]))
     assert best_layout([3, 5], 7, {everything: 100.0}).apart == 0  # one row
     assert (

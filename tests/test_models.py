@@ -29,7 +29,7 @@ from codesign.workloads import (
     Training,
     Transformer,
 )
-from codesign.workloads.blocks import BlockComm, BlockOp, Shard
+from codesign.workloads.layer_operations import BlockComm, BlockOp, Shard
 
 CONF = Path(__file__).parent.parent / "conf" / "model"
 BIBLIOGRAPHY = Path(__file__).parent.parent / "codesign" / "references.bib"

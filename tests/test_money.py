@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from builders import cluster, training
 
-from codesign.calibration.power import PLATEAU, Loads, fit_loads, fit_power
+from codesign.calibration.board_power import PLATEAU, Loads, fit_loads, fit_power
 from codesign.config import scenario_from_config
 from codesign.fields import get_path, replace
 from codesign.metrics import evaluate

@@ -15,7 +15,7 @@ from codesign.config import study_from_config
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.report import build_report
-from codesign.report import front as front_page
+from codesign.report import front_on_page as front_page
 from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.results import designs
@@ -25,10 +25,10 @@ from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 from codesign.search.front.convex_combinations import blends, neighbours
 from codesign.search.front.epsilon_constraint import Cell, FrontWalk
-from codesign.search.front.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
+from codesign.search.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.settings import FRONT
 from codesign.space import Continuous, DesignSpace
 

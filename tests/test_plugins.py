@@ -170,9 +170,9 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     for kind in KINDS:
         files = new(kind, f"my_{kind}", "mine", tmp_path)
         assert files[0].is_file()
-        assert f"codesign {'optimize' if kind == 'search' else 'evaluate'} {kind}=my_{kind}" in told(
-            kind, f"my_{kind}", files
-        )
+        chosen = "experiment" if kind == "workload" else kind
+        asked = f"codesign {'optimize' if kind == 'search' else 'evaluate'} {chosen}=my_{kind}"
+        assert asked in told(kind, f"my_{kind}", files)
     project = tmp_path / "mine"
     entry = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"][
         "codesign"
@@ -182,10 +182,14 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1\n", encoding="utf-8")
     points = "\n".join(f"{name} = {package}" for name, package in entry.items())
     (about / "entry_points.txt").write_text(f"[codesign]\n{points}\n", encoding="utf-8")
-    chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind != "search"]
-    found, listed, checked = ran_together(project, ["evaluate", *chosen, "--json"], ["list", "search"], ["check"])
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["time_s"] > 0
+    chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind not in ("search", "workload")]
+    family = ["evaluate", "experiment=my_workload", "plan.tp=4", "--json"]
+    found, own, listed, checked = ran_together(
+        project, ["evaluate", *chosen, "--json"], family, ["list", "search"], ["check"]
+    )
+    for priced in (found, own):
+        assert priced.returncode == 0, priced.stderr
+        assert json.loads(priced.stdout)["time_s"] > 0
     assert "my_search" in listed.stdout
     assert checked.returncode == 0, checked.stdout
     assert checked.stdout.count("keeps its contract") == len(CLASSES)

@@ -16,7 +16,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from codesign.config.construct import targets
 from codesign.errors import ConfigError
-from codesign.report import build_report, mix, proof, read_run, series, tables, wording, write_experiment_report
+from codesign.report import (
+    build_report,
+    mix_on_page,
+    proof,
+    read_run,
+    series,
+    text_tables,
+    wording,
+    write_experiment_report,
+)
 from codesign.report.build import SECTIONS, _asked
 from codesign.report.figures import canvas, digits_apart, render, style
 from codesign.report.labels import axis_prefix, number, unit_of
@@ -198,7 +207,7 @@ def test_close_marks_of_the_roofline_share_a_label(folder):
 
 
 def test_constants_least_sure_first(folder):
-    moving, idle = tables.constants(read_run(folder))
+    moving, idle = text_tables.constants(read_run(folder))
     assert [row[0] for row in moving.rows[:3]] == [
         "workload.kernel_slowdown", "facility.amortisation_s", "accelerator.price_usd",
     ]  # fmt: skip
@@ -225,18 +234,18 @@ def test_elasticities_are_those_of_the_objective(folder):
 
 def test_serving_shows_latencies_and_room_for_the_cache(tmp_path):
     run = read_run(write_run(tmp_path / "run", serving=True))
-    head = tables.best_designs(run).head
+    head = text_tables.best_designs(run).head
     assert {"TTFT", "TPOT"} <= set(head)
     assert "Step time" not in head
     cache, others = (run.best[f"memory_bytes.hbm/{name}"] for name in ("kv_cache", "weights"))
     room = 76e9 - others - run.best["memory_bytes.hbm/working"]
-    assert f"the cache of {int(room / (cache / 32))}." in tables.cache_room(run)
+    assert f"the cache of {int(room / (cache / 32))}." in text_tables.cache_room(run)
 
 
 def test_tokens_per_accelerator_are_those_of_each_design(tmp_path):
     run = read_run(write_run(tmp_path / "run", serving=True))
     run.designs["var.device_count"] = [16.0 * 2**rank for rank in range(len(run.designs))]
-    shown = tables.best_designs(run)
+    shown = text_tables.best_designs(run)
     column = shown.head.index("Tokens/s per accelerator")
     for row, (_, design) in zip(shown.rows, run.designs.iterrows(), strict=False):
         assert row[column] == number(design["tokens_per_s"] / design["var.device_count"], "count", zeros=True)
@@ -268,15 +277,15 @@ def test_mix_shows_every_workload_and_what_they_share(folder):
     assert {"Workloads", "Shared hardware"} <= {title for title, _ in SECTIONS if _asked(run, title)}
     assert wording.asked(run) == "one hardware for train and serve"
     assert "Geometric mean of cost per million tokens: $1.414; no hardware and no plans reach less than $1.400" in (
-        mix.text(run).replace("\u202f", " ")
+        mix_on_page.text(run).replace("\u202f", " ")
     )
-    assert "$1.250 at the very least" in mix.text(run)
-    rows = mix.plans(run).rows
+    assert "$1.250 at the very least" in mix_on_page.text(run)
+    rows = mix_on_page.plans(run).rows
     assert [row[0][0] for row in rows] == ["train", "serve"]
     assert [row[3] for row in rows] == ["+2.0 %", "+25.0 %"]
     assert rows[1][4][0] == "TP\u202f4"
     assert rows[0][5] == ("Step time 90.0\u202f%",)
-    assert mix.hardware(run).rows == [("scale-up bandwidth", "400\u202fGB/s", "800\u202fGB/s", "100\u202fGB/s")]
+    assert mix_on_page.hardware(run).rows == [("scale-up bandwidth", "400\u202fGB/s", "800\u202fGB/s", "100\u202fGB/s")]
     assert proof.text(run).startswith("No design of this space is better than $1.40")
 
 
@@ -284,11 +293,11 @@ def test_a_mix_that_was_stopped_before_any_bound_promises_nothing(folder):
     run = mixed_run(folder)
     run.summary["certificate"] |= {"bound": None, "gap": None, "reason": "interrupted"}
     assert proof.text(run) == "Best found, nothing proven yet: interrupted."
-    assert "No proof: interrupted." in mix.text(run)
+    assert "No proof: interrupted." in mix_on_page.text(run)
 
 
 def test_the_legend_of_a_mix_lies_over_nothing(folder):
-    figure = mix.sharing(mix.workloads(mixed_run(folder)))
+    figure = mix_on_page.sharing(mix_on_page.workloads(mixed_run(folder)))
     figure.draw_without_rendering()
     legend = figure.legends[0].get_window_extent()
     assert all(legend.y1 <= axes.get_window_extent().y0 for axes in figure.axes)
@@ -304,12 +313,12 @@ def test_the_value_of_an_inverse_search_has_its_unit(folder):
 
 
 def test_recommendation_models_count_samples(folder):
-    assert "Tokens/s" in tables.best_designs(read_run(folder)).head
+    assert "Tokens/s" in text_tables.best_designs(read_run(folder)).head
     frame = pd.read_parquet(folder / "designs.parquet")
     frame["breakdown_s.lookup"] = 0.1 * frame["time_s"]
     frame.to_parquet(folder / "designs.parquet")
     run = read_run(folder)
-    assert {"Samples/s", "J/sample", "$/M samples"} <= set(tables.best_designs(run).head)
+    assert {"Samples/s", "J/sample", "$/M samples"} <= set(text_tables.best_designs(run).head)
     assert "cost per million samples" in wording.found(run)
     assert [label for label, _ in wording.key_figures(run) if "oken" in label] == []
 

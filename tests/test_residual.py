@@ -11,9 +11,9 @@ import pytest
 
 from codesign.calibration.fit import work_array
 from codesign.calibration.gpus import Device, Peaks
+from codesign.calibration.kernel_tables import TableGroup
 from codesign.calibration.kernels import TABLES, gemm_works
 from codesign.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
-from codesign.calibration.tables import TableGroup
 from codesign.config import scenario_from_config, study_from_config
 from codesign.errors import DataError
 from codesign.hardware import Chip, Elementwise, Gemm, Residual, Work

@@ -25,8 +25,8 @@ from codesign.search.blend import Blend
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, Asked, Refuted, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
-from codesign.verification.study import CheckedModel
-from codesign.verification.verify import described
+from codesign.verification.model_answers import CheckedModel
+from codesign.verification.whole_check import described
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(

@@ -16,7 +16,8 @@ from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
 from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient
-from codesign.search.exhaustive.grid import non_dominated, screen
+from codesign.search.exhaustive.grid import screen
+from codesign.search.non_dominated import non_dominated_rows
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.validation.many import at_many
 
@@ -169,7 +170,7 @@ def test_coordinates_round_trip(problem: Problem):
 
 def test_non_dominated_by_brute_force():
     points = np.random.default_rng(0).integers(0, 12, size=(60, 2)).astype(float)
-    kept = {tuple(points[i]) for i in non_dominated(points)}
+    kept = {tuple(points[i]) for i in non_dominated_rows(points)}
     for p in {tuple(q) for q in points}:
         beaten = any((q[0] <= p[0] and q[1] <= p[1] and tuple(q) != p) for q in points)
         assert (p in kept) == (not beaten)

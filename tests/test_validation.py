@@ -9,17 +9,25 @@ import pytest
 
 from codesign.calibration.constants import build, load
 from codesign.calibration.gpus import Device, accelerators, stand_ins, wired_alike
+from codesign.calibration.kernel_tables import TableGroup
 from codesign.calibration.kernels import TABLES
-from codesign.calibration.tables import TableGroup
 from codesign.config.groups import conf_dir
 from codesign.errors import ConfigError, DataError
 from codesign.fabrics import Group
 from codesign.hardware import Link
-from codesign.validation import across_nodes, calibrate_frameworks, end_to_end, framework, training, unfitted, validate
+from codesign.validation import (
+    across_nodes,
+    calibrate_frameworks,
+    end_to_end,
+    framework,
+    published_training,
+    unfitted,
+    validate,
+)
 from codesign.validation.batches import PARTS, anonymous
 from codesign.validation.end_to_end import INFERENCE, TRAINING
 from codesign.validation.hardware import accelerator_option, left_out_cluster, measured_cluster
-from codesign.validation.measured import kernel_node, left_out
+from codesign.validation.measured_kernels import kernel_node, left_out
 from codesign.workloads import Precision
 
 SLOWDOWN = 1.25
@@ -36,7 +44,7 @@ def steps(tmp_path_factory) -> Path:
         micro_batch=1, iteration_time_s=1.0,
     )  # fmt: skip
     rows = pd.concat([rows, rows.iloc[:1].assign(gpu="Abacus-1")], ignore_index=True)
-    prepared = training.prepare_rows(rows, training.korthikanti, measured_cluster)
+    prepared = published_training.prepare_rows(rows, published_training.korthikanti, measured_cluster)
     slow = prepared.predict(framework.adjustment({"kernel_slowdown": SLOWDOWN})).frame["predicted_s"]
     rows.loc[slow.index, "iteration_time_s"] = slow
     rows.to_csv(folder / TABLE, index=False)
@@ -69,7 +77,7 @@ def test_framework_constant_is_recovered_and_kept_with_its_origin(steps, tmp_pat
 def test_a_fit_ignores_the_frameworks_of_others():
     table = pd.DataFrame({"scheme": ["PTD-P", "ZeRO-3"], "x": [1, 2]})
     assert framework.judged(table)["x"].tolist() == [1]
-    assert set(framework.CONSTANTS) == set(framework.FITTED_ON) <= set(training.TABLES)
+    assert set(framework.CONSTANTS) == set(framework.FITTED_ON) <= set(published_training.TABLES)
     assert set(framework.stored()) <= set(framework.SOURCES) == set(framework.FITTED_ON.values())
     assert set(framework.SOURCES) < set(end_to_end.SHORT)
 
@@ -78,7 +86,7 @@ def test_sc21_step_time_by_hand():
     row = pd.Series({"seq_tokens": 2.0, "hidden": 3.0, "num_layers": 5.0, "global_batch": 7.0, "vocab": 11.0,
                      "achieved_tflops_per_gpu_hw": 1e-12, "num_gpus": 2.0})  # fmt: skip
     flops = 96 * 7 * 2 * 5 * 9 * (1 + 2 / 18 + 11 / (16 * 5 * 3))
-    assert training.sc21_seconds(row) == pytest.approx(flops / 2)
+    assert published_training.sc21_seconds(row) == pytest.approx(flops / 2)
 
 
 def test_static_batches_stay_below_the_floor_of_streaming_weights(tmp_path):

@@ -19,7 +19,7 @@ from codesign.search.certificate import Wanted
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Asked, Derivation, Refuted, derivation_of, verify
 from codesign.verification.inequality import derive, lower_of
-from codesign.verification.study import CheckedModel
+from codesign.verification.model_answers import CheckedModel
 
 TARGETS = ("capex_usd", "provisioned_power_w")  # the model's times are not compiled for these tests
 GOAL = "capex_usd * provisioned_power_w ** 0.5"

@@ -18,9 +18,9 @@ from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
 from codesign.space import Continuous, DesignSpace
 from codesign.verification import Answer, AskedMix
-from codesign.verification.blend import CheckedBlend
+from codesign.verification.goals_blended import CheckedBlend
 from codesign.verification.mix_tuples import Cuts, bounded
-from codesign.verification.study import CheckedModel
+from codesign.verification.model_answers import CheckedModel
 
 TARGETS = ("energy_j",)
 SPACE = DesignSpace(

@@ -14,7 +14,7 @@ from codesign.run.verify import _check_frame
 from codesign.search import Certified, Problem, Trace, Whole
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
-from codesign.verification.study import CheckedModel
+from codesign.verification.model_answers import CheckedModel
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(

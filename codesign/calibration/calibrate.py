@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 
 from ..errors import DataError
+from .board_power import calibrate_power
 from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, text
 from .fit import NOISY_S, fit, predict, rows_of
 from .gpus import calibrated, stand_ins
+from .kernel_tables import LEAST_ROWS, TableGroup, kernel_groups, unknown
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .learned_factors import Learned, learn
-from .power import calibrate_power
+from .prediction_errors import Score, score
 from .publish import publish
-from .scores import Score, score
-from .tables import LEAST_ROWS, TableGroup, kernel_groups, unknown
 from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]

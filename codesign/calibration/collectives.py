@@ -17,7 +17,7 @@ from ..fabrics import Group as Members
 from ..hardware import Link
 from ..measurements import FoundTable, tables
 from .gpus import Device, device
-from .tables import read_peaks
+from .kernel_tables import read_peaks
 
 OPERATIONS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
               "alltoall": "all_to_all", "all_to_all": "all_to_all", "sendrecv": "send"}  # fmt: skip

@@ -12,8 +12,8 @@ import codesign.hardware
 from ..errors import ConfigError
 from ..plain_yaml import read_yaml
 from .gpus import FORMATS, accelerators
+from .kernel_tables import TableGroup
 from .kernels import ROOFLINES, TABLES, KernelTable
-from .tables import TableGroup
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
 SOURCE = "aiconfigurator"

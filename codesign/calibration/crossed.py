@@ -16,8 +16,8 @@ from ..hardware.residual import ShapeNetwork
 from .constants import Node, build, inherited, node
 from .fit import NOISY_S, fit, rows_of
 from .gpus import accelerators, stand_ins
+from .kernel_tables import TableGroup
 from .learned_factors import HELD_OUT, HIDDEN, WIDER, Launches, corrected, launches_of, names_of, train
-from .tables import TableGroup
 
 POOL_PULL, OWN_PULL = 0.03, 0.1  # as of the constants themselves
 CROSS_STEPS = 2500  # of training: enough to tell how well it carries over

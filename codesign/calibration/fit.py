@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from ..hardware import AbstractKernel, Chip, Routing, Work
+from .kernel_tables import TableGroup
 from .kernels import ROOFLINES, TABLES, KernelTable
-from .tables import TableGroup
 
 NOISY_S, NOISY_WEIGHT, SCALE = 10e-6, 0.3, 0.03
 BUCKETS = (128, 384, 1024, 2304)  # row counts a fit is compiled for; longer groups are thinned at random

@@ -35,8 +35,8 @@ from ..hardware.residual import (
 )
 from .constants import Node, build
 from .fit import NOISY_S, NOISY_WEIGHT, SCALE, described_array, in_buckets, launch_seconds, work_of
-from .scores import score
-from .tables import TableGroup
+from .kernel_tables import TableGroup
+from .prediction_errors import score
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 6000, 1024, 3e-3, 0.1
 WIDER = {"moe_gemm": 96}  # class -> its hidden layers: routing and two products are more to tell

@@ -20,7 +20,7 @@ from .collectives import (
 )  # fmt: skip
 from .constants import SOURCE, inline, provenance_lines, significant
 from .gpus import calibrated, wired_alike
-from .scores import score
+from .prediction_errors import score
 
 HEADER = "# @package cluster.network.scale_up.collectives\n"
 WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at

@@ -1,7 +1,7 @@
 """Curvature as a type: what the traced model is, by rules, for every legal plan and the whole box of hardware."""
 
-from .study import Judgement as Judgement
-from .study import judge as judge
+from .judgement import Judgement as Judgement
+from .judgement import judge as judge
 from .values import AFFINE as AFFINE
 from .values import CONCAVE as CONCAVE
 from .values import CONVEX as CONVEX

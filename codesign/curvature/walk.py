@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ..staging import Equation, PlanTable, Program, Table, literal, tabulate
-from .rules import apply, is_read
+from .primitives import apply, is_read
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
 

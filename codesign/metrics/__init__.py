@@ -1,12 +1,12 @@
 """What a scenario does and costs."""
 
-from .evaluate import BANDWIDTH as BANDWIDTH
-from .evaluate import Account as Account
-from .evaluate import Metrics as Metrics
-from .evaluate import account as account
-from .evaluate import evaluate as evaluate
-from .evaluate import parts_of as parts_of
-from .evaluate import priced_ops as priced_ops
+from .evaluation import BANDWIDTH as BANDWIDTH
+from .evaluation import Account as Account
+from .evaluation import Metrics as Metrics
+from .evaluation import account as account
+from .evaluation import evaluate as evaluate
+from .evaluation import parts_of as parts_of
+from .evaluation import priced_ops as priced_ops
 from .footprint import memory_by_class as memory_by_class
 from .intensity import arithmetic_intensity as arithmetic_intensity
 from .ledger import Entry as Entry

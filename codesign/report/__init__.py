@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .experiment import write_experiment_report as write_experiment_report
     from .figures import canvas as canvas
     from .figures import style as style
-    from .mix import sharing as sharing
+    from .mix_on_page import sharing as sharing
     from .phases import phase_diagram as phase_diagram
     from .run_folder import RunFolder as RunFolder
     from .run_folder import read_run as read_run
@@ -28,7 +28,7 @@ else:
             "committed": ("write_run_report",),
             "experiment": ("write_experiment_report",),
             "figures": ("canvas", "style"),
-            "mix": ("sharing",),
+            "mix_on_page": ("sharing",),
             "phases": ("phase_diagram",),
             "run_folder": ("RunFolder", "read_run"),
             "topology": ("links_frame", "topology_figure"),

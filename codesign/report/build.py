@@ -11,7 +11,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from ..objective import feasible
-from . import figures, front, mix, proof, series, tables, wording
+from . import figures, front_on_page, mix_on_page, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .run_folder import MissingPart, RunFolder, read_run
 from .topology import topology_load
@@ -38,8 +38,8 @@ class Section:
     title: str
     text: str = ""
     picture: Picture | None = None
-    table: tables.PageTable | None = None
-    folded: tuple[str, tables.PageTable] | None = None
+    table: text_tables.PageTable | None = None
+    folded: tuple[str, text_tables.PageTable] | None = None
     missing: str = ""
 
 
@@ -68,7 +68,7 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     source = importlib.resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
     try:
-        budgets = tables.budgets(run)
+        budgets = text_tables.budgets(run)
     except MissingPart:
         budgets = []
     return environment.from_string(source).render(
@@ -111,14 +111,14 @@ def _picture(run: RunFolder, draw: Callable[[RunFolder], Figure], alt: str) -> P
 
 
 def _best_designs(run: RunFolder) -> Section:
-    shown = min(tables.BEST_DESIGNS, len(run.designs))
+    shown = min(text_tables.BEST_DESIGNS, len(run.designs))
     feasible = int(run.designs["feasible"].sum()) if "feasible" in run.designs else len(run.designs)
     text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
     if len(run.designs) == 1:
         text = f"The one design that was kept{', within all limits' if feasible else ', beyond its limits'}."
     if "time_s_low" in run.designs:
         text += " Below a metric: its 90 % interval."
-    return Section("Best designs", text, table=tables.best_designs(run))
+    return Section("Best designs", text, table=text_tables.best_designs(run))
 
 
 def _proof(run: RunFolder) -> Section:
@@ -130,21 +130,23 @@ def _proof(run: RunFolder) -> Section:
 
 
 def _workloads(run: RunFolder) -> Section:
-    return Section("Workloads", mix.text(run), table=mix.plans(run))
+    return Section("Workloads", mix_on_page.text(run), table=mix_on_page.plans(run))
 
 
 def _shared(run: RunFolder) -> Section:
     text = "What all workloads have in common, and what each would have taken for itself."
     try:
-        picture = Picture("sharing", "What sharing costs", figures.render(mix.sharing(mix.workloads(run))))
+        picture = Picture(
+            "sharing", "What sharing costs", figures.render(mix_on_page.sharing(mix_on_page.workloads(run)))
+        )
     except MissingPart:
         picture = None
-    return Section("Shared hardware", text, picture, mix.hardware(run))
+    return Section("Shared hardware", text, picture, mix_on_page.hardware(run))
 
 
 def _proven_front(run: RunFolder) -> Section:
-    picture = _picture(run, front.certified_front, "Designs of the front with their bounds")
-    return Section("Front", front.text(run), picture, front.table(run))
+    picture = _picture(run, front_on_page.certified_front, "Designs of the front with their bounds")
+    return Section("Front", front_on_page.text(run), picture, front_on_page.table(run))
 
 
 def _time(run: RunFolder) -> Section:
@@ -188,7 +190,7 @@ def _ops(run: RunFolder) -> Section:
         "The operations of the best design that take most time, hidden communication included. Work is arithmetic, "
         "or the payload of a message; a rate in brackets is the share of the dense peak."
     )
-    return Section("Operations", text, table=tables.top_ops(run))
+    return Section("Operations", text, table=text_tables.top_ops(run))
 
 
 def _topology(run: RunFolder) -> Section:
@@ -203,7 +205,7 @@ def _memory(run: RunFolder) -> Section:
 
 
 def _cache(run: RunFolder) -> Section:
-    return Section("KV cache", tables.cache_room(run))
+    return Section("KV cache", text_tables.cache_room(run))
 
 
 def _money(run: RunFolder) -> Section:
@@ -229,7 +231,7 @@ def _elasticities(run: RunFolder) -> Section:
 
 
 def _constants(run: RunFolder) -> Section:
-    moving, idle = tables.constants(run)
+    moving, idle = text_tables.constants(run)
     names = ", ".join(label for label in moving.head[4:])
     text = (
         f"Least sure first. The last columns ({names}) say by how many per cent the result changes when a constant "

@@ -31,7 +31,7 @@ from .labels import (
     number,
     signed,
 )
-from .layout import PAD_IN, MeasuredPlace
+from .room_for_words import PAD_IN, MeasuredPlace
 from .run_folder import RunFolder
 
 WIDTH_IN, DPI = 7.6, 130

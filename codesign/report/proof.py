@@ -9,11 +9,11 @@ from matplotlib.ticker import FuncFormatter
 
 from ..search.certificate import Binding, Certificate, MustGive
 from ..workloads.words import OTHERS, Words
-from . import mix
+from . import mix_on_page
 from .figures import ACCENT, INK, SOFT, canvas
 from .labels import DASH, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
-from .tables import PageTable
+from .text_tables import PageTable
 from .wording import constraint
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
@@ -37,7 +37,7 @@ def goal(run: RunFolder) -> Metric:
     """What is proven: a blend of goals, a hardware variable, or the metric of the objective."""
     found = certificate(run)
     if found.workloads:
-        return mix.goal(run)
+        return mix_on_page.goal(run)
     return run.metric(found.goal if PLAN_PREFIX + found.goal in run.designs else run.goal)
 
 

@@ -10,7 +10,7 @@ from ..search import AbstractSearch, Problem, Robust
 from ..search import Cases as Stated
 from ..search.certificate import Certificate, Robustness
 from ..verification import Asked, Refuted, StatedClaim
-from ..verification.cases import Case, StudyCases
+from ..verification.judged_cases import Case, StudyCases
 
 SAME = 1e-8  # relative; how well what is told and what is found here must agree
 

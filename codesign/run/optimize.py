@@ -28,8 +28,8 @@ from ..report.run_folder import MANIFEST, WRITTEN
 from ..results import Results, collect, placed
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.exhaustive.grid import CHECKPOINT
-from ..search.front.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
+from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs, trace_with_draws
 from .evidence_files import write_evidence

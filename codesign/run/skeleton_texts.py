@@ -1,5 +1,7 @@
 """Texts of skeletons: each a small component that is right as it stands."""
 
+from .skeleton_workload import WORKLOAD
+
 PYPROJECT = """[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -119,7 +121,7 @@ objective:
     capex_usd: 60.0e+6
 """
 
-CLASSES = {"fabric": FABRIC, "collective": COLLECTIVE, "search": SEARCH}
+CLASSES = {"fabric": FABRIC, "collective": COLLECTIVE, "search": SEARCH, "workload": WORKLOAD}
 
 FILES = {
     "fabric": """# @package cluster.network.scale_up.fabric

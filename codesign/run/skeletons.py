@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ..errors import ConfigError, suggestion
 from .skeleton_texts import CLASSES, EXPERIMENT, FILES, PYPROJECT
+from .skeleton_workload import WORKLOAD_FILES
 
 KINDS = (*CLASSES, "accelerator", "experiment")
+ALSO = {"workload": ("Model", "Plan")}  # further classes of a kind: names that begin with that of the component
 
 
 def new(kind: str, name: str, package: str | None = None, root: Path | str = ".") -> list[Path]:
@@ -42,7 +44,8 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
             raise ConfigError(f"{str(project / place)!r} exists already: choose another name, or edit that file")
     begun = words.read_text(encoding="utf-8") if words.is_file() else f'"""Components of {package}."""\n\n'
     if kind in CLASSES:
-        line = f"from .{name} import {_class(name)} as {_class(name)}\n"
+        every = [_class(name) + more for more in ("", *ALSO.get(kind, ()))]
+        line = "".join(f"from .{name} import {one} as {one}\n" for one in every)
         made[f"{package}/__init__.py"] = begun if line in begun else begun + line
     elif not words.is_file():
         made[f"{package}/__init__.py"] = begun
@@ -59,6 +62,7 @@ def told(kind: str, name: str, files: list[Path]) -> str:
     """What was written, and what to do next."""
     project = next(folder for folder in files[0].parents if (folder / "pyproject.toml").is_file())
     then = "optimize" if kind == "search" else "evaluate"
+    kind = "experiment" if kind == "workload" else kind  # its model, plan and space go with it
     lines = [f"wrote {path}" for path in files]
     return "\n".join([*lines, f"next: pip install -e {project} && codesign {then} {kind}={name}"])
 
@@ -71,6 +75,8 @@ def _files(kind: str, name: str, package: str) -> dict[str, str]:
     if kind == "experiment":
         return {conf: EXPERIMENT.format(**given)}
     found = {f"{package}/{name}.py": CLASSES[kind].format(**given)} if kind in CLASSES else {}
+    if kind == "workload":
+        return found | {f"{package}/conf/{k}/{name}.yaml": text.format(**given) for k, text in WORKLOAD_FILES.items()}
     return found | {conf: FILES[kind].format(**given)}
 
 

@@ -19,7 +19,7 @@ from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
 from ..strict_json import dumps
 from ..verification import Answer, Asked, AskedMix, Derivation, Refuted, StatedClaim, derivation_of, verify
 from ..verification.derivation import claim_of
-from ..verification.verify import SAME, check_listed
+from ..verification.whole_check import SAME, check_listed
 from .cases import cases_of, check_shown, check_told
 from .evidence_files import FOLDER, read_evidence
 from .setup import prepare_jax

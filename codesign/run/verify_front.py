@@ -8,7 +8,7 @@ import pandas as pd
 from ..search import Certificate
 from ..verification import Answer, Asked, verify_front, verify_unproven
 from ..verification.attacked import Told
-from ..verification.verify import SAME
+from ..verification.whole_check import SAME
 
 
 def is_bounded(claimed: Certificate) -> bool:

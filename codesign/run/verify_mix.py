@@ -22,8 +22,8 @@ from ..verification import (
 )
 from ..verification.attacked import Told
 from ..verification.derivation import claim_of
-from ..verification.study import CheckedModel
-from ..verification.verify import SAME
+from ..verification.model_answers import CheckedModel
+from ..verification.whole_check import SAME
 from .cases import cases_of
 
 SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]

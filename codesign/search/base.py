@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ConfigError
 from ..examples import by_default
 from ..objective import Objective
 from ..scenario import Scenario
 from ..space import DesignSpace
-from .certificate import Certificate
+from .certificate import Certificate, Wanted
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,20 @@ class Problem:
     def __post_init__(self) -> None:
         """Variables must lead to numbers of the scenario and keep them legal."""
         self.space.check(self.scenario)
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the row of the objective's goal is the log of."""
+        return Wanted(self.objective.goal, 1.0 if self.objective.minimise else -1.0)
+
+    def check_varies(self) -> None:
+        """Refuse a space in which there is nothing to search.
+
+        Raises:
+            ConfigError: saying so.
+        """
+        if not self.space.plan and not self.space.hardware:
+            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
 
 
 @dataclass(frozen=True)
@@ -100,10 +115,19 @@ class Trace:
 class AbstractSearch(abc.ABC):
     """A way to look for good designs."""
 
+    def must_be_positive(self, *names: str) -> None:
+        """Refuse settings that are not.
+
+        Raises:
+            ConfigError: the first.
+        """
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+
     @classmethod
     def example(cls, problem: Problem) -> "AbstractSearch":
         """A small one for a problem, which contracts run; classes without defaults bring their own."""
-        del problem
         return by_default(cls)
 
     def refuse(self, problem: Problem) -> None:

@@ -24,7 +24,7 @@ from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.model_oracle import AbstractModelOracle, Oracle
-from .branch_and_bound.oracle import Tangents, rows_of
+from .branch_and_bound.oracle import Tangents, relayed, rows_of
 from .certificate import Robustness, Wanted
 
 
@@ -116,18 +116,7 @@ class RobustOracle(AbstractModelOracle):
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
         self.problem, self.names, self.plans = inner.problem, inner.names, inner.plans
 
-    @property
-    def count(self) -> int:
-        """Plans."""
-        return self.inner.count
-
-    def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
-        """Fields of these plans."""
-        return self.inner.columns(plan)
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Plans that differ little."""
-        return self.inner.near(plan, changes)
+    count, columns, near = (relayed("inner", name) for name in ("count", "columns", "near"))
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
@@ -217,12 +206,12 @@ class Robust(AbstractSearch):
         oracle = robust_oracle(
             Oracle(problem, rows_of(problem), self.proof.block), self.cases, self.how, self.tail, seed
         )
-        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
-        trace = self.proof.search(oracle, wanted, seed, report)
+        trace = self.proof.search(oracle, problem.wanted, seed, report)
         trace.method = ["robust"] * len(trace.method)
         trace.counts["cases"] = len(oracle.scenarios)
         assert trace.certificate is not None  # of any certified search
-        trace.certificate = dataclasses.replace(trace.certificate, robust=self._told(oracle, trace, wanted, seed))
+        judged = self._told(oracle, trace, problem.wanted, seed)
+        trace.certificate = dataclasses.replace(trace.certificate, robust=judged)
         return trace
 
     def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
@@ -238,7 +227,6 @@ class Robust(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Robust":
         """The price of the accelerator a tenth less."""
-        del problem
         cases = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
         return cls(cases, proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
 

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
+from .block_axes import best_layout, reached
 from .distinct import Fields, PlanTable
 from .identities import largest
 from .lanes import by_lanes
-from .layout import best_layout, reached
 from .model import Model
 from .program import Program
 from .running import Running

@@ -3,10 +3,10 @@
 from .check import broken as broken
 from .check import chosen as chosen
 from .check import faults_of_plugins as faults_of_plugins
-from .families import FAMILIES as FAMILIES
-from .families import ComponentFamily as ComponentFamily
-from .families import family_of as family_of
-from .families import members as members
+from .component_families import FAMILIES as FAMILIES
+from .component_families import ComponentFamily as ComponentFamily
+from .component_families import family_of as family_of
+from .component_families import members as members
 from .keeping import Broken as Broken
 from .keeping import must as must
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ..errors import ConfigError, suggestion
-from .families import FAMILIES, family_of, members
+from .component_families import FAMILIES, family_of, members
 from .keeping import Broken
 
 

@@ -5,16 +5,15 @@ from .files import read_topology as read_topology
 from .graph import Cable as Cable
 from .graph import Topology as Topology
 from .graph import from_networkx as from_networkx
-from .grid import Torus as Torus
+from .link_programme import FlowSolution as FlowSolution
+from .link_programme import best_rates as best_rates
+from .link_programme import crossings as crossings
+from .link_programme import equal_rate as equal_rate
+from .link_programme import full_links as full_links
+from .link_programme import gains as gains
+from .link_programme import limit as limit
 from .pcie import PcieBoxes as PcieBoxes
 from .places import link_columns as link_columns
-from .programme import FlowSolution as FlowSolution
-from .programme import best_rates as best_rates
-from .programme import crossings as crossings
-from .programme import equal_rate as equal_rate
-from .programme import full_links as full_links
-from .programme import gains as gains
-from .programme import limit as limit
 from .rings import PATTERNS as PATTERNS
 from .rings import Flows as Flows
 from .rings import all_flows as all_flows
@@ -30,6 +29,7 @@ from .switched import Crossbar as Crossbar
 from .switched import Dragonfly as Dragonfly
 from .switched import RailCluster as RailCluster
 from .switched import SwitchedTree as SwitchedTree
+from .tori import Torus as Torus
 
 __all__ = [
     "PATTERNS",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .graph import Topology
-from .programme import best_rates, equal_rate
+from .link_programme import best_rates, equal_rate
 
 
 def link_columns(topology: Topology, load: np.ndarray) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from .across_nodes import ACROSS
 from .closed_loop import CLOSED_LOOP
 from .end_to_end import INFERENCE, TRAINING
 from .exchange import EXCHANGE
-from .measured import COLLECTIVES, KERNELS
+from .measured_kernels import COLLECTIVES, KERNELS
 from .mlperf_training import MLPERF_TRAINING
-from .open_loop import OPEN_LOOP
 from .peer import CALCULON
 from .power import POWER
 from .scores import Row, note
-from .tables import Suite as Suite
+from .served_open_loop import OPEN_LOOP
+from .suites import Suite as Suite
 from .throughput import THROUGHPUT
 from .unfitted import UNFITTED
 

@@ -29,7 +29,7 @@ from ..fabrics import Group
 from ..measurements import tables
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .tables import Suite
+from .suites import Suite
 
 PADDED = 64  # rows: few lengths of a table are compiled
 RATED = "400G"  # of the name of a cluster whose network the configuration has

@@ -15,8 +15,8 @@ from ..errors import ConfigError
 from ..measurements import tables
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .served import METHOD, Job, format_of, model_of, scenario, service
-from .tables import Suite
+from .served_rows import METHOD, Job, format_of, model_of, scenario, service
+from .suites import Suite
 
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 

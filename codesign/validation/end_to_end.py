@@ -15,11 +15,11 @@ from pathlib import Path
 import pandas as pd
 
 from ..measurements import FoundTable, tables
-from . import inference, training
+from . import inference, published_training
 from .framework import FITTED_ON, adjustment, stored
 from .hardware import left_out_cluster, measured_cluster
 from .scores import Errors, Row, rows
-from .tables import Suite
+from .suites import Suite
 
 SHORT = {  # sources by the name of their file; any other is called by that
     "korthikanti2022_recompute": "Korthikanti 2022",
@@ -42,7 +42,7 @@ def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by
         yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
 
 
-def _adjustments(table: FoundTable) -> Iterator[tuple[str, training.Adjust]]:
+def _adjustments(table: FoundTable) -> Iterator[tuple[str, published_training.Adjust]]:
     """(suffix of the stratum, change of constants) of a training table."""
     constants, stem = stored(), table.path.stem
     yield "", lambda scenario: scenario
@@ -55,8 +55,8 @@ def _adjustments(table: FoundTable) -> Iterator[tuple[str, training.Adjust]]:
 
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds of every table."""
-    for table in tables(directory, *training.TABLES):
-        own = training.prepare(table, measured_cluster, messages)
+    for table in tables(directory, *published_training.TABLES):
+        own = published_training.prepare(table, measured_cluster, messages)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in own.refused.items()]
         if not len(own.measured):
             continue
@@ -98,5 +98,5 @@ def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
     return result
 
 
-TRAINING = Suite("training", tuple(training.TABLES), run_training)
+TRAINING = Suite("training", tuple(published_training.TABLES), run_training)
 INFERENCE = Suite("inference", ("static_batches",), inference_rows)

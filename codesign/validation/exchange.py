@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..measurements import tables
 from .across_nodes import RACK, predicted
 from .scores import Errors, Row, rows
-from .tables import Suite
+from .suites import Suite
 
 SCALED = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": FORMATS["nvfp4"][2], "fp4": FORMATS["nvfp4"][2]}
 """Bytes an element; of 8 bits with a scale of 4 bytes to 128 elements."""

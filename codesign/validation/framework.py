@@ -22,7 +22,7 @@ from ..fields import replace
 from ..measurements import FoundTable, reader, tables
 from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
-from .training import prepare
+from .published_training import prepare
 
 __all__ = ["Sample", "adjustment", "calibrate_training", "fit_table", "judged", "stored"]
 

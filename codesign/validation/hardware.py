@@ -12,7 +12,7 @@ from ..config.groups import aliases
 from ..errors import ConfigError, suggestion
 from ..hardware import AbstractKernel
 from ..scenario import Cluster
-from .measured import left_out
+from .measured_kernels import left_out
 
 __all__ = ["accelerator_option", "left_out_cluster", "measured_cluster"]
 

@@ -16,7 +16,7 @@ from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
 from .batches import anonymous, batches, grouped, sized, vectorised
-from .training import FORMATS, Predicted, configured_model
+from .published_training import FORMATS, Predicted, configured_model
 
 MODELS = {
     "GPT-J 6B": "gpt_j_6b",

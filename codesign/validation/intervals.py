@@ -13,12 +13,12 @@ import pandas as pd
 
 from ..calibration import crossed
 from ..calibration.gpus import accelerator_of
+from ..calibration.kernel_tables import LEAST_ROWS, TableGroup, kernel_groups
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
 from ..calibration.publish import publish
-from ..calibration.tables import LEAST_ROWS, TableGroup, kernel_groups
 from ..uncertainty.fitting import Missed, as_text
 from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
-from .measured import STRATA, constants
+from .measured_kernels import STRATA, constants
 from .scores import Errors, observed, stratum_name
 
 FEWEST = 10  # rows of a kind below which nothing is said

@@ -11,9 +11,9 @@ from typing import Any
 from ..errors import ConfigError
 from ..measurements import tables
 from .hardware import measured_cluster
+from .published_training import Run, configured_model, prepare_rows
 from .scores import Errors, Row, rows
-from .tables import Suite
-from .training import Run, configured_model, prepare_rows
+from .suites import Suite
 
 MODELS = {"llama31_8b": "llama31_8b", "llama31_405b": "llama31_405b"}
 NUMBERS = ("seq_tokens", "tp", "pp", "cp", "median_step_time_s")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..measurements import tables
 from .scores import Row
-from .tables import Suite
+from .suites import Suite
 
 
 def run_calculon(directory: Path, messages: list[str]) -> list[Row]:

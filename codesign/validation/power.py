@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..calibration.power import FORMATS, LEAST_LATENCY_US
+from ..calibration.board_power import FORMATS, LEAST_LATENCY_US
 from ..errors import ConfigError
 from ..measurements import tables
-from ..metrics.evaluate import priced_ops
+from ..metrics.evaluation import priced_ops
 from ..scenario import Scenario
 from .batches import batches, grouped, vectorised
 from .closed_loop import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .served import Job, format_of, model_of, scenario
-from .tables import Suite
+from .served_rows import Job, format_of, model_of, scenario
+from .suites import Suite
 
 
 def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:

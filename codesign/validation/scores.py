@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..calibration.scores import score
+from ..calibration.prediction_errors import score
 from ..uncertainty.spreads import LEARNED, MEASURED, find
 
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from ..measurements import tables
 from .closed_loop import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .served import Job, fastest, format_of, model_of, scenario
-from .tables import Suite
+from .served_rows import Job, fastest, format_of, model_of, scenario
+from .suites import Suite
 
 MOST = 4096.0  # sequences of a replica
 DEGREES = (1.0, 2.0, 4.0, 8.0)

@@ -16,13 +16,13 @@ import pandas as pd
 
 from ..calibration.constants import REFERENCE
 from ..calibration.gpus import FORMATS, Device, Peaks, device
+from ..calibration.kernel_tables import TableGroup, read_peaks
 from ..calibration.kernels import TABLES, Columns
-from ..calibration.tables import TableGroup, read_peaks
 from ..errors import DataError
 from ..measurements import FoundTable, tables
-from .measured import kernel_node, kernel_seconds, on_device
+from .measured_kernels import kernel_node, kernel_seconds, on_device
 from .scores import Errors, Row, rows
-from .tables import Suite
+from .suites import Suite
 
 FORMAT = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
 GEMM, ELEMENTWISE = (next(table for table in TABLES if table.name == name) for name in ("gemm", "elementwise"))

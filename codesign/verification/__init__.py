@@ -12,15 +12,15 @@ from .derivation import StatedClaim as StatedClaim
 from .derivation import derivation_of as derivation_of
 from .front_answer import verify_front as verify_front
 from .front_answer import verify_unproven as verify_unproven
-from .mix import verify_mix as verify_mix
+from .mix_check import verify_mix as verify_mix
 from .mix_derivation import MixDerivation as MixDerivation
 from .mix_derivation import mix_derivation_of as mix_derivation_of
 from .mix_designs import AskedMix as AskedMix
 from .mix_designs import Said as Said
-from .study import Asked as Asked
-from .study import CheckedModel as CheckedModel
-from .study import Exact as Exact
-from .verify import verify as verify
+from .model_answers import Asked as Asked
+from .model_answers import CheckedModel as CheckedModel
+from .model_answers import Exact as Exact
+from .whole_check import verify as verify
 
 __all__ = [
     "ROUNDING",

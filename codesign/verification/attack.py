@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from .coverage import Cover
 from .derivation import Derivation, Refuted
 from .inequality import Sums
+from .model_answers import CheckedModel, Exact
 from .polish import ROUNDS as POLISHING
 from .polish import polish
-from .study import CheckedModel, Exact
 
 PART = 1 << 16  # designs at once
 VALUES = 64  # of each variable among them: what one or two variables decide is computed once for these, not for each

@@ -16,7 +16,7 @@ from ..fields import replace
 from ..scenario import Scenario
 from ..space import MOST_LISTED, DesignSpace, Rules
 from .derivation import Derivation, Refuted
-from .study import Asked
+from .model_answers import Asked
 
 PART = 1 << 20  # plans written out at once
 EDGE = 1e-9  # relative: how far outside its range a listed value may lie, for rounding

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .derivation import Derivation, Refuted
-from .study import CheckedModel
+from .model_answers import CheckedModel
 
 DESIGNS = 2048  # random designs that each direction is tested on
 SAME = 1e-9  # log by which a row may contradict a direction, for rounding

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .derivation import Refuted
-from .front import SAME, Front, Statements
+from .front_claims import SAME, Front, Statements
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from ..rules import Rules
 from .attack import EXTREME, Aim, Attack, aims_of, sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by
+from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, derivation_of
 from .directions import check_directions
 from .envelope import check_corners, envelope
-from .front import SAME, Front, check_points, front_of
+from .front_claims import SAME, Front, check_points, front_of
 from .inequality import derive
-from .structure import check_structure
-from .study import Asked, CheckedModel
-from .verify import described
+from .model_answers import Asked, CheckedModel
+from .whole_check import described
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .derivation import Derivation, Refuted
-from .study import CheckedModel
+from .model_answers import CheckedModel
 
 UNIT = 2.0**-53  # rounding of one operation in float64
 MODEL = 1e-12

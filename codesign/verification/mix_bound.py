@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .blend import CheckedBlend
 from .derivation import Refuted
+from .goals_blended import CheckedBlend
 from .inequality import MODEL, SINGLE, UNIT, rows_in, summed
 from .mix_derivation import Duals, MixDerivation, Part
-from .study import CheckedModel
+from .model_answers import CheckedModel
 
 Told = Callable[[int, int], None]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .blend import CheckedBlend
 from .derivation import Refuted, StatedClaim
+from .goals_blended import CheckedBlend
 from .mix_derivation import MixDerivation
-from .study import Asked
-from .verify import SAME, priced
+from .model_answers import Asked
+from .whole_check import SAME, priced
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import optimize, sparse
 
-from .blend import CheckedBlend
+from .goals_blended import CheckedBlend
 
 PRECISE = 1e-7  # log by which tangents of the blend differ to be two
 SECONDS = 120.0  # of a mixed-integer solver: what it has proven by then counts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from .blend import CheckedBlend
+from .goals_blended import CheckedBlend
 from .inequality import UNIT, summed
 from .mix_bound import constants, sum_below
 from .mix_derivation import Duals

@@ -4,7 +4,6 @@ from .attention import AbstractAttention as AbstractAttention
 from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
-from .blocks import Precision as Precision
 from .continuous import ContinuousServing as ContinuousServing
 from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
@@ -12,6 +11,7 @@ from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
 from .hub import from_config_json as from_config_json
 from .hub import transformer_from_dict as transformer_from_dict
+from .layer_operations import Precision as Precision
 from .lowering import indivisible as indivisible
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp

@@ -9,7 +9,17 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..hardware import Work
 from ..smooth import at_least
-from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
+from .layer_operations import (
+    BlockComm,
+    BlockOp,
+    Shard,
+    branch,
+    elementwise,
+    linear,
+    norm,
+    residual,
+    tensor_parallel_comms,
+)
 
 
 class AbstractAttention(eqx.Module):

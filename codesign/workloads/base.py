@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ..examples import by_default
 from ..showing import as_text
-from .blocks import Precision
+from .layer_operations import Precision
 from .ops import Op
 from .plan import Layout, Plan
 from .plan_fields import AbstractPlan

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least
-from .blocks import Precision
 from .broken_rules import broken
+from .layer_operations import Precision
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
 from .ops import Op

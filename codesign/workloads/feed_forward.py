@@ -11,7 +11,17 @@ from ..fields import quantity, switch
 from ..hardware import Routing, Work
 from ..smooth import at_least, at_most, ratio
 from .attention import input_bytes, join_bytes
-from .blocks import BlockComm, BlockOp, Shard, branch, elementwise, linear, norm, residual, tensor_parallel_comms
+from .layer_operations import (
+    BlockComm,
+    BlockOp,
+    Shard,
+    branch,
+    elementwise,
+    linear,
+    norm,
+    residual,
+    tensor_parallel_comms,
+)
 
 Scaled = TypeVar("Scaled", BlockOp, BlockComm)
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .blocks import BlockComm, BlockOp
+from .layer_operations import BlockComm, BlockOp
 from .ops import CommOp, ComputeOp, Op
 from .plan import Layout
 

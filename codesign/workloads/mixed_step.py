@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least
-from .blocks import BlockComm, BlockOp, Precision, Shard
+from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops
 from .ops import CommOp, Op
 from .plan import Layout

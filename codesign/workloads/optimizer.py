@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..hardware import Work
 from ..smooth import at_least, at_most
-from .blocks import BlockOp, Precision
+from .layer_operations import BlockOp, Precision
 from .lowering import weights_held
 from .ops import CommOp, ComputeOp, Op
 from .plan import Layout

@@ -12,7 +12,7 @@ from ..hardware import Work
 from ..smooth import at_least
 from ..units import GB
 from .base import AbstractWorkload
-from .blocks import Precision
+from .layer_operations import Precision
 from .ops import CommOp, ComputeOp, Op, TransferOp
 from .plan import Layout
 from .recommendation_model import Linear, RecommendationModel, linear_work

@@ -9,7 +9,7 @@ from ..cost import Cost, partly_hidden_s
 from ..fields import quantity, switch
 from ..hardware import Work
 from ..smooth import at_least, maximum
-from .blocks import Precision
+from .layer_operations import Precision
 from .ops import CommOp, ComputeOp, Op, TransferOp
 from .plan import Layout, Plan
 from .recommendation import AbstractRecommendation, behind, energy_of

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
 from ..smooth import at_least
-from .blocks import Precision, Shard
+from .layer_operations import Precision, Shard
 from .lowering import comm_ops, forward_ops, indivisible, weights_held
 from .ops import CommOp, Op
 from .plan import Layout

@@ -9,8 +9,8 @@ from ..cost import partly_hidden_s
 from ..fields import quantity, static
 from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
-from .blocks import BlockOp, Precision, Shard
 from .broken_rules import broken
+from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import Adam, exchange_ops

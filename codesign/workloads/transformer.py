@@ -6,8 +6,8 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, static, switch
 from .attention import AbstractAttention, GroupedQueryAttention
-from .blocks import BlockComm, BlockOp, Shard, elementwise, linear, norm
 from .feed_forward import AbstractFeedForward, DenseFeedForward
+from .layer_operations import BlockComm, BlockOp, Shard, elementwise, linear, norm
 
 
 class Transformer(eqx.Module):

@@ -22,7 +22,7 @@ from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.warm_start import COLD, WarmStart
-from ..certificate import Wanted, certify
+from ..certificate import certify
 from .answer import Instant, InstantAnswer, with_plans
 from .guesser import Guesser, shipped
 
@@ -69,10 +69,9 @@ class Amortised(AbstractSearch):
             with_plans(instant.oracle, problem, answer.row[None]), np.zeros(1, dtype=int), answer.u[None]
         )
         claim = regret_text(guesser.facts) if found else "no feasible design found near the network's guess; no proof"
-        wanted = _wanted(problem)
         facts = {"family": guesser.family, **guesser.facts}
         certificate = certify(
-            wanted, answer.upper, -math.inf, convex=False, closed=False, reason=claim, amortised=facts
+            problem.wanted, answer.upper, -math.inf, convex=False, closed=False, reason=claim, amortised=facts
         )
         counts = {"points": answer.evaluated}
         return Trace(points, ["amortised"], counts, {"amortised": seconds}, claim, certificate)
@@ -101,13 +100,9 @@ class Amortised(AbstractSearch):
             order = [guesser.shape.fields.index(name) for name in oracle.plans]
             same = np.flatnonzero((np.stack(list(oracle.plans.values()), axis=-1) == answer.row[order]).all(axis=1))
             warm = WarmStart(plan=same[:1], u=answer.u[None]) if len(same) else COLD
-        trace = proof.search(oracle, _wanted(problem), seed, report, warm)
+        trace = proof.search(oracle, problem.wanted, seed, report, warm)
         trace.seconds["amortised"] = seconds
         return trace
-
-
-def _wanted(problem: Problem) -> Wanted:
-    return Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
 
 
 def regret_text(facts: dict[str, Any]) -> str:

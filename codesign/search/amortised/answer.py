@@ -24,8 +24,8 @@ from ...compiling import quick_jit
 from ...scenario import Scenario
 from ...space import DesignSpace
 from ..base import Problem
-from ..branch_and_bound.model_oracle import Oracle
-from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.model_oracle import Oracle, affine
+from ..branch_and_bound.oracle import AbstractOracle, Tangents, relayed, rows_of
 from ..branch_and_bound.programme import Programme
 from ..settings import AMORTISED
 from .guesser import Guesser, NetworkShape
@@ -36,12 +36,7 @@ def bare_oracle(problem: Problem) -> Oracle:
     """An oracle that lists no plans: they are given later, by `with_plans`; compiles once for all of them."""
     space = DesignSpace({}, problem.space.hardware)
     fields = {name: np.zeros(1) for name in NetworkShape.of(problem.space).fields}
-    oracle = Oracle(dataclasses.replace(problem, space=space), rows_of(problem), AMORTISED.solved, plans=fields)
-    _, tree = ravel_pytree(numbers(problem.scenario))
-    oracle._compiled = quick_jit(
-        jax.vmap(lambda leaves, *point: oracle._one(tree(leaves), *point), in_axes=(None, 0, 0, 0))
-    )
-    return oracle
+    return Oracle(dataclasses.replace(problem, space=space), rows_of(problem), AMORTISED.solved, plans=fields)
 
 
 def numbers(scenario: Scenario) -> Scenario:
@@ -65,6 +60,19 @@ def hard_model(oracle: Oracle) -> Callable[..., Any]:
     return quick_jit(jax.vmap(one, in_axes=(None, 0, 0)))
 
 
+def cut_model(oracle: Oracle) -> Callable[..., Any]:
+    """The same with a sharpness of each -> exact rows, rows of the reading below, their slopes, broken rules."""
+    _, tree = ravel_pytree(numbers(oracle.problem.scenario))
+
+    def one(leaves: Any, plan: Any, u: Any, sharpness: Any) -> Any:
+        exact, broken = oracle.program.exact(tree(leaves), plan, u)
+        if not oracle.variables:
+            return exact, exact, jnp.zeros((len(oracle.names), 0)), broken
+        return exact, *oracle.program.tangent(tree(leaves), plan, u, sharpness), broken
+
+    return quick_jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
+
+
 def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans fields"]) -> Oracle:
     """The same compiled oracle over these plans of a problem of the same structure (illegal ones break a rule)."""
     other = copy.copy(oracle)
@@ -74,13 +82,36 @@ def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans
     return other
 
 
-def of_leaves(oracle: Oracle, leaves: Float[Array, " numbers"]) -> Oracle:
-    """A bare oracle asked for one study: its scenario goes as one vector, a tree of hundreds takes long."""
-    other, compiled, scenario = copy.copy(oracle), oracle._compiled, oracle.problem.scenario
-    assert compiled is not None  # see `bare_oracle`
-    other._compiled = lambda _, *points: compiled(leaves, *points)
-    other._placed = {id(scenario): (scenario, scenario)}  # never asked for: placing it would take longer than a call
-    return other
+class StudyOracle(AbstractOracle):
+    """Every combination of plans in one study, by a compiled model whose scenario goes as one vector, in blocks.
+
+    Illegal plans break a rule.
+    """
+
+    def __init__(self, instant: "Instant", leaves: Float[Array, " numbers"]):
+        self._instant, self._leaves, self.names, self.evaluated = instant, leaves, instant.oracle.names, 0
+
+    variables = relayed("_instant", "variables")
+
+    @property
+    def count(self) -> int:
+        """Combinations."""
+        return len(self._instant.table)
+
+    def near(self, plan: int, changes: int) -> np.ndarray:
+        """Those that differ in at most so many fields."""
+        return np.flatnonzero(self._instant.near(plan, changes))
+
+    def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
+        """Rows and tangents, in calls of one shape."""
+        self.evaluated += len(plan)
+        sharp, parts = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),)), []
+        for first in range(0, len(plan), AMORTISED.solved):
+            at = np.minimum(np.arange(first, first + AMORTISED.solved), len(plan) - 1)
+            out = self._instant.cuts(self._leaves, self._instant.table[plan[at]], u[at], sharp[at])
+            parts.append([np.asarray(part)[: len(plan) - first] for part in out])
+        exact, below, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Tangents(exact, affine(below, slopes, u), broken)
 
 
 def legality(problem: Problem) -> Callable[..., Any]:
@@ -101,7 +132,7 @@ class Instant:
     def __init__(self, problem: Problem, shape: NetworkShape):
         self.shape, self.table = shape, shape.table
         self.oracle, self.legal = bare_oracle(problem), legality(problem)
-        self.hard = hard_model(self.oracle)
+        self.hard, self.cuts, self.variables = hard_model(self.oracle), cut_model(self.oracle), self.oracle.variables
 
     def near(self, plan: int, changes: int) -> Bool[np.ndarray, " plans"]:
         """Which plans differ from one in at most so many fields."""
@@ -117,9 +148,8 @@ class InstantAnswer:
     ):  # fmt: skip
         self.guesser, self.instant, self.problem = guesser, instant, problem
         self.leaves = jnp.asarray(leaves_of(problem.scenario))
-        oracle = of_leaves(with_plans(instant.oracle, problem, instant.table), self.leaves)
-        programme = Programme(oracle, allowed=allowed or {})  # where the oracle was compiled for other limits
-        self.settling = Settling(programme, gap)
+        oracle = StudyOracle(instant, self.leaves)
+        self.settling = Settling(Programme(oracle, allowed=allowed or {}), gap)  # it was compiled for other limits
         self.screened = 0
 
     @property

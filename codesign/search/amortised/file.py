@@ -5,7 +5,6 @@ is one line for the user, before anything is asked of the network.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ LEAF = "leaf."
 
 def write(path: Path, told: dict[str, Any], centre: np.ndarray, whiten: np.ndarray, parameters: Any) -> None:
     """One compressed file: words, what makes the features, the parameters in half precision."""
-    leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters)}
+    leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {"told": np.array(dumps(told)), "centre": np.asarray(centre), "whiten": np.asarray(whiten)} | leaves
     np.savez_compressed(path, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
@@ -39,6 +38,8 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
     Raises:
         ConfigError: it cannot be read, is of an earlier version, or is not whole.
     """
+    from flax.traverse_util import unflatten_dict
+
     try:
         arrays = read_arrays(path, str(path), most=MOST_BYTES)
         noted = str(arrays.pop("checksum", ""))
@@ -46,10 +47,8 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
             raise ValueError("its checksum is not that of its numbers")
         told = json.loads(str(arrays["told"]))
         centre, whiten = (np.asarray(arrays[name], dtype=float) for name in ("centre", "whiten"))
-        tree: dict[str, Any] = {}
-        for name, value in arrays.items():
-            if name.startswith(LEAF):
-                _put(tree, name.removeprefix(LEAF).split("/"), value.astype(np.float32))
+        leaves = {n.removeprefix(LEAF): a.astype(np.float32) for n, a in arrays.items() if n.startswith(LEAF)}
+        tree = unflatten_dict(leaves, sep="/")
     except (ConfigError, ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             f"search.weights = {str(path)!r} is damaged or holds no weights:"
@@ -70,8 +69,10 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
     centre, whiten, parameters = arrays
     kept = whiten.shape[-1] if whiten.ndim == 2 else 0
     made = jax.eval_shape(Network(outputs).init, jax.random.key(0), jnp.zeros(max(kept, 1)))
-    wanted = {"centre": (features,), "whiten": (features, kept)} | {name: leaf.shape for name, leaf in flat(made)}
-    found = {"centre": centre, "whiten": whiten} | dict(flat(parameters))
+    wanted = {"centre": (features,), "whiten": (features, kept)} | {
+        name: leaf.shape for name, leaf in flat(made).items()
+    }
+    found = {"centre": centre, "whiten": whiten} | flat(parameters)
     for name in sorted(wanted.keys() | found.keys()):
         has, needs = np.shape(found[name]) if name in found else None, wanted.get(name)
         if has != needs:
@@ -80,14 +81,11 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
             raise _unfit(path, f"{name} holds numbers that are not finite")
 
 
-def flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(tree: Any) -> dict[str, Any]:
     """Names and values of a tree of mappings."""
-    for key, value in tree.items():
-        here = f"{path}/{key}" if path else key
-        if hasattr(value, "items"):
-            yield from flat(value, here)
-        else:
-            yield here, value
+    from flax.traverse_util import flatten_dict  # Flax takes a second to import: only for those who ask
+
+    return flatten_dict(tree, sep="/")
 
 
 def _check_told(path: Path, told: Any) -> None:
@@ -115,9 +113,3 @@ def _unfit(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"search.weights = {str(path)!r} fits no network: {why}; train it again, codesign train-amortised"
     )
-
-
-def _put(tree: dict[str, Any], keys: list[str], value: np.ndarray) -> None:
-    for key in keys[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[keys[-1]] = value

@@ -40,9 +40,7 @@ class Blackbox(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Positive sizes, one goal for those that take one, the package there."""
-        for name in ("seconds", "evaluations", "keep"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        self.must_be_positive("seconds", "evaluations", "keep")
         if self.also and not self.peer.many:
             raise ConfigError(f"search.also = {list(self.also)}: {self.peer.name} takes one goal; search=nsga2 several")
         self.peer.ready()
@@ -98,7 +96,6 @@ class Blackbox(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Blackbox":
         """Random designs."""
-        del problem
         return cls(Random(batch=64), evaluations=128)
 
 

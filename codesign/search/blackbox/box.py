@@ -12,7 +12,6 @@ import numpy as np
 import scipy  # loads its parts when they are asked for
 from jaxtyping import Float, Int
 
-from ...errors import ConfigError
 from ...rules import as_it_stands
 from ...staging import Points, row_program
 from ...staging.reserves import RESERVE
@@ -38,8 +37,7 @@ class Box:
             ConfigError: nothing varies, or no plan is legal.
         """
         scenario, space = self.problem.scenario, self.problem.space
-        if not space.plan and not space.hardware:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        self.problem.check_varies()
         self.plans = space.plans(scenario) if space.plan else {}
         columns = {name: np.unique(column, return_inverse=True) for name, column in self.plans.items()}
         columns = {name: pair for name, pair in columns.items() if len(pair[0]) > 1}

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ...objective import feasible_logs
 from ..base import Progress, Report, silent
-from ..front.non_dominated import non_dominated_rows
+from ..non_dominated import non_dominated_rows
 from .box import Evaluator
 
 KEPT_WITHIN = 0.1  # of the best, in the log of the goal: designs with other plans worth showing

@@ -177,7 +177,7 @@ class Bounding:
 
     def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
         """Numbers of points; of no meaning where no recorder listens."""
-        return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.place(u, sharpness)
+        return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.places.place(u, sharpness)
 
     def raise_(
         self,

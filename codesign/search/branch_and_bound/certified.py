@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
@@ -55,9 +54,7 @@ class Certified(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        for name in ("gap", "seconds", "block", "batch", "keep", "pairs"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        self.must_be_positive("gap", "seconds", "block", "batch", "keep", "pairs")
 
     @property
     def effort(self) -> Effort:
@@ -71,8 +68,7 @@ class Certified(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        wanted = Wanted(problem.objective.goal, 1.0 if problem.objective.minimise else -1.0)
-        return self.search(oracle_for(problem, rows_of(problem), self.block, seed), wanted, seed, report)
+        return self.search(oracle_for(problem, rows_of(problem), self.block, seed), problem.wanted, seed, report)
 
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched; any number of plans can.
@@ -80,8 +76,7 @@ class Certified(AbstractSearch):
         Raises:
             ConfigError: nothing varies.
         """
-        if not problem.space.plan and not problem.space.hardware:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        problem.check_varies()
 
     def search(
         self,
@@ -149,7 +144,6 @@ class Certified(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Certified":
         """To a thousandth."""
-        del problem
         return cls(gap=1e-3, pairs=64, block=64)
 
 

@@ -22,6 +22,7 @@ from ..base import Evidence
 from .model_oracle import AbstractModelOracle
 from .node_relaxation import GroupOracle
 
+KINDS = {"round": np.int16, "node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
 VERSION = 1  # of the layout of `Evidence`
 SINGLE = 2.0**-24  # relative error of a number in single precision
 REACH = 32.0  # log that no tangent exceeds anywhere in the cube, roughly: what rounding a weight may cost
@@ -55,15 +56,14 @@ class Places:
 
 
 class AbstractListener(abc.ABC):
-    """Is told what bounds rest on."""
+    """Is told what bounds rest on; `places` numbers the points, `count` numbers are given out to nodes."""
 
-    @abc.abstractmethod
+    places: Places
+    count: int = 0
+
     def grow(self, count: int) -> None:
-        """Make room for so many numbers."""
-
-    @abc.abstractmethod
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
-        """Numbers of these points."""
+        """So many numbers are given out from now on."""
+        self.count = count
 
     @abc.abstractmethod
     def note(
@@ -103,10 +103,6 @@ class Recorder(AbstractListener):
         new = np.full(max(count - len(self.source), 0), -1)
         self.source = np.concatenate([self.source, new])
 
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
-        """Numbers of these points."""
-        return self.places.place(u, sharpness)
-
     def note(
         self,
         plan: Int[np.ndarray, " k"],
@@ -116,7 +112,6 @@ class Recorder(AbstractListener):
         higher: Bool[np.ndarray, " k"],
     ) -> None:
         """Keep what raises bounds; see `AbstractListener`."""
-        del value
         plan, at, weights = plan[higher], at[higher], weights[higher]
         self.source[plan] = self._noted + np.arange(len(plan))
         self._noted += len(plan)
@@ -200,13 +195,18 @@ def evidence_of(
     nodes, cuts, points, sharpness = recorder.kept(some, room)
     header, columns = nodes_of(oracle, nodes)
     header |= {"version": VERSION, "rows": list(rows), "variables": list(variables)}
-    kinds = {"node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
-    tables = {
-        "nodes": columns,
-        "points": {f"u.{name}": points[:, i] for i, name in enumerate(variables)} | {"sharpness": sharpness},
-        "cuts": {name: cuts[name].astype(kind) for name, kind in kinds.items()},
-    }
+    tables = {"nodes": columns, "points": table_of_points(variables, points, sharpness), "cuts": table_of_cuts(cuts)}
     return Evidence(header, tables)
+
+
+def table_of_points(variables: Sequence[str], points: np.ndarray, sharpness: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of points as they are kept."""
+    return {f"u.{name}": points[:, i] for i, name in enumerate(variables)} | {"sharpness": sharpness}
+
+
+def table_of_cuts(cuts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of cuts as they are kept."""
+    return {name: np.asarray(column).astype(KINDS[name]) for name, column in cuts.items()}
 
 
 def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -> Evidence:

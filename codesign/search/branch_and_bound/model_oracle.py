@@ -1,14 +1,13 @@
 """The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from ...curvature import Judgement, judge
 from ...rules import as_it_stands
@@ -16,8 +15,6 @@ from ...scenario import Scenario
 from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
 from ..base import Problem
 from .oracle import GOAL, AbstractOracle, Tangents
-
-MOST_PLACED = 256  # scenarios kept on the device
 
 
 class AbstractModelOracle(AbstractOracle):
@@ -74,9 +71,7 @@ class Oracle(AbstractModelOracle):
     evaluated: int = 0
     plans: dict[str, np.ndarray] = field(default_factory=dict)
     program: RowProgram = field(init=False, repr=False)
-    _placed: dict[int, tuple[Scenario, Scenario]] = field(default_factory=dict, repr=False)
     _points: dict[tuple[Any, bool], Points] = field(default_factory=dict, repr=False)
-    _compiled: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """List the legal plans and name the rows."""
@@ -106,13 +101,6 @@ class Oracle(AbstractModelOracle):
     def count(self) -> int:
         """Legal plans."""
         return len(self._table)
-
-    def _one(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array, Array, Array]:
-        """Exact rows, rows of the reading below and their slopes, broken rules, of one plan at one point."""
-        exact, broken = self.program.exact(scenario, plan, u)
-        if not self.variables:
-            return exact, exact, jnp.zeros((len(self.names), 0)), broken
-        return exact, *self.program.tangent(scenario, plan, u, sharpness), broken
 
     def tangents(
         self,
@@ -160,30 +148,7 @@ class Oracle(AbstractModelOracle):
         self.evaluated += len(rows)
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
         tree = self.problem.scenario if scenario is None else scenario
-        if self._compiled is None:
-            return self.points(names, slopes=slopes)(tree, rows, u, sharpness)
-        found, chosen = self._blocks(tree, rows, u, sharpness), [self.names.index(name) for name in names or self.names]
-        return Found(found.exact[:, chosen], found.broken, found.below[:, chosen], found.slopes[:, chosen])
-
-    def _blocks(self, scenario: Scenario, rows: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> Found:
-        """By a compiled function of the whole model, in blocks of one shape: of scenarios that are asked for once."""
-        count, parts, tree = len(rows), [], self._on_device(scenario)
-        assert self._compiled is not None
-        for first in range(0, count, self.block):
-            index = np.minimum(np.arange(first, first + self.block), count - 1)
-            out = self._compiled(tree, *map(jnp.asarray, (rows[index], u[index], sharpness[index])))
-            parts.append([np.asarray(part)[: count - first] for part in out])
-        exact, below, slopes, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Found(exact, broken, below, slopes)
-
-    def _on_device(self, scenario: Scenario) -> Scenario:
-        """The scenario as the compiler's own arrays: calls with plain numbers would wait for each other."""
-        found = self._placed.get(id(scenario))
-        if found is None or found[0] is not scenario:
-            if len(self._placed) >= MOST_PLACED:
-                self._placed.clear()
-            found = self._placed[id(scenario)] = (scenario, jax.device_put(scenario))
-        return found[1]
+        return self.points(names, slopes=slopes)(tree, rows, u, sharpness)
 
     def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
         """Fields of these plans."""

@@ -17,7 +17,7 @@ from ..base import Problem
 from .dominance import PLAN_DEPENDENT, SAMPLES, Order, effects, find_orders, order_of, views
 from .model_oracle import AbstractModelOracle, Oracle
 from .node_tree import PlanTree
-from .oracle import Rows, Tangents
+from .oracle import Rows, Tangents, relayed
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
 MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
@@ -116,55 +116,15 @@ class GroupOracle(AbstractModelOracle):
         found = self.model.found(rows, u, 1.0, slopes=False)
         return found.exact, found.broken
 
-    @property
-    def evaluated(self) -> int:
-        """Points asked for."""
-        return self.model.evaluated
-
-    @property
-    def count(self) -> int:
-        """Numbers given out so far."""
-        return self.tree.count
-
-    @property
-    def plan_count(self) -> int:
-        """Legal plans."""
-        return self.tree.plans
+    evaluated = relayed("model", "evaluated")
+    count, plan_count, parents = (relayed("tree", name) for name in ("count", "plans", "parent"))
+    sample, single, weight = (relayed("tree", name) for name in ("sample", "single", "weight"))
+    split, divided, near = (relayed("tree", name) for name in ("split", "divided", "near"))
 
     @property
     def roots(self) -> np.ndarray:
         """One group for each legal combination of ungrouped fields."""
         return np.arange(self.tree.roots)
-
-    def sample(self, rng: np.random.Generator, most: int) -> np.ndarray:
-        """Numbers of random single plans."""
-        return self.tree.sample(rng, most)
-
-    def single(self, plan: np.ndarray) -> np.ndarray:
-        """Which numbers stand for one plan."""
-        return self.tree.single(plan)
-
-    def weight(self, plan: np.ndarray) -> np.ndarray:
-        """Plans that each number stands for."""
-        return self.tree.weight(plan)
-
-    def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Parts of groups."""
-        return self.tree.split(plan)
-
-    @property
-    def parents(self) -> np.ndarray:
-        """The group each number came out of."""
-        return self.tree.parent
-
-    @property
-    def divided(self) -> np.ndarray:
-        """Groups whose parts are listed."""
-        return self.tree.divided
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Single plans that differ from one in at most so many fields."""
-        return self.tree.near(plan, changes)
 
     def columns(self, plan: np.ndarray) -> dict[str, np.ndarray]:
         """Fields of single plans."""

@@ -11,6 +11,7 @@ Source: tangents as cuts of convex programmes, [kelley1960], [duran1986]; see do
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +82,6 @@ class AbstractOracle(abc.ABC):
         Args:
             held: variable -> coordinates that it has, where it is not free.
         """
-        del held
         return dict.fromkeys(self.names, "nothing is known of how it was made")
 
     @property
@@ -142,62 +142,21 @@ class AbstractOracle(abc.ABC):
         return found.exact, found.broken
 
 
+def relayed(home: str, name: str) -> Any:
+    """A method or property of an oracle that is `name` of its attribute `home`."""
+    return property(lambda self: getattr(getattr(self, home), name))
+
+
 class AbstractRelay(AbstractOracle):
-    """The plans, groups and variables of another oracle; what is done with its tangents is left to each relay."""
+    """The plans, groups and variables of another oracle; what is done with its tangents is left to each relay.
+
+    That keeps convexity.
+    """
 
     def __init__(self, inner: AbstractOracle):
         self.inner, self.names, self.doubt, self.evaluated = inner, inner.names, inner.doubt, 0
 
-    @property
-    def count(self) -> int:
-        """Numbers given out."""
-        return self.inner.count
-
-    @property
-    def plan_count(self) -> int:
-        """Plans."""
-        return self.inner.plan_count
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Hardware variables."""
-        return self.inner.variables
-
-    @property
-    def roots(self) -> np.ndarray:
-        """Numbers that stand for all plans."""
-        return self.inner.roots
-
-    @property
-    def parents(self) -> np.ndarray:
-        """For every number that of a group around it."""
-        return self.inner.parents
-
-    @property
-    def divided(self) -> np.ndarray:
-        """Groups whose parts are listed."""
-        return self.inner.divided
-
-    def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
-        """As of the other oracle: what is done with its tangents keeps convexity."""
-        return self.inner.unproven(held)
-
-    def near(self, plan: int, changes: int) -> np.ndarray:
-        """Plans that differ little."""
-        return self.inner.near(plan, changes)
-
-    def sample(self, rng: np.random.Generator, most: int) -> np.ndarray:
-        """Random plans."""
-        return self.inner.sample(rng, most)
-
-    def single(self, plan: np.ndarray) -> np.ndarray:
-        """Which numbers stand for one plan."""
-        return self.inner.single(plan)
-
-    def weight(self, plan: np.ndarray) -> np.ndarray:
-        """Plans that each number stands for."""
-        return self.inner.weight(plan)
-
-    def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Parts of groups."""
-        return self.inner.split(plan)
+    count, plan_count, variables = (relayed("inner", name) for name in ("count", "plan_count", "variables"))
+    roots, parents, divided = (relayed("inner", name) for name in ("roots", "parents", "divided"))
+    near, sample, single = (relayed("inner", name) for name in ("near", "sample", "single"))
+    weight, split, unproven = (relayed("inner", name) for name in ("weight", "split", "unproven"))

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ConfigError, suggestion
 from ...space import levels
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
-from ..certificate import Certificate, Edge, Wanted, certify
+from ..certificate import Certificate, Edge, certify
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values
 from .convexity import PROVEN, Verdict, check_convexity
@@ -97,11 +97,10 @@ class Whole(AbstractSearch):
 
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
-        sign = 1.0 if problem.objective.minimise else -1.0
-        told = in_values(report, Wanted(problem.objective.goal, sign))
+        told = in_values(report, problem.wanted)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
-        listed, interrupted = self._listed(problem, oracle), False
+        listed, interrupted = self._listed(oracle), False
         proven = self._proven(oracle, listed)
         try:
             for number, held in enumerate(listed):
@@ -112,7 +111,7 @@ class Whole(AbstractSearch):
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
-                    for held in self._around(problem, oracle, one):
+                    for held in self._around(oracle, one):
                         closed = one.outcome if held == one.held else self._closed(oracle, held, seed, whole)
                         tried.append((held, closed))
                         _go_on(closed)
@@ -124,17 +123,16 @@ class Whole(AbstractSearch):
             if interrupted:
                 raise KeyboardInterrupt
             return self._none(problem, seed, report)
-        return self._traced(problem, oracle, Tried(real, tried, len(real) == len(listed), interrupted))
+        return self._traced(oracle, Tried(real, tried, len(real) == len(listed), interrupted))
 
-    def _traced(self, problem: Problem, oracle: Oracle, found: "Tried") -> Trace:
+    def _traced(self, oracle: Oracle, found: "Tried") -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
-        sign = 1.0 if problem.objective.minimise else -1.0
         stopped = INTERRUPTED if found.interrupted else found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
         first = min(found.real, key=lambda one: one.outcome.upper)
         counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
         seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
-        wanted, complete = Wanted(problem.objective.goal, sign), found.complete
+        wanted, complete = oracle.problem.wanted, found.complete
 
         def told(upper: float, **more: Any) -> Certificate:
             reason = verdict.reason or stopped
@@ -153,11 +151,10 @@ class Whole(AbstractSearch):
             certificate = replace(told(math.inf), certified=False, reason=claim)
             kept = self._evidence(found, certificate, {})
             return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
-        explained = (
-            self._explained(problem, oracle, held, best, sign) if self.proof.explain and best.bounding.width else {}
-        )
+        explain = self.proof.explain and best.bounding.width
+        explained = self._explained(oracle, held, best, wanted.sign) if explain else {}
         certificate = told(best.upper, **explained)  # the best one may have come down while it was explained
-        designs = self._designs(problem, oracle, found)
+        designs = self._designs(oracle, found)
         claim = f"best found, no proof: {certificate.reason}"
         if certificate.certified:
             within = 100 * max(math.expm1(best.upper - found.lower), 1e-6)
@@ -187,7 +184,7 @@ class Whole(AbstractSearch):
         kept.header["claim"] = certificate.claimed(design)
         return kept
 
-    def _designs(self, problem: Problem, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
+    def _designs(self, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
         closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
         closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
@@ -200,9 +197,7 @@ class Whole(AbstractSearch):
             points[name] = known[np.abs(points[name][:, None] - known).argmin(axis=1)]
         return points
 
-    def _explained(
-        self, problem: Problem, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float
-    ) -> dict[str, Any]:
+    def _explained(self, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float) -> dict[str, Any]:
         """What binds with the counted numbers held, and which of the listed ones lies at the end of its list."""
         bounding, free = best.bounding, best.bounding.programme.oracle
         told: dict[str, Any] = {}
@@ -210,15 +205,15 @@ class Whole(AbstractSearch):
             polish(bounding, bounding.plan, 1e-7)
             told = held_by(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
             for name, values in self.values.items():
-                ends = sorted(value for _, value in _coordinates(problem, oracle, name, sorted(values)))
+                ends = sorted(value for _, value in _coordinates(oracle, name, sorted(values)))
                 at = held[oracle.variables.index(name)]
                 if len(ends) > 1 and at in (ends[0], ends[-1]):
                     told["at_bounds"] += (Edge(name, "low" if at == ends[0] else "high"),)
         return told
 
-    def _listed(self, problem: Problem, oracle: Oracle) -> list[dict[int, float]]:
+    def _listed(self, oracle: Oracle) -> list[dict[int, float]]:
         """Coordinates of the values listed, all combinations; one that holds nothing without any."""
-        options = [_coordinates(problem, oracle, name, list(values)) for name, values in self.values.items()]
+        options = [_coordinates(oracle, name, list(values)) for name, values in self.values.items()]
         return [dict(choice) for choice in itertools.product(*options)]
 
     def _proven(self, oracle: Oracle, listed: list[dict[int, float]]) -> bool:
@@ -242,12 +237,12 @@ class Whole(AbstractSearch):
         kept = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
         return Real(held, verdict, outcome, lower, kept)
 
-    def _around(self, problem: Problem, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
+    def _around(self, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
         u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
         options = []
         for name, unit in self.units.items():
-            index, variable = oracle.variables.index(name), problem.space.hardware[name]
+            index, variable = oracle.variables.index(name), oracle.problem.space.hardware[name]
             number = variable.low * (variable.high / variable.low) ** u[index] / unit
             around = {math.floor(number + 1e-9), math.ceil(number - 1e-9)}
             inside = [n for n in sorted(around) if variable.low * (1 - 1e-9) <= n * unit <= variable.high * (1 + 1e-9)]
@@ -255,7 +250,7 @@ class Whole(AbstractSearch):
                 raise ConfigError(
                     f"search.units.{name} = {unit:g}: no whole number of it next to {number:.3g} in range"
                 )
-            options.append(_coordinates(problem, oracle, name, [n * unit for n in inside]))
+            options.append(_coordinates(oracle, name, [n * unit for n in inside]))
         return [real.held | dict(choice) for choice in itertools.product(*options)]
 
     def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
@@ -333,7 +328,7 @@ def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
     return any(not np.array_equal(a, b) for one in leaves[1:] for a, b in zip(leaves[0], one, strict=True))
 
 
-def _coordinates(problem: Problem, oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
+def _coordinates(oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
     """(place of the variable, coordinate) of each value."""
-    at = problem.space.coordinates({name: jnp.asarray(values)})[name]
+    at = oracle.problem.space.coordinates({name: jnp.asarray(values)})[name]
     return [(oracle.variables.index(name), float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)]

@@ -1,10 +1,8 @@
 """Descents along gradients: over the hardware of a plan, over relaxed plans."""
 
-from .gradient import Descent as Descent
-from .gradient import GridThenGradient as GridThenGradient
-from .relaxed import Gradient as Gradient
-from .transformations import Optimizer as Optimizer
-from .transformations import Transformation as Transformation
+from .gradient import Descent, GridThenGradient
+from .relaxed import Gradient
+from .transformations import Optimizer, Transformation
 
 __all__ = [
     "Descent", "Gradient", "GridThenGradient", "Optimizer", "Transformation",

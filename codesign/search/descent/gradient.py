@@ -152,7 +152,6 @@ class GridThenGradient(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "GridThenGradient":
         """Short descents from two starts."""
-        del problem
         return cls(64, keep=4, candidates=2, descent=Descent(starts=2, steps=10))
 
 

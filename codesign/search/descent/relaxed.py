@@ -12,7 +12,6 @@ import optax
 from jaxtyping import Array
 
 from ...compiling import quick_jit
-from ...errors import ConfigError
 from ...metrics import Metrics, evaluate
 from ...scenario import Scenario
 from ...smooth import at_least, reading_with_sharpness
@@ -72,9 +71,7 @@ class Gradient(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        for name in ("starts", "steps", "near", "candidates", "rounds", "gap", "keep", "block"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        self.must_be_positive("starts", "steps", "near", "candidates", "rounds", "gap", "keep", "block")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Descend from `starts` random points, then settle on legal plans.
@@ -83,8 +80,7 @@ class Gradient(AbstractSearch):
             ConfigError: nothing varies, or no plan is legal.
         """
         relaxation = Relaxation.of(problem.space, self.relaxation)
-        if not problem.space.plan and not problem.space.hardware:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        problem.check_varies()
         began = time.perf_counter()
         oracle = Oracle(problem, rows_of(problem), self.block)
         bounding, seen = Bounding(Programme(oracle), self.gap), Bounding(Programme(oracle), self.gap)
@@ -217,7 +213,6 @@ class Gradient(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Gradient":
         """Short descents from two starts."""
-        del problem
         return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import ConfigError
 from ...rules import as_it_stands
 from ...space import levels
 from ..base import Problem
@@ -26,10 +25,9 @@ class Axes:
         Raises:
             ConfigError: nothing varies, or no plan is legal.
         """
+        problem.check_varies()
         space = problem.space
         plans = space.plans(problem.scenario)
-        if not plans and not space.names:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
         listed = bool(plans)
         plans = plans or as_it_stands(problem.scenario)
         return cls(plans, space.names, [levels(space.hardware[name]) for name in space.names], listed)

@@ -22,7 +22,6 @@ from ...staging import Answers, Blocks, Model, Program, model_of
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .axes import Axes
 from .stream import Block, Kept, fingerprint
-from .stream import non_dominated as non_dominated
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
@@ -218,7 +217,6 @@ class Grid(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Grid":
         """In small blocks."""
-        del problem
         return cls(block=64, keep=4)
 
 

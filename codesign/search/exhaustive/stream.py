@@ -13,18 +13,11 @@ from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
 from ...objective import feasible
 from ..base import Problem
+from ..non_dominated import non_dominated_rows
 
 BINS = 64
 EDITION = "2"  # of the saved state: what another edition left is not continued
 LOOKS = 8  # designs of the front that points are held against before the front as a whole
-
-
-def non_dominated(values: np.ndarray) -> np.ndarray:
-    """Indices of the rows of [n, 2] that no other row beats in both columns, sorted by the first."""
-    order = np.lexsort((values[:, 1], values[:, 0]))
-    best = np.minimum.accumulate(values[order, 1])
-    keep = np.concatenate([[True], values[order[1:], 1] < best[:-1]]) if len(order) else np.array([], dtype=bool)
-    return order[keep]
 
 
 @dataclass
@@ -182,9 +175,9 @@ class Kept:
             open_ &= (first < a) | (second < b)
         values = np.stack([first[open_], second[open_]], axis=-1)
         pairs = np.stack([block.plan[at[0][open_]], block.level[at[1][open_]]], axis=-1)
-        own = non_dominated(values)
+        own = non_dominated_rows(values)
         values, pairs = np.concatenate([self.front, values[own]]), np.concatenate([self.front_at, pairs[own]])
-        keep = non_dominated(values)
+        keep = non_dominated_rows(values)
         self.front, self.front_at = values[keep], pairs[keep]
 
     def copied(self) -> "Kept":

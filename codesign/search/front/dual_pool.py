@@ -131,19 +131,12 @@ class Listening(AbstractListener):
     """Turns what is proven of one programme into notes of a pool; see `AbstractListener`."""
 
     def __init__(self, pool: Pool, programme: Programme, pairs: _Pairs | None):
-        self.pool, self.pairs = pool, pairs
+        self.pool, self.pairs, self.places = pool, pairs, pool.places
         self._rows = np.array([pool.names.index(name) for name in programme.rows])
         self._allowed = programme.shift
 
-    def grow(self, count: int) -> None:
-        """Nothing is kept by number."""
-
     def inherit(self, part: Int[np.ndarray, " k"], group: Int[np.ndarray, " k"]) -> None:
         """Parts are found under their groups in the end."""
-
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
-        """Numbers of these points."""
-        return self.pool.places.place(u, sharpness)
 
     def note(
         self,
@@ -154,7 +147,6 @@ class Listening(AbstractListener):
         higher: Bool[np.ndarray, " k"],
     ) -> None:
         """Keep all that bounds anything, raised or not: at other levels it may be the best there is."""
-        del higher
         total = weights.sum(axis=1)
         whole = settled(total[:, 0]) | ((total[:, 0] == 0.0) & (value > 0))
         some = np.flatnonzero(np.isfinite(value) & whole)

@@ -19,10 +19,10 @@ from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome
 from ..branch_and_bound.oracle import GOAL
+from ..non_dominated import non_dominated_rows
 from ..settings import FRONT
 from .convex_combinations import blends
 from .level_pairs import Point
-from .non_dominated import non_dominated_rows
 from .parametric_sequence import ParametricSequence
 from .refinement import Between
 

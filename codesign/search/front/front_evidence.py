@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Evidence
-from ..branch_and_bound.evidence import VERSION, nodes_of
+from ..branch_and_bound.evidence import VERSION, nodes_of, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import AbstractModelOracle
 from ..branch_and_bound.oracle import GOAL
 from .dual_pool import Backed, Pool, Statement
@@ -63,14 +63,11 @@ def front_evidence(
     terms = pool.terms(backed.used)
     points, sharpness, terms["point"] = pool.places.distinct(terms["point"])
     order = np.argsort(terms["node"], kind="stable")
-    row = np.array([known.index(name) for name in oracle.names])[terms["row"]]
+    terms["row"] = np.array([known.index(name) for name in oracle.names])[terms["row"]]
     tables = {
         "nodes": columns,
-        "points": {f"u.{name}": points[:, i] for i, name in enumerate(oracle.variables)} | {"sharpness": sharpness},
-        "cuts": {
-            "node": terms["node"][order].astype(np.int32), "point": terms["point"][order].astype(np.int32),
-            "row": row[order].astype(np.int16), "weight": terms["weight"][order],
-        },
+        "points": table_of_points(oracle.variables, points, sharpness),
+        "cuts": table_of_cuts({name: column[order] for name, column in terms.items()}),
         "statements": _statements(statements, metrics),
         "designs": {name: np.asarray(values) for name, values in designs.items()} | {"statement": np.array(of)},
     }  # fmt: skip

@@ -32,9 +32,9 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
+from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
-from .non_dominated import hypervolume, knee, non_dominated_rows
 from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
@@ -75,9 +75,7 @@ class Pareto(AbstractSearch):
                 f"search.minimise = {list(self.minimise)} and search.maximise = {list(self.maximise)} must name two or "
                 "three different metrics together"
             )
-        for name in ("gap", "seconds", "block", "batch", "pairs"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        self.must_be_positive("gap", "seconds", "block", "batch", "pairs")
         if self.levels < 2:
             raise ConfigError(f"search.levels = {self.levels} must be at least 2")
         if self.between < 0:
@@ -105,8 +103,7 @@ class Pareto(AbstractSearch):
         Raises:
             ConfigError: nothing varies, or no such metric.
         """
-        if not problem.space.plan and not problem.space.hardware:
-            raise ConfigError("space is empty: neither space.plan nor space.hardware names anything that may vary")
+        problem.check_varies()
         return self.front(oracle_for(problem, front_rows(problem, self.wanted), self.block, seed), seed, report)
 
     def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
@@ -181,7 +178,6 @@ class Pareto(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":
         """Few levels."""
-        del problem
         return cls(levels=2, between=1, gap=5e-3, pairs=64, block=64)
 
 

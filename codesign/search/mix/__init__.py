@@ -1,11 +1,11 @@
 """One hardware for several workloads: plans exchanged, priced by duals, bounded together."""
 
-from ..blend import Blend as Blend
-from .alternating import Alternating as Alternating
-from .entry import MixEntry as MixEntry
-from .joint import Member as Member
-from .mix import Mix as Mix
-from .oracles import nameless as nameless
+from ..blend import Blend
+from .alternating import Alternating
+from .entry import MixEntry
+from .joint import Member
+from .mix import Mix
+from .oracles import nameless
 
 __all__ = [
     "Alternating", "Blend", "Member", "Mix", "MixEntry", "nameless",

@@ -38,7 +38,7 @@ class Alternating:
         self.rng = np.random.default_rng(seed)
         self.upper, self.plans = np.inf, np.zeros(len(members), dtype=int)
         self.u = np.full(len(members[0].programme.oracle.variables), 0.5)
-        self.samples = [self._sample(m) for m in members]
+        self.samples = [m.programme.oracle.sample(self.rng, MIX.sample) for m in members]
         self.beam: list[tuple[float, np.ndarray, np.ndarray]] = []
         self.prices: list[np.ndarray] = [np.ones(len(m.programme.rows) - 1) for m in members]
 
@@ -70,11 +70,6 @@ class Alternating:
             yield "exchange"
             if np.isfinite(before) and not (going and self.upper < before - enough):
                 return
-
-    def _sample(self, member: Member) -> np.ndarray:
-        if member.count <= MIX.sample:
-            return np.arange(member.count)
-        return np.sort(self.rng.choice(member.count, MIX.sample, replace=False))
 
     def start(self) -> None:
         """The best of tuples that are good at some hardware; what was good anywhere is looked at again later."""

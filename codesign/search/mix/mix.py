@@ -77,9 +77,7 @@ class Mix(AbstractSearch):
         object.__setattr__(self, "workloads", made)
         Blend(self.how, np.ones(1), self.tail)
         Blend(self.over_cases, np.ones(1), self.tail)
-        for name in ("gap", "seconds", "block", "pairs"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"search.{name} = {getattr(self, name)} must be positive")
+        self.must_be_positive("gap", "seconds", "block", "pairs")
 
     @property
     def entries(self) -> dict[str, MixEntry]:
@@ -118,7 +116,6 @@ class Mix(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Mix":
         """Of one workload."""
-        del problem
         return cls({"one": {}}, gap=1e-2, pairs=64, block=64)
 
 
@@ -129,9 +126,7 @@ class _MixRun:
         self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
         self.oracles = oracles_of(problems, mix.block)
         self.members = mix.members(self.oracles, seed)
-        self.wanted = {
-            name: Wanted(p.objective.goal, 1.0 if p.objective.minimise else -1.0) for name, p in problems.items()
-        }
+        self.wanted = {name: p.wanted for name, p in problems.items()}
         self.history: list[tuple[float, float | None, float | None]] = []
         self.own: dict[str, Outcome] = {}
         self.proof: Proof | None = None

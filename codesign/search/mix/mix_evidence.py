@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from ..base import Evidence
 from ..blend import Blend
 from ..branch_and_bound.bounding import Bounding
-from ..branch_and_bound.evidence import VERSION, Recorder
+from ..branch_and_bound.evidence import VERSION, Recorder, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import Oracle
 from .joint import Member, Seen
 from .master_problem import Lean, chosen_cuts
@@ -257,12 +257,10 @@ class _Tables:
         extra = np.array(self.tangents[1]).reshape(-1, width)
         points, number = np.unique(np.concatenate([*self.points, extra]), axis=0, return_inverse=True)
         number = number.reshape(-1).astype(np.int32)
-        kinds = {"round": np.int16, "node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
-        cuts = {name: np.concatenate([np.zeros(0), *parts]).astype(kinds[name]) for name, parts in self.cuts.items()}
+        cuts = table_of_cuts({name: np.concatenate([np.zeros(0), *parts]) for name, parts in self.cuts.items()})
         cuts["point"] = number[cuts["point"]]
-        coordinates = {f"u.{name}": points[:, i] for i, name in enumerate(self.variables)}
         return {
-            "points": coordinates | {"sharpness": points[:, -1]},
+            "points": table_of_points(self.variables, points, points[:, -1]),
             "cuts": cuts,
             "tangents": {"node": np.array(self.tangents[0], dtype=np.int32), "point": number[self.placed :]},
         }

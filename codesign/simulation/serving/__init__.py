@@ -1,6 +1,9 @@
 """An engine that batches continuously, request by request: what closed forms of serving are held against."""
 
 from .engine import Engine as Engine
+from .engine_steps import RooflineSteps as RooflineSteps
+from .engine_steps import StepTimes as StepTimes
+from .engine_steps import TabulatedSteps as TabulatedSteps
 from .outcome import TIMELINE as TIMELINE
 from .outcome import Served as Served
 from .replica import Replica as Replica
@@ -12,9 +15,6 @@ from .serve import prompt_seconds as prompt_seconds
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
-from .step_times import RooflineSteps as RooflineSteps
-from .step_times import StepTimes as StepTimes
-from .step_times import TabulatedSteps as TabulatedSteps
 
 __all__ = [
     "TIMELINE",

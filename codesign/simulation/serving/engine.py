@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from .step_times import StepTimes
+from .engine_steps import StepTimes
 
 UNLIMITED = 10**9
 

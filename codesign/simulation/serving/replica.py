@@ -8,7 +8,7 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from .blocks import BlockPool
+from .cache_blocks import BlockPool
 from .engine import Engine
 from .requests import Requests
 

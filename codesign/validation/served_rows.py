@@ -18,7 +18,7 @@ from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Serving, Transformer
 from .batches import anonymous, batches, grouped, sized, vectorised
-from .training import configured_model
+from .published_training import configured_model
 
 METHOD = "static batches: no waiting, no prompts between decode steps"
 CONFIGURED = {  # pattern of a published name -> model of the configuration

@@ -10,7 +10,7 @@ from ..workloads.plan_fields import plan_fields
 from .figures import INK, SOFT, canvas
 from .labels import DASH, TIMES, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
-from .tables import PageTable
+from .text_tables import PageTable
 from .wording import choices, constraint, degrees, inside
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .derivation import GOAL, Derivation, Refuted
-from .study import CheckedModel
+from .model_answers import CheckedModel
 
 RULES = "rules of the plan"
 

@@ -10,6 +10,9 @@ def non_dominated_rows(values: Float[np.ndarray, "points goals"]) -> Int[np.ndar
     Of equal rows the first is kept. Less is better.
     """
     order = np.lexsort(values.T[::-1])
+    if values.shape[1] == 2:  # what comes before is no worse in the first column: the second alone decides
+        best = np.minimum.accumulate(values[order, 1])
+        return order[np.append(np.ones(len(order[:1]), dtype=bool), values[order[1:], 1] < best[:-1])]
     kept: list[int] = []
     front = np.zeros((0, values.shape[1]))
     for i in order.tolist():  # whatever dominates a row comes before it

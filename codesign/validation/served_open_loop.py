@@ -15,8 +15,8 @@ from ..measurements import tables
 from .closed_loop import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .served import METHOD, Job, format_of, model_of, scenario, service
-from .tables import Suite
+from .served_rows import METHOD, Job, format_of, model_of, scenario, service
+from .suites import Suite
 
 QUANTITIES = {"itl_mean_ms": "itl", "ttft_mean_ms": "ttft", "e2e_mean_ms": "e2e"}
 PERCENTILES = {

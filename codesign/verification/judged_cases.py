@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..scenario import Scenario
-from .blend import CheckedBlend
+from .goals_blended import CheckedBlend
 
 ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding
 HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}

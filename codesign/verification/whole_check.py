@@ -15,11 +15,11 @@ from ..space import shown
 from .attack import Attack, aims_of, sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
+from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, StatedClaim
 from .directions import check_directions
 from .inequality import Sums, derive, lower_of
-from .structure import check_structure
-from .study import Asked, CheckedModel
+from .model_answers import Asked, CheckedModel
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree
 LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate

@@ -11,7 +11,7 @@ from ..search.certificate import OnFront, ProvenFront
 from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
-from .tables import PageTable
+from .text_tables import PageTable
 from .wording import degrees
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"

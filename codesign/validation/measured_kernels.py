@@ -24,14 +24,14 @@ from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load
 from ..calibration.crossed import generation_of
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import Device, calibrated, option_of, stand_ins, wired_alike
+from ..calibration.kernel_tables import TableGroup, kernel_groups
 from ..calibration.learned_factors import predicted
-from ..calibration.tables import TableGroup, kernel_groups
 from ..calibration.write_collectives import between
 from ..config.groups import conf_dir
 from ..hardware import AbstractKernel, Chip
 from ..uncertainty.spreads import MEASURED, NEW, RELATIVE
 from .scores import Errors, Row, rows
-from .tables import Suite
+from .suites import Suite
 
 STRATA = {
     "attention_prefill": "attention prefill", "attention_decode": "attention decode", "mla_prefill": "MLA prefill",

@@ -10,18 +10,18 @@ import numpy as np
 
 from .attack import sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
-from .blend import CheckedBlend
 from .coverage import cover
+from .curvature_of_rows import check_structure
 from .derivation import Refuted, StatedClaim
+from .goals_blended import CheckedBlend
 from .inequality import rows_in
 from .mix_attack import MixAttack, Tuple
 from .mix_bound import replayed
 from .mix_derivation import MixDerivation, Part
 from .mix_designs import AskedMix, Said, check_designs, offset_of
 from .mix_tuples import Cuts, bounded
-from .structure import check_structure
-from .study import Asked, CheckedModel
-from .verify import LISTED, SAME, check_claim, described
+from .model_answers import Asked, CheckedModel
+from .whole_check import LISTED, SAME, check_claim, described
 
 
 def verify_mix(

@@ -6,8 +6,8 @@ from ..config import study_from_config
 from ..errors import ConfigError, suggestion
 from ..search.amortised.families import FAMILIES
 from ..search.amortised.guesser import FOLDER
+from ..search.amortised.network_training import train
 from ..search.amortised.regret import regrets, summary
-from ..search.amortised.training import train
 from .setup import prepare_jax
 from .terminal import console
 

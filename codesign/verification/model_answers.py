@@ -20,8 +20,8 @@ from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
-from .cases import StudyCases
 from .derivation import GOAL
+from .judged_cases import StudyCases
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds

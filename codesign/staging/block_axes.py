@@ -21,7 +21,7 @@ def reached(equations: Sequence[Equation], given: Mapping[int, Fields]) -> dict[
     return fields
 
 
-class Layout:
+class BlockAxes:
     """Axes of a block: one for each of the first variables, and one for the plans and the others together.
 
     Args:
@@ -58,7 +58,7 @@ class Layout:
         return total * 1e-9
 
 
-def best_layout(sizes: Sequence[int], plans: int, operations: Mapping[tuple[bool, Fields], float]) -> Layout:
+def best_layout(sizes: Sequence[int], plans: int, operations: Mapping[tuple[bool, Fields], float]) -> BlockAxes:
     """The one in which the operations take least."""
-    layouts = [Layout(sizes, plans, apart) for apart in range(len(sizes) + 1)]
+    layouts = [BlockAxes(sizes, plans, apart) for apart in range(len(sizes) + 1)]
     return min(layouts, key=lambda layout: layout.seconds(operations))
