@@ -11,6 +11,7 @@ import composing
 import hypothesis
 import jax
 import pytest
+import tracing
 import typecheck
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -26,6 +27,7 @@ gc.set_threshold(
     50_000, 10, 20
 )  # traced programs stay too: looking through all of them again and again costs a quarter
 
+tracing.install()
 typecheck.install("codesign")  # here, before any test imports codesign
 
 read_yaml = OmegaConf.load
