@@ -75,6 +75,21 @@ hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True
 hypothesis.settings.load_profile("codesign")
 
 
+OF_EXPERIMENTS = {"test_conf.py", "test_staging.py", "test_proofs.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one experiment come first and follow each other: its model is traced once and kept for the next."""
+    names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
+
+    def experiment(item: pytest.Item) -> str:
+        told = getattr(item, "callspec", None) if item.path.name in OF_EXPERIMENTS else None
+        name = told.id.removeprefix("experiment=") if told else ""
+        return name if name in names else "~"  # after all names
+
+    items.sort(key=experiment)
+
+
 @pytest.fixture(scope="session")
 def reference_dir() -> Path:
     """The folder of reference data that lies beside the project and is no part of it."""
