@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of these would compile the whole package anew
 
 import composing
 import hypothesis
