@@ -27,9 +27,8 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 gc.freeze()  # what is imported stays
-gc.set_threshold(
-    50_000, 10, 20
-)  # traced programs stay too: looking through all of them again and again costs a quarter
+gc.set_threshold(200_000, 5, 10)
+# Traced programs stay too: looking through all of them again and again costs a quarter.
 
 tracing.install()
 typecheck.install("codesign")  # here, before any test imports codesign
