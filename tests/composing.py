@@ -1,12 +1,12 @@
 """Composing the configuration in the tests: the files of conf/ are read and merged once, not thousands of times.
 
 Hydra reads some thirty files for each composition and merges them one by one. Here what a file says is kept, and so is
-what a list of files comes to; each composition gets a copy, to which its overrides are then applied by Hydra as ever.
+what a few files in a row come to; each composition merges copies of these, to which its overrides are then applied by
+Hydra as ever.
 Other folders than conf/ itself, which tests write, are read anew each time.
 """
 
 import copy
-import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,14 @@ from typing import Any
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository
-from hydra.core.default_element import ResultDefault
-from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 load, merge = CachingConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
 choices = defaults_list._create_interpolation_map
 read: dict[Any, Any] = {}
 merged: dict[Any, bytes] = {}
-BEGUN = "what was merged before"
-EACH = 5  # files, after which what they came to is kept
+EACH = 5  # files that are merged by themselves
 
 
 def places(repository: Any) -> tuple[str, ...]:
@@ -50,15 +47,13 @@ def load_config(self: CachingConfigRepository, config_path: str) -> Any:
 
 
 class Fresh:
-    """A repository of which each answer may be changed, and where what some files came to stands as one more file."""
+    """A repository of which each answer may be changed."""
 
-    def __init__(self, repository: Any, begun: bytes) -> None:
-        self.repository, self.begun = repository, begun
+    def __init__(self, repository: Any) -> None:
+        self.repository = repository
 
     def load_config(self, config_path: str) -> Any:
         """What a file says, as a copy."""
-        if config_path == BEGUN:
-            return ConfigResult("", "", pickle.loads(self.begun), {"package": ""}, is_schema_source=True)
         found = copy.copy(self.repository.load_config(config_path))
         found.config = pickle.loads(pickle.dumps(found.config))  # five times as fast as a deep copy
         return found
@@ -68,20 +63,22 @@ class Fresh:
 
 
 def merge_files(self: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
-    """What these files come to, one after the other; what the first of them came to before is kept."""
+    """What these files come to, one after the other; what a few of them that follow each other come to is kept."""
     where = places(repo)
     if not where:
         return merge(self, defaults, repo)
-    names = [(one.config_path, one.package, one.is_self, one.primary) for one in defaults]
-    stops = [*range(0, len(defaults), EACH), len(defaults)]
-    keys = {stop: (where, *names[:stop]) for stop in stops}
-    start = max((stop for stop in stops if keys[stop] in merged), default=0)
-    for first, last in itertools.pairwise(stops):
-        if last > start:
-            begun = [ResultDefault(config_path=BEGUN, package="", primary=True)] if first else []
-            made = merge(self, [*begun, *defaults[first:last]], Fresh(repo, merged.get(keys[first], b"")))
-            merged[keys[last]] = pickle.dumps(made)
-    return pickle.loads(merged[keys[len(defaults)]])
+    parts = []
+    for first in range(0, len(defaults), EACH):
+        some = defaults[first : first + EACH]
+        key = (where, *((one.config_path, one.package, one.is_self, one.primary) for one in some))
+        if key not in merged:
+            merged[key] = pickle.dumps(merge(self, some, Fresh(repo)))
+        parts.append(pickle.loads(merged[key]))
+    whole = parts[0]
+    with flag_override(whole, "no_deepcopy_set_nodes", True):
+        for part in parts[1:]:
+            whole.merge_with(part)
+    return whole
 
 
 def choices_known(overrides: Any, defaults: list[Any], self_added: bool) -> DictConfig:

@@ -15,7 +15,7 @@ from codesign.metrics import evaluate
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
-from codesign.staging import PlanTable, Table, at_points, base_of, flatten, running, slopes_of, staged, written_out
+from codesign.staging import PlanTable, Table, at_points, flatten, model_of, running, slopes_of, staged, written_out
 
 DESIGNS = 3
 MIXES = {"workload_mix"}  # several problems, no scenario of its own
@@ -33,7 +33,8 @@ def test_a_grid_is_priced_as_the_model_is(name):
         pytest.skip("nothing varies")
     sweep = Sweep(problem, BLOCK, 4)
     blocks = list(sweep.blocks())
-    told = written_out(base_of(problem.scenario).program).equations
+    model = model_of(problem.scenario, problem.space, tuple(sweep.axes.plans))
+    told = written_out(model.program).equations
     strangers = sorted({equation.name for equation in told if not by_numpy.knows(equation.primitive)})
     assert not strangers, f"primitives that codesign/by_numpy.py does not know: {strangers}"
     for at in rng.integers(len(blocks), size=DESIGNS):

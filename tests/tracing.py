@@ -1,0 +1,119 @@
+"""Tracing in the tests: the same equations, written in less time.
+
+JAX sends every sum of two traced numbers through a compiled function of its own, which it then writes out again, and
+Equinox builds a module with all its checks for every method that is called. Most traced numbers are of one type and
+shape: their operation is written at once. `tests/test_tracing.py` holds what is traced so against what JAX traces.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any
+from unittest.mock import patch
+
+import equinox
+import jax.numpy as jnp
+import numpy as np
+from equinox._module._flatten import WRAPPER_FIELD_NAMES
+from equinox._module._prebuilt import BoundMethod
+from jax import lax
+from jax._src.core import Tracer
+from jax._src.traceback_util import register_exclusion
+
+NOWHERE = "<tracing>"
+FLOAT = np.dtype(np.float64)
+PLAIN = (float, int)  # and no truth value, which is neither type
+OPERATIONS = {
+    "__add__": lax.add, "__sub__": lax.sub, "__mul__": lax.mul, "__truediv__": lax.div,
+    "__gt__": lax.gt, "__lt__": lax.lt, "__ge__": lax.ge, "__le__": lax.le,
+}  # fmt: skip
+TURNED = {"__radd__": lax.add, "__rsub__": lax.sub, "__rmul__": lax.mul, "__rtruediv__": lax.div}
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two traced numbers are floats of one type and shape."""
+    return first.dtype == second.dtype == FLOAT and first.shape == second.shape and first.weak_type == second.weak_type
+
+
+def weak(number: Any) -> bool:
+    """Whether a traced number takes the type of what it meets, as plain numbers do, and has no axes."""
+    return number.dtype == FLOAT and number.shape == () and number.weak_type
+
+
+def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is not said to have written the equations that come of it: whoever calls it has."""
+    function.__code__ = function.__code__.replace(co_filename=NOWHERE)
+    return function
+
+
+def direct(operation: Callable[..., Any], usual: Callable[..., Any], turned: bool) -> Callable[..., Any]:
+    """An operator of traced numbers."""
+
+    def run(self: Any, other: Any) -> Any:
+        if isinstance(other, Tracer):
+            if not turned and alike(self.aval, other.aval):
+                return operation(self, other)
+        elif type(other) in PLAIN and weak(self.aval):
+            return operation(float(other), self) if turned else operation(self, float(other))
+        return usual(self, other)
+
+    return unseen(run)
+
+
+def where(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """`jnp.where`, for a traced choice between a traced number and a plain one or its like."""
+
+    def run(condition: Any, *choices: Any, **named: Any) -> Any:
+        if isinstance(condition, Tracer) and len(choices) == 2 and not named and condition.aval.shape == ():
+            first, second = choices
+            if isinstance(first, Tracer) and condition.aval.dtype == bool and weak(first.aval):
+                if type(second) is float:
+                    return lax.select_n(condition, second, first)
+                if isinstance(second, Tracer) and weak(second.aval):
+                    return lax.select_n(condition, second, first)
+        return usual(condition, *choices, **named)
+
+    return unseen(run)
+
+
+def attribute(self: Any, name: str) -> Any:
+    """An attribute of a module; its methods are modules, as Equinox makes them."""
+    found = object.__getattribute__(self, name)
+    if type(found) is not MethodType or found.__self__ is not self or name[:2] == "__" == name[-2:]:
+        return found
+    function = found.__func__
+    made = object.__new__(BoundMethod)
+    kept = object.__getattribute__(made, "__dict__")
+    kept["__func__"], kept["__self__"] = function, self
+    for name in WRAPPER_FIELD_NAMES:
+        with contextlib.suppress(AttributeError):
+            kept[name] = getattr(function, name)
+    return made
+
+
+@contextlib.contextmanager
+def as_usual() -> Iterator[None]:
+    """Trace as JAX and Equinox do."""
+    with contextlib.ExitStack() as stack:
+        for (owner, name), usual in replaced.items():
+            stack.enter_context(patch.object(owner, name, usual))
+        yield
+
+
+replaced: dict[tuple[Any, str], Any] = {}
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    replaced[owner, name] = getattr(owner, name)
+    setattr(owner, name, make(replaced[owner, name]))
+
+
+def install() -> None:
+    """For everything traced from now on."""
+    register_exclusion(NOWHERE)
+    for name, operation in OPERATIONS.items():
+        _replace(Tracer, name, lambda usual, operation=operation: direct(operation, usual, False))
+    for name, operation in TURNED.items():
+        _replace(Tracer, name, lambda usual, operation=operation: direct(operation, usual, True))
+    _replace(jnp, "where", where)
+    _replace(equinox.Module, "__getattribute__", lambda usual: attribute)
