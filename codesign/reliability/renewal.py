@@ -1,0 +1,65 @@
+"""What failures and checkpoints cost: how much longer a job takes that begins again from its last checkpoint.
+
+With failures at a rate r, work w between checkpoints of c seconds, and R seconds until work begins again, each able to fail
+once more, a stretch of w takes on average
+
+    exp(r R) (exp(r (w + c)) - 1) / r
+
+so that time grows by exp(r R) times `growth(r (w + c))` times (w + c) / w. It is least where w / M = 1 - exp(-(w + c) / M),
+M = 1 / r; there it is exp(r R) times `least_growth(r c)`. To first order w = sqrt(2 c M) and 1 + sqrt(2 c / M) + R / M.
+
+Log-convex in r, R, c and w together: (exp(x) - 1) / r is a series of products of powers with positive factors; and in
+r, R, c where w is the best, as least over w of what is convex in the logarithms together.
+
+Assumes: failures come at a constant rate, whatever has happened before; those during a checkpoint lose the stretch.
+Source: [daly2006] equation 16; [young1974].
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..smooth import TINY, operation
+
+STEPS = 24  # of Newton's method; from above it squares its error, and 2e-16 is met after at most this many
+
+
+@operation
+def growth(x: Array) -> Float[Array, "..."]:
+    """(exp(x) - 1) / x, 1 at 0: convex in the logarithm of x, in its own logarithm."""
+    some = jnp.maximum(x, TINY)
+    return jnp.expm1(some) / some
+
+
+@operation
+def least_growth(a: Array) -> Float[Array, "..."]:
+    """y >= 1 with 1 / y + log y = 1 + a: by how much checkpoints and work done twice lengthen a job at the best interval.
+
+    a is the time of a checkpoint over the mean time between failures. Newton's method for z = log y on
+    exp(-z) + z - 1 = a from above, where the left side is convex and rising; one step more carries the slope.
+    """
+    wanted = jnp.maximum(a, TINY)
+    z = jax.lax.stop_gradient(wanted + jnp.sqrt(2 * wanted))
+    for _ in range(STEPS):
+        z = z - jax.lax.stop_gradient((_excess(z) - wanted) / -jnp.expm1(-z))
+    z = jax.lax.stop_gradient(z)
+    return jnp.exp(z + (wanted - jax.lax.stop_gradient(wanted)) / -jnp.expm1(-z))
+
+
+def _excess(z: Array) -> Array:
+    """exp(-z) - 1 + z, without what cancels where z is small."""
+    small = z * z * (0.5 - z * (1 / 6 - z * (1 / 24 - z * (1 / 120 - z / 720))))
+    return jnp.where(z < 0.02, small, jnp.expm1(-z) + z)
+
+
+def best_interval_s(rate_hz: Array, checkpoint_s: Array) -> Array:
+    """Seconds of work between checkpoints for which a job takes least: M (1 - 1 / y), y = `least_growth`.
+
+    At the optimum exp(-(w + c) / M) = 1 - w / M, and the time has grown by exp((w + c) / M) = y.
+    """
+    return (1 - 1 / least_growth(rate_hz * checkpoint_s)) / rate_hz
+
+
+def young_interval_s(rate_hz: Array, checkpoint_s: Array) -> Array:
+    """The same to first order, sqrt(2 c M), for checkpoints that are short beside the time between failures."""
+    return (2 * checkpoint_s / rate_hz) ** 0.5
