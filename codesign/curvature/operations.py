@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable
 
 from ..fabrics.contended import CALM_RATIO
+from ..reliability.renewal import best_growth
 from ..smooth import TINY
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
 
 ROUNDING = 1e-12  # of a power of 19: what an interpreter and a compiler may differ by
+EXPONENT = 600.0  # beyond it exp() is as good as infinite
 SURELY = 1e-20  # beside zero the weight of what is larger is exactly 1, at any sharpness of 2 or more
 
 
@@ -96,6 +98,24 @@ def _slowed(share: float) -> float:
     return (share / CALM_RATIO) ** (CALM_RATIO / (1 - CALM_RATIO)) / (1 - CALM_RATIO) if share < 1e15 else math.inf
 
 
+def growth(a: Value) -> Value:
+    """`renewal.growth`: a series of powers with positive factors, rising."""
+    return _rising(a, lambda x: math.expm1(x) / x if 0 < x < EXPONENT else 1.0 if x <= 0 else math.inf)
+
+
+def least_growth(a: Value) -> Value:
+    """`renewal.least_growth`: the least, over an interval, of what is log-convex in it and in a together; rising."""
+    return _rising(a, lambda x: best_growth(x) if x < EXPONENT else math.inf)
+
+
+def _rising(a: Value, function: Callable[[float], float]) -> Value:
+    """A function that rises, and whose logarithm is convex in that of its argument."""
+    if not a.low >= 0:
+        return unknown(-math.inf, math.inf, "failures in a time that may be negative")
+    log = CONVEX if a.whole & CONVEX else UNKNOWN
+    return made(function(a.low) * (1 - ROUNDING), function(a.high) * (1 + ROUNDING), log=log, up=a.up, down=a.down)
+
+
 def rounded(a: Value) -> Value:
     """`smooth.ceil` and `smooth.floor`: of a varied number a step whose slope is another's, wherever it lies."""
     return unknown(a.low - 1, a.high + 1, a.why or "rounding of a number that changes with the hardware", a.up, a.down)
@@ -109,6 +129,8 @@ RULES: dict[str, Callable[..., Value]] = {
     "p_norm": p_norm,
     "used_share": used_share,
     "slowdown": slowdown,
+    "growth": growth,
+    "least_growth": least_growth,
     "ceil": rounded,
     "floor": rounded,
 }

@@ -61,7 +61,7 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
         return jnp.asarray(1.0), {}
     saved = scenario.workload.saved_bytes(layout)
     if saved is None:
-        stretched = 1 + reliability.down(layout.plan.ranks(), jnp.asarray(0.0))
+        stretched = reliability.stopped(layout.plan.ranks(), jnp.asarray(0.0))
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
     network = cluster.network[cluster.levels[-1]].fabric.link(Group(2.0))

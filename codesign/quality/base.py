@@ -1,7 +1,7 @@
 """What every law of quality answers: the loss of a trained model, how sure that is, and where the law was fitted."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity, switch
 from ..smooth import maximum, used_share
 
+Number = Array | float
 SIGMAS = 1.6448536269514722  # of a normal distribution: 5 % lie beyond on each side
 
 
@@ -92,7 +93,8 @@ class AbstractLaw(eqx.Module):
 
     def limits(self, model: Trained) -> dict[str, Array]:
         """Used shares of the range of the fit; none is used where extrapolation is wanted."""
-        return {f"quality.{name}": (1 - self.extrapolate) * span.used() for name, span in self.spans(model).items()}
+        wanted = self.extrapolate > 0
+        return {f"quality.{name}": jnp.where(wanted, 0.0, span.used()) for name, span in self.spans(model).items()}
 
 
 class Ranges(eqx.Module):
@@ -111,6 +113,6 @@ class Ranges(eqx.Module):
         }
 
 
-def extrapolating() -> Float[Array, "*b"]:
+def extrapolating() -> Any:
     """The switch that every law has."""
     return switch(default=0.0, doc="1: designs outside the range of the fit are wanted all the same")

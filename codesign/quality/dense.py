@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
-from .base import AbstractLaw, Ranges, Span, Trained, extrapolating
+from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 
 
 class Errors(eqx.Module):
@@ -38,14 +38,14 @@ class DenseLaw(AbstractLaw):
     errors: Errors | None = None
     extrapolate: Float[Array, "*b"] = extrapolating()
 
-    def terms(self, parameters: Array, tokens: Array) -> tuple[Array, Array]:
+    def terms(self, parameters: Number, tokens: Number) -> tuple[Array, Array]:
         """What is lost to finite size and to finite data."""
         return (
             self.parameters_scale * parameters**-self.parameters_power,
             self.tokens_scale * tokens**-self.tokens_power,
         )
 
-    def at(self, parameters: Array, tokens: Array) -> Array:
+    def at(self, parameters: Number, tokens: Number) -> Array:
         """Loss of N and D alone."""
         of_size, of_data = self.terms(parameters, tokens)
         return self.entropy + of_size + of_data
@@ -72,7 +72,7 @@ class DenseLaw(AbstractLaw):
         """Parameters and tokens."""
         return self.fitted.spans(model.parameters, model.tokens)
 
-    def optimum(self, flops: Array) -> tuple[Array, Array]:
+    def optimum(self, flops: Number) -> tuple[Array, Array]:
         """(parameters, tokens) of least loss for `flops` = 6 N D.
 
         N = G (C/6)^(beta/(alpha+beta)), D = (C/6) / N, G = (alpha A / (beta B))^(1/(alpha+beta)).

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
-from .base import AbstractLaw, Ranges, Span, Trained, extrapolating
+from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 
 
 class JointLaw(AbstractLaw):
@@ -33,12 +33,12 @@ class JointLaw(AbstractLaw):
     most_experts: Float[Array, "*b"] = quantity(low=1.0, default=32.0, doc="over visited ones, in the fit")
     extrapolate: Float[Array, "*b"] = extrapolating()
 
-    def effective(self, experts: Array) -> Array:
+    def effective(self, experts: Number) -> Array:
         """E': experts that saturate at both ends."""
         start = 1 / (1 / self.experts_start - 1 / self.experts_most)
         return 1 / (1 / (experts - 1 + start) + 1 / self.experts_most)
 
-    def reduced(self, experts: Array) -> tuple[Array, Array, Array, Array]:
+    def reduced(self, experts: Number) -> tuple[Array, Array, Array, Array]:
         """(m, mu, n, nu) of L = m N^mu + n D^nu + c for a number of experts."""
         effective = self.effective(experts)
         log = jnp.log(effective)
@@ -49,7 +49,7 @@ class JointLaw(AbstractLaw):
             self.tokens_power + self.tokens_slope * log,
         )
 
-    def at(self, active: Array, tokens: Array, experts: Array) -> Array:
+    def at(self, active: Number, tokens: Number, experts: Number) -> Array:
         """Loss of active weights, tokens and experts."""
         m, mu, n, nu = self.reduced(experts)
         return m * active**mu + n * tokens**nu + self.constant
@@ -63,7 +63,7 @@ class JointLaw(AbstractLaw):
         experts = {"experts": Span(model.expansion, jnp.asarray(1.0), self.most_experts)}
         return self.fitted.spans(model.active, model.tokens) | experts
 
-    def optimum(self, flops: Array, experts: Array) -> tuple[Array, Array]:
+    def optimum(self, flops: Number, experts: Number) -> tuple[Array, Array]:
         """(active weights, tokens) of least loss for `flops` = 6 N D. Source: [ludziejewski2025] equation 7."""
         m, mu, n, nu = self.reduced(experts)
         active = (mu * m / (nu * n)) ** (-1 / (mu + nu)) * (flops / 6) ** (nu / (mu + nu))
@@ -99,7 +99,7 @@ class FineGrainedLaw(AbstractLaw):
     most_granularity: Float[Array, "*b"] = quantity(low=1.0, default=16.0)
     extrapolate: Float[Array, "*b"] = extrapolating()
 
-    def at(self, parameters: Array, tokens: Array, granularity: Array) -> Array:
+    def at(self, parameters: Number, tokens: Number, granularity: Number) -> Array:
         """Loss of weights, tokens and granularity."""
         scale = self.granularity_scale * granularity**-self.granularity_power + self.parameters_scale
         return self.constant + scale * parameters**-self.parameters_power + self.tokens_scale * tokens**-self.tokens_power

@@ -85,14 +85,18 @@ class Reliability(eqx.Module):
             return maximum(each / host_bytes_per_s, each / network_bytes_per_s)
         return maximum(saved_bytes / self.storage_bytes_per_s, each / host_bytes_per_s)
 
-    def down(self, devices: Array, read_s: Array) -> Array:
-        """Mean failures during a restart (rate times seconds, summed over kinds): r R of `renewal`."""
-        total = jnp.asarray(0.0)
+    def stopped(self, devices: Array, read_s: Array) -> Array:
+        """Elapsed time over that at work and in checkpoints: restarts, waits for repairs, errors found late.
+
+        exp(r R) (1 + sum over kinds of rate * (what is lost with each, and waited for)); a restart can fail again, what is
+        waited for or found late comes with each failure.
+        """
+        extra = jnp.asarray(1.0)
         wait = jnp.where(self.spare_ratio > 0, 0.0, self.repair_s)
         for name, rate in self.rates_hz(devices).items():
             failure = self.failures[name]
-            total = total + rate * (self.restart_s + read_s + failure.lost_s + failure.replaced * wait)
-        return total
+            extra = extra + rate * (failure.lost_s + failure.replaced * wait)
+        return jnp.exp(self.rate_hz(devices) * (self.restart_s + read_s)) * extra
 
     def stretched(self, devices: Array, written_s: Array) -> Array:
         """Time of a job over its time without failures: 1 / goodput."""
@@ -103,7 +107,7 @@ class Reliability(eqx.Module):
             between = self.interval_s + stop
             lost = growth(rate * between) * between / self.interval_s
         slowest = 1 + self.straggling * (2 * jnp.log(jnp.maximum(devices, 1.0))) ** 0.5
-        return slowest * jnp.exp(self.down(devices, written_s)) * lost
+        return slowest * self.stopped(devices, written_s) * lost
 
     def best_interval_s(self, devices: Array, written_s: Array) -> Array:
         """Seconds of work between checkpoints: those given, else the best."""

@@ -15,8 +15,12 @@ Assumes: failures come at a constant rate, whatever has happened before; those d
 Source: [daly2006] equation 16; [young1974].
 """
 
+import math
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..smooth import TINY, operation
@@ -25,14 +29,14 @@ STEPS = 24  # of Newton's method; from above it squares its error, and 2e-16 is 
 
 
 @operation
-def growth(x: Array) -> Float[Array, "..."]:
+def growth(x: Any) -> Float[Array, "..."]:
     """(exp(x) - 1) / x, 1 at 0: convex in the logarithm of x, in its own logarithm."""
     some = jnp.maximum(x, TINY)
     return jnp.expm1(some) / some
 
 
 @operation
-def least_growth(a: Array) -> Float[Array, "..."]:
+def least_growth(a: Any) -> Float[Array, "..."]:
     """y >= 1 with 1 / y + log y = 1 + a: by how much checkpoints and work done twice lengthen a job at the best interval.
 
     a is the time of a checkpoint over the mean time between failures. Newton's method for z = log y on
@@ -46,13 +50,22 @@ def least_growth(a: Array) -> Float[Array, "..."]:
     return jnp.exp(z + (wanted - jax.lax.stop_gradient(wanted)) / -jnp.expm1(-z))
 
 
-def _excess(z: Array) -> Array:
+def _excess(z: Any, numbers: Any = jnp) -> Any:
     """exp(-z) - 1 + z, without what cancels where z is small."""
     small = z * z * (0.5 - z * (1 / 6 - z * (1 / 24 - z * (1 / 120 - z / 720))))
-    return jnp.where(z < 0.02, small, jnp.expm1(-z) + z)
+    return numbers.where(z < 0.02, small, numbers.expm1(-z) + z)
 
 
-def best_interval_s(rate_hz: Array, checkpoint_s: Array) -> Array:
+def best_growth(a: float) -> float:
+    """`least_growth` of one number, without arrays."""
+    wanted = max(a, TINY)
+    z = wanted + math.sqrt(2 * wanted)
+    for _ in range(STEPS):
+        z -= (float(_excess(z, np)) - wanted) / -math.expm1(-z)
+    return math.exp(z)
+
+
+def best_interval_s(rate_hz: Array | float, checkpoint_s: Array | float) -> Array:
     """Seconds of work between checkpoints for which a job takes least: M (1 - 1 / y), y = `least_growth`.
 
     At the optimum exp(-(w + c) / M) = 1 - w / M, and the time has grown by exp((w + c) / M) = y.
@@ -60,6 +73,6 @@ def best_interval_s(rate_hz: Array, checkpoint_s: Array) -> Array:
     return (1 - 1 / least_growth(rate_hz * checkpoint_s)) / rate_hz
 
 
-def young_interval_s(rate_hz: Array, checkpoint_s: Array) -> Array:
+def young_interval_s(rate_hz: Array | float, checkpoint_s: Array | float) -> Array | float:
     """The same to first order, sqrt(2 c M), for checkpoints that are short beside the time between failures."""
     return (2 * checkpoint_s / rate_hz) ** 0.5
