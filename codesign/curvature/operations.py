@@ -8,14 +8,13 @@ import math
 from collections.abc import Callable
 
 from ..fabrics.contended import CALM_RATIO
-from ..reliability.renewal import best_growth
+from ..reliability.renewal import HOPELESS, LEAST, best_growth
 from ..smooth import TINY
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
 
 ROUNDING = 1e-12  # of a power of 19: what an interpreter and a compiler may differ by
-EXPONENT = 600.0  # beyond it exp() is as good as infinite
 SURELY = 1e-20  # beside zero the weight of what is larger is exactly 1, at any sharpness of 2 or more
 
 
@@ -100,19 +99,19 @@ def _slowed(share: float) -> float:
 
 def growth(a: Value) -> Value:
     """`renewal.growth`: a series of powers with positive factors, rising."""
-    return _rising(a, lambda x: math.expm1(x) / x if 0 < x < EXPONENT else 1.0 if x <= 0 else math.inf)
+    return _rising(a, 0.0, lambda x: math.expm1(min(x, HOPELESS)) / min(x, HOPELESS) if x > 0 else 1.0)
 
 
 def least_growth(a: Value) -> Value:
     """`renewal.least_growth`: the least, over an interval, of what is log-convex in it and in a together; rising."""
-    return _rising(a, lambda x: best_growth(x) if x < EXPONENT else math.inf)
+    return _rising(a, LEAST, best_growth)
 
 
-def _rising(a: Value, function: Callable[[float], float]) -> Value:
-    """A function that rises, and whose logarithm is convex in that of its argument."""
+def _rising(a: Value, least: float, function: Callable[[float], float]) -> Value:
+    """A function that rises, whose logarithm is convex in that of its argument, constant below and beyond."""
     if not a.low >= 0:
         return unknown(-math.inf, math.inf, "failures in a time that may be negative")
-    log = CONVEX if a.whole & CONVEX else UNKNOWN
+    log = CONVEX if a.whole & CONVEX and least <= a.low and a.high <= HOPELESS else UNKNOWN
     return made(function(a.low) * (1 - ROUNDING), function(a.high) * (1 + ROUNDING), log=log, up=a.up, down=a.down)
 
 

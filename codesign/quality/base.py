@@ -64,8 +64,16 @@ class AbstractLaw(eqx.Module):
     extrapolate: eqx.AbstractVar[Float[Array, "*b"]]
 
     @abc.abstractmethod
+    def least(self) -> Array:
+        """The loss that no model of any size is below."""
+
+    @abc.abstractmethod
+    def reducible(self, model: Trained) -> Array:
+        """Nats a token above `least`."""
+
     def loss(self, model: Trained) -> Array:
         """Nats a token."""
+        return self.least() + self.reducible(model)
 
     @abc.abstractmethod
     def spans(self, model: Trained) -> dict[str, Span]:
@@ -77,11 +85,12 @@ class AbstractLaw(eqx.Module):
         return None
 
     def metrics(self, model: Trained) -> dict[str, Array]:
-        """`loss`, the ends of its 90 % interval where errors of the fit are known, and how far outside it lies."""
+        """`loss`, what of it a larger model would take off, the ends of its 90 % interval where errors of the fit are known, and how far outside it lies."""
         loss, deviation = self.loss(model), self.deviation(model)
-        told = {"loss": loss, "loss_beyond": self.beyond(model)}
+        told = {"loss": loss, "loss_reducible": self.reducible(model), "loss_beyond": self.beyond(model)}
         if deviation is not None:
-            told |= {"loss_low": loss - SIGMAS * deviation, "loss_high": loss + SIGMAS * deviation}
+            share = SIGMAS * deviation / loss
+            told |= {"loss_low": loss / (1 + share), "loss_high": loss * (1 + share)}  # never below zero
         return told
 
     def beyond(self, model: Trained) -> Array:

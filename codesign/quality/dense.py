@@ -50,9 +50,14 @@ class DenseLaw(AbstractLaw):
         of_size, of_data = self.terms(parameters, tokens)
         return self.entropy + of_size + of_data
 
-    def loss(self, model: Trained) -> Array:
+    def least(self) -> Array:
+        """Of the text itself."""
+        return self.entropy
+
+    def reducible(self, model: Trained) -> Array:
         """By all weights and tokens."""
-        return self.at(model.parameters, model.tokens)
+        of_size, of_data = self.terms(model.parameters, model.tokens)
+        return of_size + of_data
 
     def deviation(self, model: Trained) -> Array | None:
         """dL/dA = N^-alpha, dL/dalpha = -A N^-alpha ln N, and so on; squares add up."""

@@ -51,12 +51,20 @@ class JointLaw(AbstractLaw):
 
     def at(self, active: Number, tokens: Number, experts: Number) -> Array:
         """Loss of active weights, tokens and experts."""
-        m, mu, n, nu = self.reduced(experts)
-        return m * active**mu + n * tokens**nu + self.constant
+        return self.constant + self.above(active, tokens, experts)
 
-    def loss(self, model: Trained) -> Array:
+    def above(self, active: Number, tokens: Number, experts: Number) -> Array:
+        """What of it a larger run would take off."""
+        m, mu, n, nu = self.reduced(experts)
+        return m * active**mu + n * tokens**nu
+
+    def least(self) -> Array:
+        """c."""
+        return self.constant
+
+    def reducible(self, model: Trained) -> Array:
         """By weights in use."""
-        return self.at(model.active, model.tokens, model.expansion)
+        return self.above(model.active, model.tokens, model.expansion)
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights in use, tokens, experts."""
@@ -101,12 +109,20 @@ class FineGrainedLaw(AbstractLaw):
 
     def at(self, parameters: Number, tokens: Number, granularity: Number) -> Array:
         """Loss of weights, tokens and granularity."""
-        scale = self.granularity_scale * granularity**-self.granularity_power + self.parameters_scale
-        return self.constant + scale * parameters**-self.parameters_power + self.tokens_scale * tokens**-self.tokens_power
+        return self.constant + self.above(parameters, tokens, granularity)
 
-    def loss(self, model: Trained) -> Array:
+    def above(self, parameters: Number, tokens: Number, granularity: Number) -> Array:
+        """What of it a larger run would take off."""
+        scale = self.granularity_scale * granularity**-self.granularity_power + self.parameters_scale
+        return scale * parameters**-self.parameters_power + self.tokens_scale * tokens**-self.tokens_power
+
+    def least(self) -> Array:
+        """c."""
+        return self.constant
+
+    def reducible(self, model: Trained) -> Array:
         """By weights but embedding and head."""
-        return self.at(model.parameters - model.embedding, model.tokens, model.granularity)
+        return self.above(model.parameters - model.embedding, model.tokens, model.granularity)
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens, granularity, and the one expansion rate there was, give or take a per cent."""

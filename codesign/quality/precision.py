@@ -44,14 +44,18 @@ class PrecisionLaw(AbstractLaw):
         scales = (self.weights_bits, self.activations_bits, self.kv_cache_bits)
         return math.prod((1 - jnp.exp(-count / scale) for count, scale in zip(bits, scales, strict=True)), start=1.0)
 
-    def loss(self, model: Trained) -> Array:
+    def least(self) -> Array:
+        """E."""
+        return self.entropy
+
+    def reducible(self, model: Trained) -> Array:
         """By weights but embedding and head, bits of training and of serving."""
         parameters = model.parameters - model.embedding
         of_size = self.parameters_scale * (parameters * self.kept(model.bits)) ** -self.parameters_power
         of_data = self.tokens_scale * model.tokens**-self.tokens_power
         rounded = self.rounding_scale * model.tokens**self.rounding_tokens_power
         rounded = rounded * parameters**-self.rounding_parameters_power * jnp.exp(-self.served_bits / self.rounding_bits)
-        return self.entropy + of_size + of_data + rounded
+        return of_size + of_data + rounded
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens and the fewest bits."""

@@ -6,9 +6,9 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
 from ..fields import quantity, static
-from ..smooth import maximum, used_share
+from ..smooth import TINY, maximum, used_share
 from ..units import HOUR_S
-from .renewal import best_interval_s, growth, least_growth
+from .renewal import HOPELESS, best_interval_s, growth, least_growth
 
 STORES = ("storage", "host")
 WELL = 3.0  # standard deviations of parts under repair that spares should cover
@@ -96,7 +96,7 @@ class Reliability(eqx.Module):
         for name, rate in self.rates_hz(devices).items():
             failure = self.failures[name]
             extra = extra + rate * (failure.lost_s + failure.replaced * wait)
-        return jnp.exp(self.rate_hz(devices) * (self.restart_s + read_s)) * extra
+        return jnp.exp(jnp.minimum(self.rate_hz(devices) * (self.restart_s + read_s), HOPELESS)) * extra
 
     def stretched(self, devices: Array, written_s: Array) -> Array:
         """Time of a job over its time without failures: 1 / goodput."""
@@ -120,7 +120,7 @@ class Reliability(eqx.Module):
         for name, rate in self.rates_hz(devices).items():
             failure = self.failures[name]
             repaired = repaired + rate * failure.replaced * self.repair_s * failure.devices_each
-        wanted = repaired + WELL * repaired**0.5
+        wanted = repaired + WELL * (repaired + TINY) ** 0.5
         return {"spares": jnp.where(self.spare_ratio > 0, used_share(wanted, self.spare_ratio * devices), 0.0)}
 
     def __check_init__(self) -> None:

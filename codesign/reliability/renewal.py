@@ -25,13 +25,15 @@ from jaxtyping import Array, Float
 
 from ..smooth import TINY, operation
 
+LEAST = 1e-16  # of a checkpoint's time over the time between failures
+HOPELESS = 60.0  # of an exponent: a job that takes e^60 times as long, and all beyond, never ends
 STEPS = 24  # of Newton's method; from above it squares its error, and 2e-16 is met after at most this many
 
 
 @operation
 def growth(x: Any) -> Float[Array, "..."]:
-    """(exp(x) - 1) / x, 1 at 0: convex in the logarithm of x, in its own logarithm."""
-    some = jnp.maximum(x, TINY)
+    """(exp(x) - 1) / x, 1 at 0: its logarithm is convex in that of x; constant beyond x = 60."""
+    some = jnp.clip(x, TINY, HOPELESS)
     return jnp.expm1(some) / some
 
 
@@ -40,9 +42,10 @@ def least_growth(a: Any) -> Float[Array, "..."]:
     """y >= 1 with 1 / y + log y = 1 + a: by how much checkpoints and work done twice lengthen a job at the best interval.
 
     a is the time of a checkpoint over the mean time between failures. Newton's method for z = log y on
-    exp(-z) + z - 1 = a from above, where the left side is convex and rising; one step more carries the slope.
+    exp(-z) + z - 1 = a from above, where the left side is convex and rising; one step more carries the slope. Constant
+    below a = 1e-16, where it is 1 to eight digits and its slope grows without end, and beyond 60.
     """
-    wanted = jnp.maximum(a, TINY)
+    wanted = jnp.clip(a, LEAST, HOPELESS)
     z = jax.lax.stop_gradient(wanted + jnp.sqrt(2 * wanted))
     for _ in range(STEPS):
         z = z - jax.lax.stop_gradient((_excess(z) - wanted) / -jnp.expm1(-z))
@@ -58,7 +61,7 @@ def _excess(z: Any, numbers: Any = jnp) -> Any:
 
 def best_growth(a: float) -> float:
     """`least_growth` of one number, without arrays."""
-    wanted = max(a, TINY)
+    wanted = min(max(a, LEAST), HOPELESS)
     z = wanted + math.sqrt(2 * wanted)
     for _ in range(STEPS):
         z -= (float(_excess(z, np)) - wanted) / -math.expm1(-z)

@@ -11,22 +11,49 @@ from ..quality import AbstractLaw, Bits, Trained
 from .feed_forward import MixtureOfExperts
 from .ops import Op
 from .plan import Layout
-from .plan_fields import AbstractPlan
 from .schedule import Priced, Timeline
 from .shaped_plan import ShapedPlan, broken_shapes
 from .training import Training
 from .transformer import Transformer
+from .words import Words
+
+RUN = Words(
+    "a training run",
+    "training step",
+    headline=("loss", "usd_to_train", "time_to_train_s", "time_s", "mfu"),
+    metrics={
+        "loss": ("Loss, nats a token", ""),
+        "usd_to_train": ("Cost of the run", "$"),
+        "time_to_train_s": ("Time of the run", "s"),
+        "run_tokens": ("Tokens trained on", "tokens"),
+    },
+    plan={
+        "hidden": "hidden {:g}",
+        "layers": "{:g} layers",
+        "width": "width {:g}",
+        "heads": "{:g} heads",
+        "kv_heads": "{:g} KV heads",
+        "experts": "{:g} experts",
+        "top_k": "{:g} visited",
+        "expert_width": "experts of {:g}",
+        "vocab": "vocabulary {:g}",
+        "context": "context {:g}",
+        "tokens": "{:.3g} tokens",
+    },
+)
 
 
 class TrainingRun(Training):
     """`Training` on `tokens` tokens in all, with what the run comes to: time, money, energy, loss.
+
+    A `ShapedPlan` may choose the model's shape; any other plan of a transformer leaves it as it is.
 
     Times, tokens and memory of a step are those of `Training` with the model in the plan's shape.
 
     Assumes: every step is like the others; data are never repeated.
     """
 
-    plan_class: ClassVar[type[AbstractPlan]] = ShapedPlan
+    words: ClassVar[Words] = RUN
 
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
     quality: AbstractLaw | None = None
@@ -34,13 +61,15 @@ class TrainingRun(Training):
     def at(self, layout: Layout) -> Training:
         """One step of the model in the plan's shape."""
         own: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
-        context = layout.plan.context
-        shape = {"model": layout.plan.shaped(self.model), "sequence": self.sequence if context is None else context}
-        return Training(**(own | shape))
+        if isinstance(layout.plan, ShapedPlan):
+            own["model"] = layout.plan.shaped(self.model)
+            own["sequence"] = self.sequence if layout.plan.context is None else layout.plan.context
+        return Training(**own)
 
     def run_tokens(self, layout: Layout) -> Array:
         """The plan's number of tokens, else the job's."""
-        return self.tokens if layout.plan.tokens is None else layout.plan.tokens
+        chosen = getattr(layout.plan, "tokens", None)
+        return self.tokens if chosen is None else chosen
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Of one step."""
