@@ -5,19 +5,22 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign import Certified, Solution, solve, study_from_config
+from codesign import Certified, Solution, Study, solve, study_from_config
 from codesign.quality import DenseLaw
 from codesign.reproduce import Claim
 
 NAME = "compute_optimal_machine"
-BUDGETS = (3e3, 1e4, 3e4)  # USD
+BUDGETS = (1e3, 3e3, 1e4)  # USD
 COMPUTE = {1e20: (512, 2560), 1e21: (1024, 4096), 5.76e23: (6144, 10240)}  # FLOP -> least and largest hidden size
 CHINCHILLA = 5.76e23  # of Gopher and Chinchilla
 SHAPE = ("hidden", "layers")
 MACHINE = ("compute", "hbm", "scale_out_bandwidth")
+LAYOUT = ("tp", "pp", "micro_batch", "recompute", "zero", "device_count")
+FIXED = tuple(f"~space.hardware.{name}" for name in MACHINE)
 MFU = 0.4  # that who sizes a model before there is a machine expects of it
 
 
@@ -50,17 +53,18 @@ def given_flops(flops: float) -> Found:
     study = study_from_config(
         f"experiment={NAME}", "workload.model.attention.kv_heads=1", "plan.tp=8", "plan.zero=3",
         f"plan.device_count={1024 if far else 64}", f"workload.quality.extrapolate={far}",
-        f"space.plan={{hidden: {hidden}, layers: {layers}}}",
-        *(f"~space.hardware.{name}" for name in MACHINE),
+        *(f"~space.plan.{name}" for name in LAYOUT), f"space.plan.hidden={hidden}", f"space.plan.layers={layers}",
+        *FIXED,
         f"space.hardware.trained_tokens.high={5e12 if far else 5e11}", "space.hardware.trained_tokens.low=1e9",
-        f"objective.limits={{6 * parameters * run_tokens: {flops}}}",
+        "~objective.limits.usd_to_train", "~objective.limits.time_to_train_s",
+        f"+objective.limits={{6 * parameters * run_tokens: {flops}}}",
     )  # fmt: skip
     return _found(solve(study, Certified(gap=1e-6)))
 
 
-def study(budget: float, *overrides: str):
+def study(budget: float, *overrides: str) -> Study:
     """The study at a budget."""
-    return study_from_config(f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", *overrides)
+    return study_from_config(f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides)
 
 
 @functools.cache
@@ -72,13 +76,12 @@ def joint(budget: float) -> Found:
 @functools.cache
 def model_first(budget: float) -> Found:
     """The shape is the law's optimum for the arithmetic that the money buys on the H100; then machine, plan and tokens."""
-    scenario = study(budget).problem.scenario
-    reference = _found(solve(study(budget, *_held(scenario))))  # what a dollar buys on the machine as it is
+    reference = _found(solve(study(budget, *FIXED)))  # what a dollar buys on the machine as it is
     flops = MFU / float(reference.row["mfu"]) * float(reference.row["run_flops"])
     wanted = float(law().optimum(flops)[0])
     shapes = study(budget).problem.space.plan
     sizes = {
-        (hidden, layers): _parameters(budget, hidden, layers) for hidden in shapes["hidden"] for layers in shapes["layers"]
+        (hidden, layers): parameters_of(hidden, layers) for hidden in shapes["hidden"] for layers in shapes["layers"]
     }
     hidden, layers = min(sizes, key=lambda shape: (abs(math.log(sizes[shape] / wanted)), abs(shape[0] / shape[1] - 128)))
     return _found(solve(study(budget, f"space.plan.hidden=[{hidden}]", f"space.plan.layers=[{layers}]")))
@@ -86,34 +89,21 @@ def model_first(budget: float) -> Found:
 
 @functools.cache
 def machine_first(budget: float) -> Found:
-    """The machine is the cheapest on which the 8-billion model of the configuration is trained; then shape, plan and tokens."""
-    own = study(budget, "~space.plan.hidden", "~space.plan.layers", "~space.hardware.trained_tokens",
-                "objective.minimise=usd_per_million_tokens", "objective.limits={}")  # fmt: skip
-    best = solve(own).best
-    problem = study(budget).problem
+    """The machine, its size too, is the best for the 8-billion model of the configuration; then shape, plan and tokens."""
+    best = solve(study(budget, "~space.plan.hidden", "~space.plan.layers")).best
+    problem = study(budget, f"space.plan.device_count=[{best['var.device_count']:g}]").problem
     kept = {name: value for name, value in problem.space.hardware.items() if name not in MACHINE}
     point = {name: float(best[f"var.{name}"]) for name in MACHINE}
     machine = problem.space.place(problem.scenario, point)
     held = replace(problem, scenario=machine, space=replace(problem.space, hardware=kept))
-    return _found(solve(held, Certified()))
-
-
-def _held(scenario: object) -> list[str]:
-    """The study without the numbers of the machine."""
-    del scenario
-    return [f"~space.hardware.{name}" for name in MACHINE]
+    return _found(solve(held, Certified(gap=2e-4)))
 
 
 @functools.cache
-def _model():
-    return study(BUDGETS[0]).problem.scenario
-
-
-def _parameters(budget: float, hidden: float, layers: float) -> float:
+def parameters_of(hidden: float, layers: float) -> float:
     """Weights of a shape."""
-    del budget
-    scenario = _model()
-    plan = replace(scenario.plan, hidden=hidden, layers=layers)
+    scenario = study(BUDGETS[0]).problem.scenario
+    plan = replace(scenario.plan, hidden=jnp.asarray(float(hidden)), layers=jnp.asarray(float(layers)))
     return float(plan.shaped(scenario.workload.model).parameters())
 
 
