@@ -25,7 +25,9 @@ class Grid(eqx.Module):
 
     g_per_kwh: Float[Array, "*b"] = quantity(usual=(10.0, 1000.0, "grids of countries"))
     by_hour: dict[str, Float[Array, "*b"]] = quantities(high=10.0)
-    hours_a_day: Float[Array, "*b"] = quantity(low=1.0, high=24.0, default=24.0, doc="in which a job runs that may wait")
+    hours_a_day: Float[Array, "*b"] = quantity(
+        low=1.0, high=24.0, default=24.0, doc="in which a job runs that may wait"
+    )
 
     def waits(self) -> Array:
         """Elapsed time over time at work."""
@@ -75,7 +77,9 @@ class Carbon(eqx.Module):
     hbm_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9))
     ddr_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9))
     die_yield: Float[Array, "*b"] = quantity(low=0.01, high=1.0, default=0.875)
-    other_kg: Float[Array, "*b"] = quantity(default=0.0, doc="of the node's rest, for each device", usual=(10.0, 1000.0))
+    other_kg: Float[Array, "*b"] = quantity(
+        default=0.0, doc="of the node's rest, for each device", usual=(10.0, 1000.0)
+    )
 
     def made_kg(self, hbm_bytes: Array, ddr_bytes: Array, die_mm2: Array | None = None) -> dict[str, Array]:
         """Of one device, by part."""

@@ -17,15 +17,14 @@ SIGMAS = 1.6448536269514722  # of a normal distribution: 5 % lie beyond on each 
 class Trained(NamedTuple):
     """What laws see of a model and its training.
 
-    parameters: all weights; active: those one token uses, the head among them, and what it looks up of the embedding
-    table counted as the whole table; embedding: of the embedding table and the head; tokens: trained on; expansion: experts
-    over the experts that a token visits, 1 where dense; granularity: experts that a token visits, 1 where dense;
-    bits: of weights, activations and KV cache, as `Bits`.
+    parameters: all weights; active: those one token uses, embedding table and head among them; inner: all but embedding
+    table and head; tokens: trained on; expansion: experts over the experts that a token visits, 1 where dense;
+    granularity: experts that a token visits, 1 where dense; bits: of weights, activations and KV cache.
     """
 
     parameters: Array
     active: Array
-    embedding: Array
+    inner: Array
     tokens: Array
     expansion: Array
     granularity: Array

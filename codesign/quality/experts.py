@@ -122,11 +122,11 @@ class FineGrainedLaw(AbstractLaw):
 
     def reducible(self, model: Trained) -> Array:
         """By weights but embedding and head."""
-        return self.above(model.parameters - model.embedding, model.tokens, model.granularity)
+        return self.above(model.inner, model.tokens, model.granularity)
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens, granularity, and the one expansion rate there was, give or take a per cent."""
-        return self.fitted.spans(model.parameters - model.embedding, model.tokens) | {
+        return self.fitted.spans(model.inner, model.tokens) | {
             "granularity": Span(model.granularity, jnp.asarray(1.0), self.most_granularity),
             "expansion": Span(model.expansion, 0.99 * self.expansion, 1.01 * self.expansion),
         }

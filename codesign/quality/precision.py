@@ -50,18 +50,20 @@ class PrecisionLaw(AbstractLaw):
 
     def reducible(self, model: Trained) -> Array:
         """By weights but embedding and head, bits of training and of serving."""
-        parameters = model.parameters - model.embedding
+        parameters = model.inner
         of_size = self.parameters_scale * (parameters * self.kept(model.bits)) ** -self.parameters_power
         of_data = self.tokens_scale * model.tokens**-self.tokens_power
         rounded = self.rounding_scale * model.tokens**self.rounding_tokens_power
-        rounded = rounded * parameters**-self.rounding_parameters_power * jnp.exp(-self.served_bits / self.rounding_bits)
+        rounded = (
+            rounded * parameters**-self.rounding_parameters_power * jnp.exp(-self.served_bits / self.rounding_bits)
+        )
         return of_size + of_data + rounded
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens and the fewest bits."""
         fewest = jnp.asarray(min(model.bits))
         bits = {"bits": Span(fewest, jnp.asarray(3.0), jnp.asarray(16.0))}
-        return self.fitted.spans(model.parameters - model.embedding, model.tokens) | bits
+        return self.fitted.spans(model.inner, model.tokens) | bits
 
     @classmethod
     def example(cls) -> "PrecisionLaw":

@@ -56,11 +56,15 @@ class Reliability(eqx.Module):
     storage_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, default=1e12, doc="of the whole cluster", usual=(1e9, 1e13, "published storage of clusters")
     )
-    interval_s: Float[Array, "*b"] | None = quantity(low=1e-3, default=None, doc="of work between checkpoints; the best")
+    interval_s: Float[Array, "*b"] | None = quantity(
+        low=1e-3, default=None, doc="of work between checkpoints; the best"
+    )
     behind: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of a checkpoint hidden behind work")
     spare_ratio: Float[Array, "*b"] = quantity(high=10.0, default=0.02, doc="spares over devices at work")
     repair_s: Float[Array, "*b"] = quantity(default=86400.0, doc="until a failed part is back")
-    straggling: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="standard deviation of a device's time of a step")
+    straggling: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="standard deviation of a device's time of a step"
+    )
     store: str = static(default="storage")
 
     def rates_hz(self, devices: Array) -> dict[str, Array]:
@@ -71,7 +75,9 @@ class Reliability(eqx.Module):
         """Failures a second of any kind."""
         return sum(self.rates_hz(devices).values(), jnp.asarray(0.0))
 
-    def written_s(self, saved_bytes: Array, devices: Array, host_bytes_per_s: Array, network_bytes_per_s: Array) -> Array:
+    def written_s(
+        self, saved_bytes: Array, devices: Array, host_bytes_per_s: Array, network_bytes_per_s: Array
+    ) -> Array:
         """Seconds to put `saved_bytes` of all devices together where they are kept, and to read them.
 
         Args:
@@ -126,7 +132,9 @@ class Reliability(eqx.Module):
     def __check_init__(self) -> None:
         """A place for checkpoints that exists; something that fails."""
         if self.store not in STORES:
-            raise ConfigError(f"store = {self.store!r} is not one of {', '.join(STORES)}{suggestion(self.store, STORES)}")
+            raise ConfigError(
+                f"store = {self.store!r} is not one of {', '.join(STORES)}{suggestion(self.store, STORES)}"
+            )
         if not self.failures:
             raise ConfigError("failures is empty: name at least one kind, or leave reliability out (reliability=null)")
 

@@ -123,7 +123,7 @@ class TrainingRun(Training):
         return Trained(
             parameters=model.parameters(),
             active=model.active_parameters() + model.vocab * model.hidden * (1 - model.tied_embeddings),
-            embedding=model.embedding_parameters(),
+            inner=model.inner_parameters(),
             tokens=self.run_tokens(layout),
             expansion=forward.experts / forward.top_k if sparse else one,
             granularity=forward.top_k if sparse else one,

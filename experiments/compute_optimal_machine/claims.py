@@ -64,7 +64,9 @@ def given_flops(flops: float) -> Found:
 
 def study(budget: float, *overrides: str) -> Study:
     """The study at a budget."""
-    return study_from_config(f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides)
+    return study_from_config(
+        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides
+    )
 
 
 @functools.cache
@@ -83,7 +85,9 @@ def model_first(budget: float) -> Found:
     sizes = {
         (hidden, layers): parameters_of(hidden, layers) for hidden in shapes["hidden"] for layers in shapes["layers"]
     }
-    hidden, layers = min(sizes, key=lambda shape: (abs(math.log(sizes[shape] / wanted)), abs(shape[0] / shape[1] - 128)))
+    hidden, layers = min(
+        sizes, key=lambda shape: (abs(math.log(sizes[shape] / wanted)), abs(shape[0] / shape[1] - 128))
+    )
     return _found(solve(study(budget, f"space.plan.hidden=[{hidden}]", f"space.plan.layers=[{layers}]")))
 
 
@@ -123,14 +127,19 @@ def claims() -> list[Claim]:
         told = f"of 6 N D = {flops:.3g}, against the authors' formula"
         found += [
             Claim(NAME, f"lowest loss {told}", loss, ours.loss, 0.02, "certified; constants published"),
-            Claim(NAME, f"parameters {told}", parameters, float(ours.row["parameters"]), 0.02, "certified; listed shapes"),
+            Claim(
+                NAME, f"parameters {told}", parameters, float(ours.row["parameters"]), 0.02, "certified; listed shapes"
+            ),
             Claim(NAME, f"tokens {told}", tokens, float(ours.row["run_tokens"]), 0.02, "certified; listed shapes"),
         ]
     for budget in BUDGETS:
         both = joint(budget)
         found.append(Claim(NAME, f"loss for {budget:,.0f} USD, gap of what is above the text's entropy", None, both.loss,
                            1e-3, "certified", error=both.gap))  # fmt: skip
-        for name, other in (("model, then machine", model_first(budget)), ("machine, then model", machine_first(budget))):
+        for name, other in (
+            ("model, then machine", model_first(budget)),
+            ("machine, then model", machine_first(budget)),
+        ):
             worse = other.reducible / both.reducible - 1
             found.append(Claim(NAME, f"{name} for {budget:,.0f} USD: more loss above the text's entropy, %", None,
                                100 * worse, 0.0, "both certified", error=max(-worse - both.gap, 0.0)))  # fmt: skip

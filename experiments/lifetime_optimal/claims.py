@@ -20,7 +20,12 @@ SHAPES = (
     (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28), (4096, 32),
     (4096, 40), (5120, 36),
 )  # fmt: skip
-BASE = ("calibration=h100_sxm_roofline", "model=llama31_8b", "workload.model.vocab=32768", "workload.model.attention.kv_heads=4")
+BASE = (
+    "calibration=h100_sxm_roofline",
+    "model=llama31_8b",
+    "workload.model.vocab=32768",
+    "workload.model.attention.kv_heads=4",
+)
 TTFT_S, TPOT_S = 1.0, 0.03
 DAY_S = 86400.0
 
@@ -148,7 +153,9 @@ def figures() -> dict[str, Figure]:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes, ordered = figure.subplots(), sorted(within(), key=lambda model: model.parameters)
     for per_day in PER_DAY:
-        axes.plot([m.parameters / 1e9 for m in ordered], [m.life_usd(per_day) for m in ordered], "o-", label=f"{per_day:.0e}")
+        axes.plot(
+            [m.parameters / 1e9 for m in ordered], [m.life_usd(per_day) for m in ordered], "o-", label=f"{per_day:.0e}"
+        )
     axes.set(yscale="log", xlabel="parameters, 1e9", ylabel="training and two years of service, USD")
     axes.legend(title="tokens a day")
     return {"cost of a life": figure}

@@ -122,7 +122,9 @@ def figures() -> dict[str, Figure]:
     axes = figure.subplots()
     for served in (0.0, 2e11, 2e12, 2e13):
         sizes = np.geomspace(3e9, 60e9, 80)
-        axes.plot(sizes / 1e9, [lifetime_of(dense, size, loss, served).flops for size in sizes], label=f"{served:.0e} served")
+        axes.plot(
+            sizes / 1e9, [lifetime_of(dense, size, loss, served).flops for size in sizes], label=f"{served:.0e} served"
+        )
         best = least_flops(dense, loss, served)
         axes.plot([best.parameters / 1e9], [best.flops], "k.")
     axes.set(xscale="log", yscale="log", xlabel="parameters, 1e9", ylabel="FLOP to train and serve", ylim=(1e22, 1e25))

@@ -52,7 +52,9 @@ def claims() -> list[Claim]:
     assert research is not None
     for devices, hours in ((16384, 1.8), (131072, 0.23)):
         ours = 1 / float(research.rate_hz(jnp.asarray(float(devices)))) / 3600
-        found.append(Claim(NAME, f"hours between failures of {devices:,} devices of RSC-1", hours, ours, 0.03, "published rate"))
+        found.append(
+            Claim(NAME, f"hours between failures of {devices:,} devices of RSC-1", hours, ours, 0.03, "published rate")
+        )
     return [*found, *against_simulation(), *intervals_told(reliability, llama)]
 
 
@@ -60,7 +62,9 @@ def intervals_told(reliability: Reliability, llama: Metrics) -> list[Claim]:
     """Young's interval is first order of the best one, which is never worse."""
     written, rate = float(llama.get("checkpoint_s")), float(reliability.rate_hz(jnp.asarray(float(DEVICES))))
     best, young = float(llama.get("checkpoint_interval_s")), float(young_interval_s(rate, written))
-    return [Claim(NAME, "work between checkpoints, s, against sqrt(2 c / r)", young, best, 0.05, "derived: first order")]
+    return [
+        Claim(NAME, "work between checkpoints, s, against sqrt(2 c / r)", young, best, 0.05, "derived: first order")
+    ]
 
 
 class Case:
@@ -106,7 +110,13 @@ def compared() -> pd.DataFrame:
     rows = []
     for seed in range(CASES):
         case = Case(seed)
-        rows.append({"closed form": case.goodput(), "simulated": case.simulated().goodput, "best interval": case.interval is None})
+        rows.append(
+            {
+                "closed form": case.goodput(),
+                "simulated": case.simulated().goodput,
+                "best interval": case.interval is None,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -131,7 +141,9 @@ def tables() -> dict[str, pd.DataFrame]:
         row: dict[str, float] = {"devices": devices}
         for rates in ("llama3", "rsc1"):
             for store in ("storage", "host"):
-                row[f"{rates}, {store}"] = float(priced(rates, *size, f"cluster.reliability.store={store}").get("goodput"))
+                row[f"{rates}, {store}"] = float(
+                    priced(rates, *size, f"cluster.reliability.store={store}").get("goodput")
+                )
         rows.append(row)
     return {"share of productive time": pd.DataFrame(rows)}
 
