@@ -55,12 +55,12 @@ def test_what_is_not_given_stays_and_widths_are_whole_tiles():
     mixture = gpt3(feed_forward=MixtureOfExperts(8.0, 2.0, 1024.0))
     wider = shaped(hidden=24576.0, experts=16.0).shaped(mixture)
     assert (float(wider.feed_forward.experts), float(wider.feed_forward.expert_width)) == (16.0, 2048.0)
-    with pytest.raises(ConfigError, match="plan.experts: the model's DenseFeedForward has no experts"):
+    with pytest.raises(ConfigError, match=r"plan\.experts: the model's DenseFeedForward has no experts"):
         shaped(experts=8.0).shaped(gpt3())
 
 
 def test_relaxed_shapes_have_slopes():
-    """Through loss-free metrics of a run: money over hidden size and layers, against differences (widths not rounded)."""
+    """Money of a run over hidden size and layers, widths not rounded, against differences."""
     start = jnp.asarray([12288.0, 96.0])
 
     def usd(x):

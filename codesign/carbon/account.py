@@ -15,9 +15,9 @@ HOURS = 24
 class Grid(eqx.Module):
     """Grams of CO2-equivalent for a kilowatt-hour, on average and by the hour of the day.
 
-    `by_hour` are ratios to the mean (keys `h00` to `h23`, none left out, or none at all). A job that may move in time runs in
-    the `hours_a_day` hours of the lowest intensity; elapsed time, and what the cluster costs while it waits, grow by
-    24 / `hours_a_day`.
+    `by_hour` are ratios to the mean (keys `h00` to `h23`, none left out, or none at all). A job that may move in time
+    runs in the `hours_a_day` hours of the lowest intensity; elapsed time, and what the cluster costs while it waits,
+    grow by 24 / `hours_a_day`.
 
     Assumes: the mean intensity of supply, not that of the plant which answers one more watt; a day like every other;
     stopping and starting take no time.
@@ -64,8 +64,8 @@ class Carbon(eqx.Module):
         made of a device = die area * kg per cm2 / yield + HBM * kg per byte + DDR * kg per byte + the rest of its node
         of a step        = made * time / (life * in use) + energy * grid
 
-    Log-convex where time, energy and memory are: a sum of products. Die area is the accelerator's own where its die is a
-    design (`cluster.accelerator.die`).
+    Log-convex where time, energy and memory are: a sum of products. Die area is the accelerator's own where its die is
+    a design (`cluster.accelerator.die`).
 
     Assumes: emissions in proportion to area and bytes; network and building are part of `other_kg` or left out;
     transport and end of life are left out. Source: [gupta2022act] equations 3 to 6.

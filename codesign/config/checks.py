@@ -237,7 +237,7 @@ def _beyond(limit: str, share: float) -> str:
     if part == "quality":
         out = "choose another law with quality=, or say that it is wanted with quality.extrapolate=1"
         return f"workload.quality: {name} lie {share:.3g} times outside the range that the law was fitted on: {out}"
-    return f"cluster.reliability.spare_ratio: {share:.3g} times the spares would be needed: raise it, or 0 waits for repairs"
+    return f"cluster.reliability.spare_ratio: {share:.3g} times the spares are needed: raise it, or 0 waits for repairs"
 
 
 @functools.partial(interpreted, always=True)

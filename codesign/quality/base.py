@@ -84,7 +84,7 @@ class AbstractLaw(eqx.Module):
         return None
 
     def metrics(self, model: Trained) -> dict[str, Array]:
-        """`loss`, what of it a larger model would take off, the ends of its 90 % interval where errors of the fit are known, and how far outside it lies."""
+        """`loss`, what a larger model takes off, ends of the 90 % interval where known, how far outside it lies."""
         loss, deviation = self.loss(model), self.deviation(model)
         told = {"loss": loss, "loss_reducible": self.reducible(model), "loss_beyond": self.beyond(model)}
         if deviation is not None:

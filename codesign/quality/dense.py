@@ -21,8 +21,8 @@ class Errors(eqx.Module):
 class DenseLaw(AbstractLaw):
     """L = E + A / N^alpha + B / D^beta.
 
-    E is `entropy`, A `parameters_scale`, B `tokens_scale`, alpha and beta the powers; N counts all weights, the embedding
-    among them. A sum of powers of N and D: log-convex in both.
+    E is `entropy`, A `parameters_scale`, B `tokens_scale`, alpha and beta the powers; N counts all weights, the
+    embedding among them. A sum of powers of N and D: log-convex in both.
 
     Assumes: constants err independently of each other (their covariances are not published), which makes the interval
     too wide, since scale and power of a term err together; first order in the errors.

@@ -88,8 +88,8 @@ class JointLaw(AbstractLaw):
 class FineGrainedLaw(AbstractLaw):
     """L = c + (g / G^gamma + a) / N^alpha + b / D^beta.
 
-    N counts all weights but embedding and head, G = `Trained.granularity`: into how many experts the layer that each replaces
-    is cut, of which as many are visited. A sum of powers of N and D, and of G: log-convex in all three.
+    N counts all weights but embedding and head, G = `Trained.granularity`: into how many experts a dense layer is cut,
+    of which as many are visited. A sum of powers of N and D, and of G: log-convex in all three.
 
     Assumes: the number of experts over those visited that the law was fitted at (64).
     Source: [krajewski2024] equation 9 and table 1.

@@ -1,7 +1,5 @@
 """Models trained in few bits: a model of fewer parameters."""
 
-import math
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,8 +12,8 @@ class PrecisionLaw(AbstractLaw):
     """L = A / N_eff^alpha + B / D^beta + E, N_eff = N prod (1 - exp(-P_x / gamma_x)).
 
     N counts all weights but embedding and head; P are bits of weights, activations and KV cache in training. With
-    `served_bits` weights are rounded once more after training, which adds C_T D^gamma_D / N^gamma_N exp(-P / gamma): more tokens
-    then also hurt. Sums of powers of N and D: log-convex in both.
+    `served_bits` weights are rounded once more after training, which adds C_T D^gamma_D / N^gamma_N exp(-P / gamma):
+    more tokens then also hurt. Sums of powers of N and D: log-convex in both.
 
     Assumes: the form of the main text; the fit's table also has offsets of P, with which its constants were found.
     Source: [kumar2024] equations 2 to 4 and table 2.
@@ -42,7 +40,10 @@ class PrecisionLaw(AbstractLaw):
     def kept(self, bits: Bits) -> Array:
         """N_eff over N."""
         scales = (self.weights_bits, self.activations_bits, self.kv_cache_bits)
-        return math.prod((1 - jnp.exp(-count / scale) for count, scale in zip(bits, scales, strict=True)), start=1.0)
+        kept = jnp.asarray(1.0)
+        for count, scale in zip(bits, scales, strict=True):
+            kept = kept * (1 - jnp.exp(-count / scale))
+        return kept
 
     def least(self) -> Array:
         """E."""

@@ -17,8 +17,8 @@ WELL = 3.0  # standard deviations of parts under repair that spares should cover
 class Failure(eqx.Module):
     """One kind of failure: of a part that serves `devices_each` devices, every `mtbf_hours` of its time.
 
-    `lost_s` is work lost beyond that since the last checkpoint: an error that is silent is found late. `replaced`: 1 where
-    the devices of the part are taken out for repair, 0 where the same ones go on.
+    `lost_s` is work lost beyond that since the last checkpoint: an error that is silent is found late. `replaced`: 1
+    where the devices of the part are taken out for repair, 0 where the same ones go on.
     """
 
     mtbf_hours: Float[Array, "*b"] = quantity(low=1e-3, doc="of one part; mean time between failures")
@@ -40,8 +40,8 @@ class Reliability(eqx.Module):
     the outermost network; it is read back as fast. Without `interval_s` checkpoints are kept at the best interval, and
     1 / goodput is log-convex in rates, times and bandwidths: a posynomial under an exponential, times `least_growth`.
 
-    Where there are no spares a failed part is waited for (`repair_s`). Spares are bought, powered and idle; the used share
-    `spares` says whether they cover parts under repair three standard deviations above their mean.
+    Where there are no spares a failed part is waited for (`repair_s`). Spares are bought, powered and idle; the used
+    share `spares` says whether they cover parts under repair three standard deviations above their mean.
 
     Assumes: failures are independent and of constant rate; all devices stop with any of them; checkpoints stop the work
     but for the share `behind`; a second failure of the host that keeps the copy is not counted; times of devices are
@@ -94,8 +94,8 @@ class Reliability(eqx.Module):
     def stopped(self, devices: Array, read_s: Array) -> Array:
         """Elapsed time over that at work and in checkpoints: restarts, waits for repairs, errors found late.
 
-        exp(r R) (1 + sum over kinds of rate * (what is lost with each, and waited for)); a restart can fail again, what is
-        waited for or found late comes with each failure.
+        exp(r R) (1 + sum over kinds of rate * (what is lost with each, and waited for)); a restart can fail again,
+        what is waited for or found late comes with each failure.
         """
         extra = jnp.asarray(1.0)
         wait = jnp.where(self.spare_ratio > 0, 0.0, self.repair_s)

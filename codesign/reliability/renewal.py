@@ -1,12 +1,13 @@
 """What failures and checkpoints cost: how much longer a job takes that begins again from its last checkpoint.
 
-With failures at a rate r, work w between checkpoints of c seconds, and R seconds until work begins again, each able to fail
-once more, a stretch of w takes on average
+With failures at a rate r, work w between checkpoints of c seconds, and R seconds until work begins again, each able to
+fail once more, a stretch of w takes on average
 
     exp(r R) (exp(r (w + c)) - 1) / r
 
-so that time grows by exp(r R) times `growth(r (w + c))` times (w + c) / w. It is least where w / M = 1 - exp(-(w + c) / M),
-M = 1 / r; there it is exp(r R) times `least_growth(r c)`. To first order w = sqrt(2 c M) and 1 + sqrt(2 c / M) + R / M.
+so that time grows by exp(r R) times `growth(r (w + c))` times (w + c) / w. It is least where
+w / M = 1 - exp(-(w + c) / M), M = 1 / r; there it is exp(r R) times `least_growth(r c)`. To first order
+w = sqrt(2 c M) and 1 + sqrt(2 c / M) + R / M.
 
 Log-convex in r, R, c and w together: (exp(x) - 1) / r is a series of products of powers with positive factors; and in
 r, R, c where w is the best, as least over w of what is convex in the logarithms together.
@@ -39,7 +40,7 @@ def growth(x: Any) -> Float[Array, "..."]:
 
 @operation
 def least_growth(a: Any) -> Float[Array, "..."]:
-    """y >= 1 with 1 / y + log y = 1 + a: by how much checkpoints and work done twice lengthen a job at the best interval.
+    """By how much checkpoints and work done twice lengthen a job at the best interval: y >= 1, 1 / y + log y = 1 + a.
 
     a is the time of a checkpoint over the mean time between failures. Newton's method for z = log y on
     exp(-z) + z - 1 = a from above, where the left side is convex and rising; one step more carries the slope. Constant

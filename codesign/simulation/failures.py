@@ -1,7 +1,7 @@
 """A job that fails and begins again from its last checkpoint, event by event, with spares and repairs.
 
-Times between failures of each kind are exponential. Work goes on for an interval, then a checkpoint stops it; what was done
-since the last complete checkpoint is lost with a failure. A restart takes its time, begins anew with each further
+Times between failures of each kind are exponential. Work goes on for an interval, then a checkpoint stops it; what was
+done since the last complete checkpoint is lost with a failure. A restart takes its time, begins anew with each further
 failure, and waits for a repair where no spare is left. An error that is silent is noticed late: all since it struck,
 and the restart, is lost. What the closed form of `codesign.reliability` is held against.
 """
@@ -17,7 +17,7 @@ __all__ = ["Kind", "Outcome", "simulate_job"]
 
 @dataclass(frozen=True)
 class Kind:
-    """Failures of one kind: a second of the whole job, work lost beyond the last checkpoint, whether parts are replaced."""
+    """Failures of one kind: a second of the whole job, work lost beyond the checkpoint, whether parts are replaced."""
 
     rate_hz: float
     lost_s: float = 0.0

@@ -28,9 +28,9 @@ TILE = 128.0  # widths that follow are rounded up to whole tiles of matrix engin
 class ShapedPlan(Plan):
     """A `Plan` whose further fields, where given, take the place of the model's own numbers.
 
-    Listed in `space.plan` they are enumerated, bounded and proven like degrees of parallelism; `search=gradient` relaxes
-    them in their logarithms and rounds. What is not given follows `hidden` as in the model that is configured: heads
-    of the same size, feed-forward widths in proportion, rounded up to whole tiles of 128; KV heads stay.
+    Listed in `space.plan` they are enumerated, bounded and proven like degrees of parallelism; `search=gradient`
+    relaxes them in their logarithms and rounds. What is not given follows `hidden` as in the model that is configured:
+    heads of the same size, feed-forward widths in proportion, rounded up to whole tiles of 128; KV heads stay.
     """
 
     layers: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of the model")
@@ -67,7 +67,7 @@ class ShapedPlan(Plan):
         )
 
     def _attention(self, own: AbstractAttention, wider: Array) -> AbstractAttention:
-        heads = own.heads * wider if self.hidden is not None and self.heads is None else self.heads  # type: ignore[attr-defined]
+        heads = own.heads * wider if self.hidden is not None and self.heads is None else self.heads
         return self._given(own, {"heads": heads, "kv_heads": self.kv_heads})
 
     def _feed_forward(self, own: AbstractFeedForward, wider: Array) -> AbstractFeedForward:
@@ -103,9 +103,12 @@ class ShapedPlan(Plan):
 
 
 def broken_shapes(model: Transformer, layout: Layout) -> dict[str, Array]:
-    """Rules of a shape -> relative violation: whole heads that share whole KV heads, tensor ranks with whole KV heads or
-    whole copies of one, no more experts visited than there are."""
-    heads: Array = model.attention.heads  # type: ignore[attr-defined]
+    """Rules of a shape -> relative violation.
+
+    Whole heads that share whole KV heads; tensor ranks with whole KV heads or whole copies of one; no more experts
+    visited than there are.
+    """
+    heads: Array = model.attention.heads
     kv_heads, tp = getattr(model.attention, "kv_heads", heads), layout.plan.tp
     visited = getattr(model.feed_forward, "top_k", jnp.asarray(0.0))
     there = getattr(model.feed_forward, "experts", jnp.asarray(1.0))

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from codesign import Certified, Solution, Study, solve, study_from_config
 from codesign.quality import DenseLaw
 from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
 
 NAME = "compute_optimal_machine"
 BUDGETS = (1e3, 3e3, 1e4)  # USD
@@ -41,7 +42,10 @@ def _found(solution: Solution) -> Found:
 
 def law() -> DenseLaw:
     """The law of the study."""
-    return study_from_config(f"experiment={NAME}").problem.scenario.workload.quality
+    job = study_from_config(f"experiment={NAME}").problem.scenario.workload
+    assert isinstance(job, TrainingRun)
+    assert isinstance(job.quality, DenseLaw)
+    return job.quality
 
 
 @functools.cache
@@ -77,7 +81,7 @@ def joint(budget: float) -> Found:
 
 @functools.cache
 def model_first(budget: float) -> Found:
-    """The shape is the law's optimum for the arithmetic that the money buys on the H100; then machine, plan and tokens."""
+    """The shape is the law's optimum for what the money buys on the H100; then machine, plan and tokens."""
     reference = _found(solve(study(budget, *FIXED)))  # what a dollar buys on the machine as it is
     flops = MFU / float(reference.row["mfu"]) * float(reference.row["run_flops"])
     wanted = float(law().optimum(flops)[0])
@@ -93,7 +97,7 @@ def model_first(budget: float) -> Found:
 
 @functools.cache
 def machine_first(budget: float) -> Found:
-    """The machine, its size too, is the best for the 8-billion model of the configuration; then shape, plan and tokens."""
+    """The machine, its size too, is the best for the model of the configuration; then shape, plan and tokens."""
     best = solve(study(budget, "~space.plan.hidden", "~space.plan.layers")).best
     problem = study(budget, f"space.plan.device_count=[{best['var.device_count']:g}]").problem
     kept = {name: value for name, value in problem.space.hardware.items() if name not in MACHINE}
@@ -134,8 +138,8 @@ def claims() -> list[Claim]:
         ]
     for budget in BUDGETS:
         both = joint(budget)
-        found.append(Claim(NAME, f"loss for {budget:,.0f} USD, gap of what is above the text's entropy", None, both.loss,
-                           1e-3, "certified", error=both.gap))  # fmt: skip
+        told = f"loss for {budget:,.0f} USD, gap of what is above the text's entropy"
+        found.append(Claim(NAME, told, None, both.loss, 1e-3, "certified", error=both.gap))
         for name, other in (
             ("model, then machine", model_first(budget)),
             ("machine, then model", machine_first(budget)),
@@ -157,8 +161,8 @@ def tables() -> dict[str, pd.DataFrame]:
             rows.append({
                 "budget, USD": budget, "chosen": name, "loss": design.loss, "above entropy": design.reducible,
                 "gap": design.gap, "parameters, 1e9": row["parameters"] / 1e9, "tokens, 1e9": row["run_tokens"] / 1e9,
-                "hidden": row["var.hidden"] if "var.hidden" in row else math.nan,
-                "layers": row["var.layers"] if "var.layers" in row else math.nan,
+                "hidden": row.get("var.hidden", math.nan),
+                "layers": row.get("var.layers", math.nan),
                 "devices": row["var.device_count"], "mfu": row["mfu"], "goodput": row["goodput"],
                 "days": row["time_to_train_s"] / 86400,
                 "worth, % of the money": 100 * money_worth(budget, design.reducible),

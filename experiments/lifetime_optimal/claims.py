@@ -11,14 +11,15 @@ from matplotlib.figure import Figure
 from codesign import solve, study_from_config
 from codesign.quality import DenseLaw, least_flops, tokens_for
 from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
 
 NAME = "lifetime_optimal"
 FLOPS = 5e21  # whose compute-optimal model is as good as is asked for
 YEARS = 2
 PER_DAY = (0.0, 3e7, 1e8, 3e8, 1e9)  # tokens served, prompts and answers
 SHAPES = (
-    (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28), (4096, 32),
-    (4096, 40), (5120, 36),
+    (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28),
+    (4096, 32), (4096, 40), (5120, 36),
 )  # fmt: skip
 BASE = (
     "calibration=h100_sxm_roofline",
@@ -48,7 +49,8 @@ class Model(NamedTuple):
 def shaped(hidden: int, layers: int) -> tuple[str, ...]:
     """Overrides of a shape."""
     return (
-        f"workload.model.hidden={hidden}", f"workload.model.layers={layers}", f"workload.model.attention.heads={hidden // 128}",
+        f"workload.model.hidden={hidden}", f"workload.model.layers={layers}",
+        f"workload.model.attention.heads={hidden // 128}",
         f"workload.model.feed_forward.width={128 * math.ceil(3.5 * hidden / 128)}",
     )  # fmt: skip
 
@@ -56,9 +58,10 @@ def shaped(hidden: int, layers: int) -> tuple[str, ...]:
 @functools.cache
 def law() -> DenseLaw:
     """The law of the study."""
-    found = study_from_config(*BASE, "workload=training_run", "quality=besiroglu").problem.scenario.workload.quality
-    assert isinstance(found, DenseLaw)
-    return found
+    job = study_from_config(*BASE, "workload=training_run", "quality=besiroglu").problem.scenario.workload
+    assert isinstance(job, TrainingRun)
+    assert isinstance(job.quality, DenseLaw)
+    return job.quality
 
 
 @functools.cache
@@ -70,11 +73,13 @@ def wanted() -> float:
 def trained(hidden: int, layers: int) -> tuple[float, float, float]:
     """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on H100."""
     study = study_from_config(
-        *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu", "reliability=llama3", "search=certified",
+        *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu", "reliability=llama3",
+        "search=certified",
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
-        "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective], zero: [0, 1, 2],"
-        " device_count: [64, 128, 256, 512]}",
-        "+space.hardware.trained_tokens={_target_: codesign.space.Continuous, path: workload.tokens, low: 5.0e9, high: 500.0e9}",
+        "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
+        " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
+        "+space.hardware.trained_tokens={_target_: codesign.space.Continuous, path: workload.tokens, low: 5.0e9,"
+        " high: 500.0e9}",
         "objective.minimise=usd_to_train", f"objective.limits={{loss: {wanted()}, time_to_train_s: {14 * DAY_S}}}",
     )  # fmt: skip
     solution = solve(study)
@@ -87,7 +92,8 @@ def trained(hidden: int, layers: int) -> tuple[float, float, float]:
 def served(hidden: int, layers: int) -> float:
     """USD per million tokens of the cheapest way to serve it on one node under limits on first and further tokens."""
     study = study_from_config(
-        *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node", "space=serving_plans", "search=grid",
+        *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node", "space=serving_plans",
+        "search=grid",
         "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "objective=cheapest_tokens",
         "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], chunk: [512, 1024, 2048]}",
         f"objective.limits={{ttft_s: {TTFT_S}, tpot_s: {TPOT_S}}}",
@@ -117,13 +123,16 @@ def claims() -> list[Claim]:
     size = float(law().optimum(FLOPS)[0])
     usual, found = best(0.0), []
     for model in within():
-        found.append(Claim(NAME, f"tokens to the loss by {model.parameters / 1e9:.2f} B parameters, 1e9",
-                           tokens_for(law(), model.parameters, wanted()) / 1e9, model.tokens / 1e9, 0.005, "certified"))  # fmt: skip
-    found.append(Claim(NAME, "cheapest model to train over the law's compute-optimal one, in parameters", size / 1e9,
-                       usual.parameters / 1e9, 0.35, "ten shapes; the optimum is flat, and the machine prices more than FLOP"))  # fmt: skip
+        told = f"tokens to the loss by {model.parameters / 1e9:.2f} B parameters, 1e9"
+        tokens = tokens_for(law(), model.parameters, wanted())
+        found.append(Claim(NAME, told, tokens / 1e9, model.tokens / 1e9, 0.005, "certified"))
+    told = "parameters of the cheapest model to train, against the law's optimum by FLOP, 1e9"
+    flat = "of the shapes listed; the optimum is flat, and a machine prices more than FLOP"
+    found.append(Claim(NAME, told, size / 1e9, usual.parameters / 1e9, 0.35, flat))
     smaller = [best(per_day).parameters for per_day in PER_DAY]
-    found.append(Claim(NAME, "the best model never grows with demand", None, max(np.diff(smaller)) / size, 0.0, "predicted",
-                       error=max(float(max(np.diff(smaller))) / size, 0.0)))  # fmt: skip
+    grown = float(max(np.diff(smaller))) / size
+    told = "the best model never grows with demand"
+    found.append(Claim(NAME, told, None, grown, 0.0, "predicted", error=max(grown, 0.0)))
     for per_day in PER_DAY[1:]:
         saved = 1 - best(per_day).life_usd(per_day) / usual.life_usd(per_day)
         paper = least_flops(law(), wanted(), per_day * 365.25 * YEARS).parameters
@@ -141,7 +150,8 @@ def tables() -> dict[str, pd.DataFrame]:
     rows = [
         {
             "hidden": model.hidden, "layers": model.layers, "parameters, 1e9": model.parameters / 1e9,
-            "tokens, 1e9": model.tokens / 1e9, "training, USD": model.train_usd, "USD per million served": model.usd_per_million,
+            "tokens, 1e9": model.tokens / 1e9, "training, USD": model.train_usd,
+            "USD per million served": model.usd_per_million,
         } | {f"life at {per_day:.0e} a day, USD": model.life_usd(per_day) for per_day in PER_DAY}
         for model in models()
     ]  # fmt: skip

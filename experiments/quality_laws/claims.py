@@ -1,4 +1,4 @@
-"""Published results of laws of quality, found again from their constants: optima, inference demand, experts at equal cost."""
+"""Published results of laws of quality, found again: optima, inference demand, experts at equal cost."""
 
 import functools
 
@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from codesign import scenario_from_config
 from codesign.quality import AbstractLaw, DenseLaw, JointLaw, least_flops, lifetime_of
 from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
 
 NAME = "quality_laws"
 OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table 1 of [ludziejewski2025]
@@ -17,9 +18,13 @@ OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table
     1e22: {1: (18.8, 88.6), 2: (17.4, 96.0), 4: (15.8, 105.4), 8: (14.4, 115.8), 16: (13.2, 126.5), 32: (12.2, 136.9)},
 }
 REDUCED = {  # experts -> m, mu, n, nu: table 4
-    1: (30.3640, -0.1817, 53.9838, -0.1965), 2: (27.7982, -0.1780, 66.8401, -0.2065), 4: (24.8462, -0.1731, 87.7022, -0.2192),
-    8: (21.8330, -0.1676, 119.9126, -0.2338), 16: (19.0159, -0.1617, 167.5073, -0.2494), 32: (16.5424, -0.1557, 234.6726, -0.2652),
-}  # fmt: skip
+    1: (30.3640, -0.1817, 53.9838, -0.1965),
+    2: (27.7982, -0.1780, 66.8401, -0.2065),
+    4: (24.8462, -0.1731, 87.7022, -0.2192),
+    8: (21.8330, -0.1676, 119.9126, -0.2338),
+    16: (19.0159, -0.1617, 167.5073, -0.2494),
+    32: (16.5424, -0.1557, 234.6726, -0.2652),
+}
 SERVED = 2e12  # tokens, figure 1 of [sardana2023]
 BAR = 0.02
 PRINTED = "published; the table prints two or three digits"
@@ -28,9 +33,10 @@ PRINTED = "published; the table prints two or three digits"
 @functools.cache
 def law(name: str) -> AbstractLaw:
     """A law of `conf/quality`."""
-    found = scenario_from_config("workload=training_run", f"quality={name}").workload.quality
-    assert found is not None
-    return found
+    job = scenario_from_config("workload=training_run", f"quality={name}").workload
+    assert isinstance(job, TrainingRun)
+    assert job.quality is not None
+    return job.quality
 
 
 def claims() -> list[Claim]:
@@ -47,8 +53,8 @@ def inference() -> list[Claim]:
     usual = 6 * 13e9 * float(dense.optimum(flops)[1]) + 2 * 13e9 * SERVED
     small, best = lifetime_of(dense, 7e9, loss, SERVED), least_flops(dense, loss, SERVED)
     return [
-        Claim(NAME, "FLOP saved by 7 B trained longer in place of 13 B, 2e12 tokens served", 1.7e22, usual - small.flops, BAR,
-              "published: figure 1"),
+        Claim(NAME, "FLOP saved by 7 B trained longer in place of 13 B, 2e12 tokens served", 1.7e22,
+              usual - small.flops, BAR, "published: figure 1"),
         Claim(NAME, "share of the FLOP of a life saved so", 0.17, 1 - small.flops / usual, 0.03, PRINTED),
         Claim(NAME, "parameters of the fewest FLOP over that life, 1e9", 7.0, best.parameters / 1e9, BAR, PRINTED),
     ]  # fmt: skip
@@ -97,8 +103,9 @@ def experts_for_dense() -> list[Claim]:
     found = []
     for experts, active, tokens in ((2.0, 709e6, 16e9), (4.0, 426e6, 32e9)):
         ours = float(joint.at(active, tokens, experts))
-        found.append(Claim(NAME, f"loss of {experts:g} experts of 1.1 B weights over that of 1.1 B dense: below 1", None,
-                           ours / dense, 0.0, "published: section 4.5", error=max(ours / dense - 1, 0.0)))  # fmt: skip
+        told = f"loss of {experts:g} experts of 1.1 B weights over that of 1.1 B dense: below 1"
+        above = max(ours / dense - 1, 0.0)
+        found.append(Claim(NAME, told, None, ours / dense, 0.0, "published: section 4.5", error=above))
     return found
 
 

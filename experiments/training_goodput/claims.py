@@ -1,4 +1,4 @@
-"""What failures leave of training time: published rates and effective time, and the closed form against a simulation."""
+"""What failures leave of training time: published rates and effective time; the closed form, simulated."""
 
 import functools
 
@@ -128,7 +128,8 @@ def against_simulation() -> list[Claim]:
     worst = float((ratio - 1).abs().max())
     told = f"{CASES} random jobs of {FAILURES:,} failures"
     return [
-        Claim(NAME, f"goodput against the simulation, largest difference over {told}", None, worst, 0.05, "predicted", error=worst),
+        Claim(NAME, f"goodput against the simulation, largest difference over {told}", None, worst, 0.05, "predicted",
+              error=worst),
         Claim(NAME, f"lost time against the simulation, mean ratio over {told}", 1.0, float(lost), 0.02, "predicted"),
     ]  # fmt: skip
 
