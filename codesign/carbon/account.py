@@ -10,6 +10,7 @@ from ..smooth import at_least, at_most
 from ..units import KWH
 
 HOURS = 24
+SURVEYS = "life-cycle assessments of parts"
 
 
 class Grid(eqx.Module):
@@ -72,10 +73,10 @@ class Carbon(eqx.Module):
     """
 
     grid: Grid
-    die_mm2: Float[Array, "*b"] = quantity(low=1.0, high=1e5, doc="logic of one device", usual=(100.0, 3000.0))
-    kg_per_cm2: Float[Array, "*b"] = quantity(doc="of logic, before yield", usual=(0.5, 5.0))
-    hbm_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9))
-    ddr_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9))
+    die_mm2: Float[Array, "*b"] = quantity(low=1.0, high=1e5, doc="logic of one device", usual=(100.0, 3000.0, SURVEYS))
+    kg_per_cm2: Float[Array, "*b"] = quantity(doc="of logic, before yield", usual=(0.5, 5.0, SURVEYS))
+    hbm_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9, SURVEYS))
+    ddr_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9, SURVEYS))
     die_yield: Float[Array, "*b"] = quantity(low=0.01, high=1.0, default=0.875)
     other_kg: Float[Array, "*b"] = quantity(
         default=0.0, doc="of the node's rest, for each device", usual=(10.0, 1000.0)

@@ -51,7 +51,9 @@ class Reliability(eqx.Module):
 
     failures: dict[str, Failure]
     restart_s: Float[Array, "*b"] = quantity(
-        default=600.0, doc="from a failure until work begins again, but for what is read", usual=(30.0, 7200.0)
+        default=600.0,
+        doc="from a failure until work begins again, but for what is read",
+        usual=(30.0, 7200.0, "restarts that were published"),
     )
     storage_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, default=1e12, doc="of the whole cluster", usual=(1e9, 1e13, "published storage of clusters")
