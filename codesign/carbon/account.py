@@ -79,7 +79,7 @@ class Carbon(eqx.Module):
     ddr_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9, SURVEYS))
     die_yield: Float[Array, "*b"] = quantity(low=0.01, high=1.0, default=0.875)
     other_kg: Float[Array, "*b"] = quantity(
-        default=0.0, doc="of the node's rest, for each device", usual=(10.0, 1000.0)
+        default=0.0, doc="of the node's rest, for each device", usual=(10.0, 1000.0, SURVEYS)
     )
 
     def made_kg(self, hbm_bytes: Array, ddr_bytes: Array, die_mm2: Array | None = None) -> dict[str, Array]:
