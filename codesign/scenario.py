@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .carbon import Carbon
 from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchical, log_perplexity_penalty, stages
 from .collectives.levels import Stage
 from .cost import Cost, zero
@@ -18,6 +19,7 @@ from .fabrics import Beside, Group, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
+from .reliability import Reliability
 from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
@@ -78,7 +80,7 @@ class Cluster(eqx.Module):
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
     its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
     `doubts`, times are those of one draw of the model's errors. `prefill` is a pool of other accelerators beside these
-    that computes prompts.
+    that computes prompts. `reliability` says what fails, `carbon` what is emitted to make and to run it.
     """
 
     accelerator: Accelerator
@@ -89,6 +91,8 @@ class Cluster(eqx.Module):
     paths: PathEnergy | None = None
     doubts: Doubts | None = None
     prefill: "PrefillPool | None" = None
+    reliability: Reliability | None = None
+    carbon: Carbon | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 

@@ -32,7 +32,7 @@ FOUNDATION = {
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
-    {"hardware", "slices"},
+    {"hardware", "slices", "quality", "reliability", "carbon"},
     {"topology"},
     {"fabrics"},
     {"collectives", "workloads", "simulation"},

@@ -18,6 +18,7 @@ from ..fields import get_path, replace
 from ..interpreting import interpreted
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
+from ..metrics.lifetime import lifetime_limits
 from ..objective import Objective, feasible, share_text
 from ..scenario import Cluster, Scenario
 from ..smooth import used_share
@@ -214,11 +215,29 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
+    for limit, share in _life(scenario).items():
+        if not feasible(float(share) - 1):
+            raise ConfigError(_beyond(limit, float(share)))
     for place, limits in _limits(scenario).items():
         for limit, share in limits.items():
             if not feasible(float(share) - 1):
                 used = share_text(float(share))
                 raise ConfigError(f"the design cannot be built: {used} of {place}, {limit}, is used")
+
+
+@functools.partial(interpreted, always=True)
+def _life(scenario: Scenario) -> dict[str, Array]:
+    """Used shares of what bounds a job over its life."""
+    return lifetime_limits(scenario, scenario.cluster)
+
+
+def _beyond(limit: str, share: float) -> str:
+    """One line on a limit of a job over its life."""
+    part, _, name = limit.partition(".")
+    if part == "quality":
+        out = "choose another law with quality=, or say that it is wanted with quality.extrapolate=1"
+        return f"workload.quality: {name} lie {share:.3g} times outside the range that the law was fitted on: {out}"
+    return f"cluster.reliability.spare_ratio: {share:.3g} times the spares are needed: raise it, or 0 waits for repairs"
 
 
 @functools.partial(interpreted, always=True)

@@ -39,7 +39,18 @@ OPEN = {
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
-OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "residual", "framework"}
+OPTIONAL = {
+    "memory",
+    "die",
+    "paths",
+    "prefill",
+    "experiment",
+    "residual",
+    "framework",
+    "reliability",
+    "carbon",
+    "quality",
+}
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 

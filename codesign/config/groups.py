@@ -148,7 +148,10 @@ PACKAGES = {
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",
+    "reliability": "cluster.reliability",
+    "carbon": "cluster.carbon",
     "model": "workload.model",
+    "quality": "workload.quality",
 }
 """Where the content of a group lands, if not under the group's own name."""
 

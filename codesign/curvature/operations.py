@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from ..fabrics.contended import CALM_RATIO
+from ..reliability.renewal import HOPELESS, LEAST, best_growth
 from ..smooth import TINY
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
@@ -96,6 +97,24 @@ def _slowed(share: float) -> float:
     return (share / CALM_RATIO) ** (CALM_RATIO / (1 - CALM_RATIO)) / (1 - CALM_RATIO) if share < 1e15 else math.inf
 
 
+def growth(a: Value) -> Value:
+    """`renewal.growth`: a series of powers with positive factors, rising."""
+    return _rising(a, 0.0, lambda x: math.expm1(min(x, HOPELESS)) / min(x, HOPELESS) if x > 0 else 1.0)
+
+
+def least_growth(a: Value) -> Value:
+    """`renewal.least_growth`: the least, over an interval, of what is log-convex in it and in a together; rising."""
+    return _rising(a, LEAST, best_growth)
+
+
+def _rising(a: Value, least: float, function: Callable[[float], float]) -> Value:
+    """A function that rises, whose logarithm is convex in that of its argument, constant below and beyond."""
+    if not a.low >= 0:
+        return unknown(-math.inf, math.inf, "failures in a time that may be negative")
+    log = CONVEX if a.whole & CONVEX and least <= a.low and a.high <= HOPELESS else UNKNOWN
+    return made(function(a.low) * (1 - ROUNDING), function(a.high) * (1 + ROUNDING), log=log, up=a.up, down=a.down)
+
+
 def rounded(a: Value) -> Value:
     """`smooth.ceil` and `smooth.floor`: of a varied number a step whose slope is another's, wherever it lies."""
     return unknown(a.low - 1, a.high + 1, a.why or "rounding of a number that changes with the hardware", a.up, a.down)
@@ -109,6 +128,8 @@ RULES: dict[str, Callable[..., Value]] = {
     "p_norm": p_norm,
     "used_share": used_share,
     "slowdown": slowdown,
+    "growth": growth,
+    "least_growth": least_growth,
     "ceil": rounded,
     "floor": rounded,
 }

@@ -66,6 +66,10 @@ class Die(eqx.Module):
         nominal = self._good_mm2(self.nominal_engines_mm2)
         return 1 - self.silicon_price_share + self.silicon_price_share * self._good_mm2(self.engines_mm2) / nominal
 
+    def good_mm2(self) -> Array:
+        """Silicon that a good die takes."""
+        return self._good_mm2(self.engines_mm2)
+
     def _good_mm2(self, engines_mm2: Array) -> Array:
         """Silicon that a good die takes: its area over the negative-binomial yield."""
         area = engines_mm2 + self.other_mm2

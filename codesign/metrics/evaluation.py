@@ -17,6 +17,7 @@ from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
 from .footprint import memory_by_class, memory_limits, per_tier
 from .ledger import moved
+from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
@@ -132,8 +133,9 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
     """Replicas, and capex and provisioned power of the whole cluster by part."""
     devices = scenario.layout.devices
     cluster = scenario.cluster.joining(devices)
-    parts = {f"capex.{part}": devices * usd for part, usd in device_capex_usd(cluster).items()}
-    parts |= {f"power.{part}": devices * watts for part, watts in device_provisioned_w(cluster).items()}
+    count = with_spares(cluster, devices)
+    parts = {f"capex.{part}": count * usd for part, usd in device_capex_usd(cluster).items()}
+    parts |= {f"power.{part}": count * watts for part, watts in device_provisioned_w(cluster).items()}
     pool = prefill_pool(cluster, scenario.layout)
     if pool is not None:
         parts |= {f"capex.{part}": usd for part, usd in pool.capex_usd.items()}
@@ -159,15 +161,15 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     cluster = scenario.cluster.joining(layout.devices)
     timeline, ops = scenario.workload.timeline(priced, layout), [op for op, _ in priced]
     devices, facility = layout.devices, cluster.facility
-    idle = device_idle_w(cluster)
+    idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
     energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
     movement = moved(scenario, [op for op, _ in priced])
     if movement:  # links carry no energy of their own then: see `Cluster.paths`
         energy = energy + facility.pue * summed(movement)
     if cluster.doubts is not None:
         energy = energy * cluster.doubts.energy
-    provisioned = devices * facility.pue * summed(device_provisioned_w(cluster))
-    capex = devices * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
+    provisioned = count * facility.pue * summed(device_provisioned_w(cluster))
+    capex = count * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
     paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
     peak, fast_devices = cluster.accelerator.peak(scenario.workload.number_format()), devices
@@ -189,6 +191,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if pool is not None:
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
+    usage |= lifetime_limits(scenario, cluster)
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,
@@ -204,7 +207,8 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         | facility.service()
         | cluster.counts(devices)
         | cluster.quality(ops, layout)
-        | _told(movement),
+        | _told(movement)
+        | lifetime(scenario, cluster, timeline, Bill(capex, energy, usd)),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,

@@ -190,6 +190,20 @@ def _group(numbers: dict[str, float], prefix: str) -> dict[str, float]:
     return {name[len(prefix) :]: value for name, value in numbers.items() if name.startswith(prefix)}
 
 
+LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
+    "goodput": ("goodput", lambda value: f"{value:.2%}"),
+    "availability": ("availability", lambda value: f"{value:.2%}"),
+    "checkpoint_interval_s": ("work between checkpoints", lambda value: engineering(value, "s")),
+    "time_to_train_s": ("time of the run", lambda value: f"{value / 86400:.3g} days"),
+    "usd_to_train": ("cost of the run", lambda value: f"{engineering(value)} USD"),
+    "loss": ("loss", lambda value: f"{value:.4g} nats a token"),
+    "loss_beyond": ("beyond the law's range", lambda value: f"{value:.3g} times" if value > 1 else "no"),
+    "carbon_g_per_million_tokens": ("carbon", lambda value: f"{engineering(value)}g per million tokens"),
+    "carbon_to_train_kg": ("carbon of the run", lambda value: f"{engineering(1e3 * value)}g"),
+}
+"""Metrics of a whole run -> what they are called, and how they are written."""
+
+
 def show_evaluation(
     out: Console,
     title: str,
@@ -233,7 +247,10 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
             lambda value: f"{value:.4g}",
         ),
         **{name: (value, "") for name, value in (text.split(": ") for text in counts_text(numbers))},
+        **{name: (text(numbers[key]), "") for key, (name, text) in LIFE.items() if key in numbers},
     }  # fmt: skip
+    if "loss_low" in numbers:
+        texts["loss"] = (texts["loss"][0], f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]")
     rows = [(name, *cells) if uncertain else (name, cells[0]) for name, cells in texts.items()]
     return _plain_table("What it does and costs", rows, "metric", "value", *(["90 % interval"] if uncertain else []))
 

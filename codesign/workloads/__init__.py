@@ -31,7 +31,9 @@ from .schedule import Timeline as Timeline
 from .schedule import total as total
 from .served import AbstractServing as AbstractServing
 from .serving import Serving as Serving
+from .shaped_plan import ShapedPlan as ShapedPlan
 from .training import Training as Training
+from .training_run import TrainingRun as TrainingRun
 from .transformer import Transformer as Transformer
 from .words import Words as Words
 
@@ -39,6 +41,6 @@ __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
     "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
     "LatentAttention", "Layout", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation",
-    "RecommendationModel", "RecommendationTraining", "Serving", "Timeline", "Training", "TransferOp", "Transformer",
-    "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
+    "RecommendationModel", "RecommendationTraining", "Serving", "ShapedPlan", "Timeline", "Training", "TrainingRun",
+    "TransferOp", "Transformer", "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
 ]  # fmt: skip

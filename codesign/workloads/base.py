@@ -60,6 +60,18 @@ class AbstractWorkload(eqx.Module):
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
         return {}
 
+    def saved_bytes(self, layout: Layout) -> Array | None:
+        """What a checkpoint of the whole job holds; None where a job that fails begins anew with what is under way."""
+        return None
+
+    def run_tokens(self, layout: Layout) -> Array | None:
+        """Tokens after which the job is done; None where it has no end."""
+        return None
+
+    def limits(self, layout: Layout) -> dict[str, Array]:
+        """What bounds the job beside memory -> used share, feasible up to 1."""
+        return {}
+
     @abc.abstractmethod
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of the layout -> relative violation, 0 where it holds: a plan that does not divide is not legal."""

@@ -270,6 +270,11 @@ class Training(AbstractWorkload):
             largest = at_least(largest, op.gradient_bytes)
         return redone + 2 * largest
 
+    def saved_bytes(self, layout: Layout) -> Array | None:
+        """Weights and the optimizer's state, once."""
+        each = self.precision.bytes_of("weights") + (0.0 if self.forward_only else self.optimizer.state_bytes)
+        return self.model.parameters() * each
+
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
         return broken(self, rule, layout)

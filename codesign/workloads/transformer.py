@@ -51,10 +51,14 @@ class Transformer(eqx.Module):
         """Embedding and, unless tied, head."""
         return self.vocab * self.hidden * (2 - self.tied_embeddings)
 
+    def inner_parameters(self) -> Array:
+        """Weights of all layers (norm vectors left out)."""
+        layer = self.attention.parameters(self.hidden) + self.feed_forward.parameters(self.hidden, self.layers)
+        return self.layers * layer
+
     def parameters(self) -> Array:
         """All weights (norm vectors left out)."""
-        layer = self.attention.parameters(self.hidden) + self.feed_forward.parameters(self.hidden, self.layers)
-        return self.layers * layer + self.embedding_parameters()
+        return self.inner_parameters() + self.embedding_parameters()
 
     def active_parameters(self) -> Array:
         """Weights that one token multiplies: visited experts only, the head but not the embedding table."""

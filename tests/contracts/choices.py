@@ -30,6 +30,7 @@ COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experime
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
+COMPANIONS |= {"quality": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 

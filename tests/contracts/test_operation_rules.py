@@ -14,6 +14,7 @@ from codesign.curvature import CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
 from codesign.fabrics import contended
 from codesign.hardware import kernels_base
+from codesign.reliability import renewal
 from codesign.smooth import OPERATION
 
 LINES, POINTS = 60, 33
@@ -21,7 +22,7 @@ DISCRETE = ("ceil", "floor")  # of constants of the plan only: nothing is promis
 
 
 def operation(name):
-    return next(getattr(room, name) for room in (smooth, kernels_base, contended) if hasattr(room, name))
+    return next(getattr(room, name) for room in (smooth, kernels_base, contended, renewal) if hasattr(room, name))
 
 
 def argument(kind, rng):
@@ -40,7 +41,7 @@ KINDS = ("constant", "monomial", "log-convex", "log-concave")
 
 
 def arity(name):
-    return {"kinks": 1, "p_norm": 2, "ceil": 1, "floor": 1, "slowdown": 1}.get(name, 2)
+    return {"kinks": 1, "p_norm": 2, "ceil": 1, "floor": 1, "slowdown": 1, "growth": 1, "least_growth": 1}.get(name, 2)
 
 
 def called(name, parts):

@@ -1,0 +1,21 @@
+"""How good a model becomes that is trained: laws with a range, and errors where they were published."""
+
+from .base import AbstractLaw as AbstractLaw
+from .base import Bits as Bits
+from .base import Ranges as Ranges
+from .base import Span as Span
+from .base import Trained as Trained
+from .dense import DenseLaw as DenseLaw
+from .dense import Errors as Errors
+from .experts import FineGrainedLaw as FineGrainedLaw
+from .experts import JointLaw as JointLaw
+from .lifetime import Lifetime as Lifetime
+from .lifetime import least_flops as least_flops
+from .lifetime import lifetime_of as lifetime_of
+from .lifetime import tokens_for as tokens_for
+from .precision import PrecisionLaw as PrecisionLaw
+
+__all__ = [
+    "AbstractLaw", "Bits", "DenseLaw", "Errors", "FineGrainedLaw", "JointLaw", "Lifetime", "PrecisionLaw", "Ranges",
+    "Span", "Trained", "least_flops", "lifetime_of", "tokens_for",
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""The best model and machine for a budget: the law's own optimum found again; what choosing both at once is worth."""
+
+import functools
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign import Certified, Solution, Study, solve, study_from_config
+from codesign.quality import DenseLaw
+from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
+
+NAME = "compute_optimal_machine"
+BUDGETS = (1e3, 3e3, 1e4)  # USD
+COMPUTE = {1e20: (512, 2560), 1e21: (1024, 4096), 5.76e23: (6144, 10240)}  # FLOP -> least and largest hidden size
+CHINCHILLA = 5.76e23  # of Gopher and Chinchilla
+SHAPE = ("hidden", "layers")
+MACHINE = ("compute", "hbm", "scale_out_bandwidth")
+LAYOUT = ("tp", "pp", "micro_batch", "recompute", "zero", "device_count")
+FIXED = tuple(f"~space.hardware.{name}" for name in MACHINE)
+MFU = 0.4  # that who sizes a model before there is a machine expects of it
+
+
+class Found(NamedTuple):
+    """A design and its certificate in short."""
+
+    loss: float
+    reducible: float
+    gap: float
+    row: pd.Series
+
+
+def _found(solution: Solution) -> Found:
+    best = solution.best
+    gap = solution.gap if solution.certified and solution.gap is not None else math.nan
+    return Found(float(best["loss"]), float(best["loss_reducible"]), gap, best)
+
+
+def law() -> DenseLaw:
+    """The law of the study."""
+    job = study_from_config(f"experiment={NAME}").problem.scenario.workload
+    assert isinstance(job, TrainingRun)
+    assert isinstance(job.quality, DenseLaw)
+    return job.quality
+
+
+@functools.cache
+def given_flops(flops: float) -> Found:
+    """The best shape and tokens for 6 N D = flops on the machine as it is: nothing but arithmetic is limited."""
+    low, high = COMPUTE[flops]
+    step, far = (128, 0) if flops < CHINCHILLA else (256, 1)
+    hidden, layers = list(range(low, high + 1, step)), list(range(8, 121, 4) if far else range(6, 61, 2))
+    study = study_from_config(
+        f"experiment={NAME}", "workload.model.attention.kv_heads=1", "plan.tp=8", "plan.zero=3",
+        f"plan.device_count={1024 if far else 64}", f"workload.quality.extrapolate={far}",
+        *(f"~space.plan.{name}" for name in LAYOUT), f"space.plan.hidden={hidden}", f"space.plan.layers={layers}",
+        *FIXED,
+        f"space.hardware.trained_tokens.high={5e12 if far else 5e11}", "space.hardware.trained_tokens.low=1e9",
+        "~objective.limits.usd_to_train", "~objective.limits.time_to_train_s",
+        f"+objective.limits={{6 * parameters * run_tokens: {flops}}}",
+    )  # fmt: skip
+    return _found(solve(study, Certified(gap=1e-6)))
+
+
+def study(budget: float, *overrides: str) -> Study:
+    """The study at a budget."""
+    return study_from_config(
+        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides
+    )
+
+
+@functools.cache
+def joint(budget: float) -> Found:
+    """Shape, tokens, machine and plan at once."""
+    return _found(solve(study(budget)))
+
+
+@functools.cache
+def model_first(budget: float) -> Found:
+    """The shape is the law's optimum for what the money buys on the H100; then machine, plan and tokens."""
+    reference = _found(solve(study(budget, *FIXED)))  # what a dollar buys on the machine as it is
+    flops = MFU / float(reference.row["mfu"]) * float(reference.row["run_flops"])
+    wanted = float(law().optimum(flops)[0])
+    shapes = study(budget).problem.space.plan
+    sizes = {
+        (hidden, layers): parameters_of(hidden, layers) for hidden in shapes["hidden"] for layers in shapes["layers"]
+    }
+    hidden, layers = min(
+        sizes, key=lambda shape: (abs(math.log(sizes[shape] / wanted)), abs(shape[0] / shape[1] - 128))
+    )
+    return _found(solve(study(budget, f"space.plan.hidden=[{hidden}]", f"space.plan.layers=[{layers}]")))
+
+
+@functools.cache
+def machine_first(budget: float) -> Found:
+    """The machine, its size too, is the best for the model of the configuration; then shape, plan and tokens."""
+    best = solve(study(budget, "~space.plan.hidden", "~space.plan.layers")).best
+    problem = study(budget, f"space.plan.device_count=[{best['var.device_count']:g}]").problem
+    kept = {name: value for name, value in problem.space.hardware.items() if name not in MACHINE}
+    point = {name: float(best[f"var.{name}"]) for name in MACHINE}
+    machine = problem.space.place(problem.scenario, point)
+    held = replace(problem, scenario=machine, space=replace(problem.space, hardware=kept))
+    return _found(solve(held, Certified(gap=2e-4)))
+
+
+@functools.cache
+def parameters_of(hidden: float, layers: float) -> float:
+    """Weights of a shape."""
+    scenario = study(BUDGETS[0]).problem.scenario
+    plan = replace(scenario.plan, hidden=jnp.asarray(float(hidden)), layers=jnp.asarray(float(layers)))
+    return float(plan.shaped(scenario.workload.model).parameters())
+
+
+def money_worth(budget: float, reducible: float) -> float:
+    """By how much less money the joint design reaches a loss: along the certified losses of the budgets, log-linear."""
+    low, high = joint(BUDGETS[0]), joint(BUDGETS[-1])
+    slope = math.log(high.reducible / low.reducible) / math.log(BUDGETS[-1] / BUDGETS[0])
+    return 1 - math.exp(math.log(joint(budget).reducible / reducible) / -slope)
+
+
+def claims() -> list[Claim]:
+    """The law's optimum by search; both at once against one after the other."""
+    found = []
+    for flops in COMPUTE:
+        parameters, tokens = (float(number) for number in law().optimum(flops))
+        ours, loss = given_flops(flops), float(law().at(parameters, tokens))
+        told = f"of 6 N D = {flops:.3g}, against the authors' formula"
+        found += [
+            Claim(NAME, f"lowest loss {told}", loss, ours.loss, 0.02, "certified; constants published"),
+            Claim(
+                NAME, f"parameters {told}", parameters, float(ours.row["parameters"]), 0.02, "certified; listed shapes"
+            ),
+            Claim(NAME, f"tokens {told}", tokens, float(ours.row["run_tokens"]), 0.02, "certified; listed shapes"),
+        ]
+    for budget in BUDGETS:
+        both = joint(budget)
+        told = f"loss for {budget:,.0f} USD, gap of what is above the text's entropy"
+        found.append(Claim(NAME, told, None, both.loss, 1e-3, "certified", error=both.gap))
+        for name, other in (
+            ("model, then machine", model_first(budget)),
+            ("machine, then model", machine_first(budget)),
+        ):
+            worse = other.reducible / both.reducible - 1
+            found.append(Claim(NAME, f"{name} for {budget:,.0f} USD: more loss above the text's entropy, %", None,
+                               100 * worse, 0.0, "both certified", error=max(-worse - both.gap, 0.0)))  # fmt: skip
+    return found
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The designs of every budget, chosen at once and one after the other."""
+    rows = []
+    for budget in BUDGETS:
+        ways = {"at once": joint, "model, then machine": model_first, "machine, then model": machine_first}
+        for name, way in ways.items():
+            design = way(budget)
+            row = design.row
+            rows.append({
+                "budget, USD": budget, "chosen": name, "loss": design.loss, "above entropy": design.reducible,
+                "gap": design.gap, "parameters, 1e9": row["parameters"] / 1e9, "tokens, 1e9": row["run_tokens"] / 1e9,
+                "hidden": row.get("var.hidden", math.nan),
+                "layers": row.get("var.layers", math.nan),
+                "devices": row["var.device_count"], "mfu": row["mfu"], "goodput": row["goodput"],
+                "days": row["time_to_train_s"] / 86400,
+                "worth, % of the money": 100 * money_worth(budget, design.reducible),
+                **{name: row[f"var.{name}"] for name in MACHINE if f"var.{name}" in row},
+            })  # fmt: skip
+    return {"designs": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """Loss over money for the three ways to choose."""
+    table = tables()["designs"]
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, part), marker in zip(table.groupby("chosen", sort=False), "osD", strict=True):
+        axes.plot(part["budget, USD"], part["above entropy"], marker=marker, label=name)
+    axes.set(xscale="log", xlabel="budget, USD", ylabel="loss above the entropy of text, nats a token")
+    axes.legend()
+    return {"loss over money": figure}

@@ -1,0 +1,171 @@
+"""Train once, serve two years: which of the models that are equally good costs least over its life, by demand."""
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign import solve, study_from_config
+from codesign.quality import DenseLaw, least_flops, tokens_for
+from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
+
+NAME = "lifetime_optimal"
+FLOPS = 5e21  # whose compute-optimal model is as good as is asked for
+YEARS = 2
+PER_DAY = (0.0, 3e7, 1e8, 3e8, 1e9)  # tokens served, prompts and answers
+SHAPES = (
+    (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28),
+    (4096, 32), (4096, 40), (5120, 36),
+)  # fmt: skip
+BASE = (
+    "calibration=h100_sxm_roofline",
+    "model=llama31_8b",
+    "workload.model.vocab=32768",
+    "workload.model.attention.kv_heads=4",
+)
+TTFT_S, TPOT_S = 1.0, 0.03
+DAY_S = 86400.0
+
+
+class Model(NamedTuple):
+    """One of the equally good models: parameters, tokens it is trained on, cost of the run, cost of what it serves."""
+
+    hidden: int
+    layers: int
+    parameters: float
+    tokens: float
+    train_usd: float
+    usd_per_million: float
+
+    def life_usd(self, per_day: float) -> float:
+        """Training and two years of service."""
+        return self.train_usd + 1e-6 * self.usd_per_million * per_day * 365.25 * YEARS
+
+
+def shaped(hidden: int, layers: int) -> tuple[str, ...]:
+    """Overrides of a shape."""
+    return (
+        f"workload.model.hidden={hidden}", f"workload.model.layers={layers}",
+        f"workload.model.attention.heads={hidden // 128}",
+        f"workload.model.feed_forward.width={128 * math.ceil(3.5 * hidden / 128)}",
+    )  # fmt: skip
+
+
+@functools.cache
+def law() -> DenseLaw:
+    """The law of the study."""
+    job = study_from_config(*BASE, "workload=training_run", "quality=besiroglu").problem.scenario.workload
+    assert isinstance(job, TrainingRun)
+    assert isinstance(job.quality, DenseLaw)
+    return job.quality
+
+
+@functools.cache
+def wanted() -> float:
+    """The loss of the compute-optimal model."""
+    return float(law().at(*(float(number) for number in law().optimum(FLOPS))))
+
+
+def trained(hidden: int, layers: int) -> tuple[float, float, float]:
+    """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on H100."""
+    study = study_from_config(
+        *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu", "reliability=llama3",
+        "search=certified",
+        "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
+        "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
+        " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
+        "+space.hardware.trained_tokens={_target_: codesign.space.Continuous, path: workload.tokens, low: 5.0e9,"
+        " high: 500.0e9}",
+        "objective.minimise=usd_to_train", f"objective.limits={{loss: {wanted()}, time_to_train_s: {14 * DAY_S}}}",
+    )  # fmt: skip
+    solution = solve(study)
+    best = solution.best
+    if not solution.feasible:  # beyond the range in which the law was fitted
+        return float(best["parameters"]), math.nan, math.inf
+    return float(best["parameters"]), float(best["run_tokens"]), float(best["usd_to_train"])
+
+
+def served(hidden: int, layers: int) -> float:
+    """USD per million tokens of the cheapest way to serve it on one node under limits on first and further tokens."""
+    study = study_from_config(
+        *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node", "space=serving_plans",
+        "search=grid",
+        "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "objective=cheapest_tokens",
+        "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], chunk: [512, 1024, 2048]}",
+        f"objective.limits={{ttft_s: {TTFT_S}, tpot_s: {TPOT_S}}}",
+    )  # fmt: skip
+    solution = solve(study)
+    return float(solution.best["usd_per_million_tokens"]) if solution.feasible else math.inf
+
+
+@functools.cache
+def models() -> tuple[Model, ...]:
+    """All that are equally good."""
+    return tuple(Model(*shape, *trained(*shape), served(*shape)) for shape in SHAPES)
+
+
+def best(per_day: float) -> Model:
+    """Cheapest over its life."""
+    return min(within(), key=lambda model: model.life_usd(per_day))
+
+
+def within() -> list[Model]:
+    """Those that reach the loss on data of which the law knows."""
+    return [model for model in models() if math.isfinite(model.train_usd)]
+
+
+def claims() -> list[Claim]:
+    """Tokens are those of the law; demand moves the best model below the compute-optimal one."""
+    size = float(law().optimum(FLOPS)[0])
+    usual, found = best(0.0), []
+    for model in within():
+        told = f"tokens to the loss by {model.parameters / 1e9:.2f} B parameters, 1e9"
+        tokens = tokens_for(law(), model.parameters, wanted())
+        found.append(Claim(NAME, told, tokens / 1e9, model.tokens / 1e9, 0.005, "certified"))
+    told = "parameters of the cheapest model to train, against the law's optimum by FLOP, 1e9"
+    flat = "of the shapes listed; the optimum is flat, and a machine prices more than FLOP"
+    found.append(Claim(NAME, told, size / 1e9, usual.parameters / 1e9, 0.35, flat))
+    smaller = [best(per_day).parameters for per_day in PER_DAY]
+    grown = float(max(np.diff(smaller))) / size
+    told = "the best model never grows with demand"
+    found.append(Claim(NAME, told, None, grown, 0.0, "predicted", error=max(grown, 0.0)))
+    for per_day in PER_DAY[1:]:
+        saved = 1 - best(per_day).life_usd(per_day) / usual.life_usd(per_day)
+        paper = least_flops(law(), wanted(), per_day * 365.25 * YEARS).parameters
+        told = f"{per_day:.0e} tokens a day for {YEARS} years"
+        found += [
+            Claim(NAME, f"saved over the model that is cheapest to train, {told}, %", None, 100 * saved, None, "note"),
+            Claim(NAME, f"parameters of the cheapest life, {told}, 1e9; against equal cost of every FLOP", paper / 1e9,
+                  best(per_day).parameters / 1e9, None, "note: decoding is priced by bytes, not by FLOP"),
+        ]  # fmt: skip
+    return found
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The equally good models, and what each costs over its life."""
+    rows = [
+        {
+            "hidden": model.hidden, "layers": model.layers, "parameters, 1e9": model.parameters / 1e9,
+            "tokens, 1e9": model.tokens / 1e9, "training, USD": model.train_usd,
+            "USD per million served": model.usd_per_million,
+        } | {f"life at {per_day:.0e} a day, USD": model.life_usd(per_day) for per_day in PER_DAY}
+        for model in models()
+    ]  # fmt: skip
+    return {"equally good models": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """Cost of a life over parameters, by demand."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes, ordered = figure.subplots(), sorted(within(), key=lambda model: model.parameters)
+    for per_day in PER_DAY:
+        axes.plot(
+            [m.parameters / 1e9 for m in ordered], [m.life_usd(per_day) for m in ordered], "o-", label=f"{per_day:.0e}"
+        )
+    axes.set(yscale="log", xlabel="parameters, 1e9", ylabel="training and two years of service, USD")
+    axes.legend(title="tokens a day")
+    return {"cost of a life": figure}

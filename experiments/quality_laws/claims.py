@@ -1,0 +1,139 @@
+"""Published results of laws of quality, found again: optima, inference demand, experts at equal cost."""
+
+import functools
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign import scenario_from_config
+from codesign.quality import AbstractLaw, DenseLaw, JointLaw, least_flops, lifetime_of
+from codesign.reproduce import Claim
+from codesign.workloads import TrainingRun
+
+NAME = "quality_laws"
+OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table 1 of [ludziejewski2025]
+    1e20: {1: (1.7, 9.7), 2: (1.5, 11.4), 4: (1.2, 13.9), 8: (0.99, 17.0), 16: (0.81, 20.7), 32: (0.669, 24.9)},
+    1e21: {1: (5.7, 29.3), 2: (5.0, 33.0), 4: (4.4, 38.0), 8: (3.8, 44.3), 16: (3.3, 51.2), 32: (2.85, 58.4)},
+    1e22: {1: (18.8, 88.6), 2: (17.4, 96.0), 4: (15.8, 105.4), 8: (14.4, 115.8), 16: (13.2, 126.5), 32: (12.2, 136.9)},
+}
+REDUCED = {  # experts -> m, mu, n, nu: table 4
+    1: (30.3640, -0.1817, 53.9838, -0.1965),
+    2: (27.7982, -0.1780, 66.8401, -0.2065),
+    4: (24.8462, -0.1731, 87.7022, -0.2192),
+    8: (21.8330, -0.1676, 119.9126, -0.2338),
+    16: (19.0159, -0.1617, 167.5073, -0.2494),
+    32: (16.5424, -0.1557, 234.6726, -0.2652),
+}
+SERVED = 2e12  # tokens, figure 1 of [sardana2023]
+BAR = 0.02
+PRINTED = "published; the table prints two or three digits"
+
+
+@functools.cache
+def law(name: str) -> AbstractLaw:
+    """A law of `conf/quality`."""
+    job = scenario_from_config("workload=training_run", f"quality={name}").workload
+    assert isinstance(job, TrainingRun)
+    assert job.quality is not None
+    return job.quality
+
+
+def claims() -> list[Claim]:
+    """By paper."""
+    return [*inference(), *reduced(), *optima(), *experts_for_dense()]
+
+
+def inference() -> list[Claim]:
+    """A model of 13 billion parameters that will serve two trillion tokens, or one of 7 billion that is as good."""
+    dense = law("sardana")
+    assert isinstance(dense, DenseLaw)
+    flops = _flops_of(dense, 13e9)
+    loss = float(dense.at(*(float(number) for number in dense.optimum(flops))))
+    usual = 6 * 13e9 * float(dense.optimum(flops)[1]) + 2 * 13e9 * SERVED
+    small, best = lifetime_of(dense, 7e9, loss, SERVED), least_flops(dense, loss, SERVED)
+    return [
+        Claim(NAME, "FLOP saved by 7 B trained longer in place of 13 B, 2e12 tokens served", 1.7e22,
+              usual - small.flops, BAR, "published: figure 1"),
+        Claim(NAME, "share of the FLOP of a life saved so", 0.17, 1 - small.flops / usual, 0.03, PRINTED),
+        Claim(NAME, "parameters of the fewest FLOP over that life, 1e9", 7.0, best.parameters / 1e9, BAR, PRINTED),
+    ]  # fmt: skip
+
+
+def _flops_of(dense: DenseLaw, parameters: float) -> float:
+    """6 N D of which a size is the optimum: N = G (C/6)^a."""
+    one = float(dense.optimum(6.0)[0])
+    power = float(dense.tokens_power) / float(dense.parameters_power + dense.tokens_power)
+    return 6 * (parameters / one) ** (1 / power)
+
+
+def reduced() -> list[Claim]:
+    """The joint law for a number of experts, as its authors reduce it."""
+    joint = law("ludziejewski")
+    assert isinstance(joint, JointLaw)
+    found = []
+    for experts, printed in REDUCED.items():
+        ours = [float(number) for number in joint.reduced(float(experts))]
+        worst = max(abs(a / b - 1) for a, b in zip(ours, printed, strict=True))
+        found.append(Claim(NAME, f"m, mu, n, nu of {experts} experts: largest error", None, worst, 0.005,
+                           "published: table 4 from the rounded constants of table 3", error=worst))  # fmt: skip
+    return found
+
+
+def optima() -> list[Claim]:
+    """Compute-optimal sizes."""
+    joint = law("ludziejewski")
+    assert isinstance(joint, JointLaw)
+    found = []
+    for flops, rows in OPTIMA.items():
+        for experts, (active, tokens) in rows.items():
+            ours = [float(number) / 1e9 for number in joint.optimum(flops, float(experts))]
+            told = f"of {experts} experts at {flops:.0e} FLOP, 1e9"
+            bar = 0.03 if active in (1.7, 1.5, 1.2) else BAR  # two digits are printed
+            found.append(Claim(NAME, f"optimal active parameters {told}", active, ours[0], bar, PRINTED))
+            found.append(Claim(NAME, f"optimal tokens {told}", tokens, ours[1], BAR, PRINTED))
+    return found
+
+
+def experts_for_dense() -> list[Claim]:
+    """Mixtures of as many weights, trained E times as long, are better than 1.1 B dense: the paper's rule of thumb."""
+    joint = law("ludziejewski")
+    assert isinstance(joint, JointLaw)
+    dense = float(joint.at(1.1e9, 8e9, 1.0))
+    found = []
+    for experts, active, tokens in ((2.0, 709e6, 16e9), (4.0, 426e6, 32e9)):
+        ours = float(joint.at(active, tokens, experts))
+        told = f"loss of {experts:g} experts of 1.1 B weights over that of 1.1 B dense: below 1"
+        above = max(ours / dense - 1, 0.0)
+        found.append(Claim(NAME, told, None, ours / dense, 0.0, "published: section 4.5", error=above))
+    return found
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Least loss at equal arithmetic by experts."""
+    joint = law("ludziejewski")
+    assert isinstance(joint, JointLaw)
+    rows = []
+    for flops in OPTIMA:
+        losses = {e: float(joint.at(*joint.optimum(flops, float(e)), float(e))) for e in REDUCED}
+        rows.append({"FLOP": flops} | {f"{e} experts": loss for e, loss in losses.items()})
+    return {"least loss at equal arithmetic": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """FLOP of a life over parameters, for some demands."""
+    dense = law("sardana")
+    assert isinstance(dense, DenseLaw)
+    loss = float(dense.at(*(float(number) for number in dense.optimum(_flops_of(dense, 13e9)))))
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for served in (0.0, 2e11, 2e12, 2e13):
+        sizes = np.geomspace(3e9, 60e9, 80)
+        axes.plot(
+            sizes / 1e9, [lifetime_of(dense, size, loss, served).flops for size in sizes], label=f"{served:.0e} served"
+        )
+        best = least_flops(dense, loss, served)
+        axes.plot([best.parameters / 1e9], [best.flops], "k.")
+    axes.set(xscale="log", yscale="log", xlabel="parameters, 1e9", ylabel="FLOP to train and serve", ylim=(1e22, 1e25))
+    axes.legend(title="tokens")
+    return {"arithmetic of a life at one loss": figure}

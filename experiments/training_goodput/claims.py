@@ -1,0 +1,170 @@
+"""What failures leave of training time: published rates and effective time; the closed form, simulated."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign import Metrics, Scenario, evaluate, scenario_from_config
+from codesign.reliability import Failure, Reliability, young_interval_s
+from codesign.reproduce import Claim
+from codesign.simulation.failures import Kind, Outcome, simulate_job
+
+NAME = "training_goodput"
+DEVICES = 16384
+LLAMA = (
+    "model=llama31_405b", "workload=training_run", "plan=shaped", "plan.tp=8", "plan.pp=16", "plan.micro_batch=1",
+    "plan.recompute=selective", "workload.sequence=8192", "workload.global_batch=2048", "workload.tokens=15.6e12",
+    f"cluster.device_count={DEVICES}", "plan.virtual_stages=2",
+)  # fmt: skip
+INTERVALS = 2.0 ** np.arange(-4, 4.5, 0.5)  # of the best
+CASES, FAILURES = 200, 1000
+SCALES = (1024, 4096, 16384, 65536, 131072)
+
+
+@functools.cache
+def scenario(rates: str, *more: str) -> Scenario:
+    """Llama 3.1 405B under published rates."""
+    return scenario_from_config(*LLAMA, f"reliability={rates}", *more)
+
+
+@functools.cache
+def priced(rates: str, *more: str) -> Metrics:
+    """The same, priced."""
+    return evaluate(scenario(rates, *more))
+
+
+def claims() -> list[Claim]:
+    """Published rates, effective time, simulation."""
+    llama = priced("llama3")
+    reliability = scenario("llama3").cluster.reliability
+    assert reliability is not None
+    goodput, per_day = float(llama.get("goodput")), float(llama.get("failures_per_day"))
+    found = [
+        Claim(NAME, "interruptions of 16,384 devices in 54 days", 419, 54 * per_day, 0.001, "published: an input"),
+        Claim(NAME, "share of productive time, above 90 % as published", 0.9, goodput, 0.0,
+              "rates published, restart time of another system, checkpoints by the model's state and storage",
+              error=max(0.9 - goodput, 0.0)),
+    ]  # fmt: skip
+    research = scenario("rsc1").cluster.reliability
+    assert research is not None
+    for devices, hours in ((16384, 1.8), (131072, 0.23)):
+        ours = 1 / float(research.rate_hz(jnp.asarray(float(devices)))) / 3600
+        found.append(
+            Claim(NAME, f"hours between failures of {devices:,} devices of RSC-1", hours, ours, 0.03, "published rate")
+        )
+    return [*found, *against_simulation(), *intervals_told(reliability, llama)]
+
+
+def intervals_told(reliability: Reliability, llama: Metrics) -> list[Claim]:
+    """Young's interval is first order of the best one, which is never worse."""
+    written, rate = float(llama.get("checkpoint_s")), float(reliability.rate_hz(jnp.asarray(float(DEVICES))))
+    best, young = float(llama.get("checkpoint_interval_s")), float(young_interval_s(rate, written))
+    return [
+        Claim(NAME, "work between checkpoints, s, against sqrt(2 c / r)", young, best, 0.05, "derived: first order")
+    ]
+
+
+class Case:
+    """A job with random rates, times and interval; simulated, and by the closed form."""
+
+    def __init__(self, seed: int):
+        rng = np.random.default_rng(seed)
+        self.between = 10 ** rng.uniform(3, 6)
+        self.written = self.between * 10 ** rng.uniform(-4, -0.7)
+        self.restart = self.between * 10 ** rng.uniform(-4, -1)
+        shares = rng.dirichlet([4.0, 2.0, 0.5])
+        self.lost = self.between * 10 ** rng.uniform(-3, -1)
+        self.failures = {
+            name: Failure(1e6 * self.between / share / 3600, lost_s=lost, replaced=0.0)
+            for name, share, lost in zip(("device", "host", "silent"), shares, (0.0, 0.0, self.lost), strict=True)
+        }
+        self.interval = None if seed % 2 else self.best() * 10 ** rng.uniform(-0.5, 0.5)
+        self.seed = seed
+
+    def best(self) -> float:
+        """The best interval."""
+        return float(self.law(None).best_interval_s(jnp.asarray(1e6), jnp.asarray(self.written)))
+
+    def law(self, interval: float | None) -> Reliability:
+        """The closed form at an interval."""
+        return Reliability(self.failures, self.restart - self.written, interval_s=interval)
+
+    def goodput(self) -> float:
+        """By the closed form, of a million devices, each of which fails a million times less often."""
+        return 1 / float(self.law(self.interval).stretched(jnp.asarray(1e6), jnp.asarray(self.written)))
+
+    def simulated(self) -> Outcome:
+        """Event by event."""
+        rates = {name: float(f.rate_hz(jnp.asarray(1e6))) for name, f in self.failures.items()}
+        kinds = [Kind(rates[name], float(failure.lost_s)) for name, failure in self.failures.items()]
+        interval = self.best() if self.interval is None else self.interval
+        return simulate_job(kinds, FAILURES * self.between, interval, self.written, self.restart, self.seed)
+
+
+@functools.cache
+def compared() -> pd.DataFrame:
+    """Goodput of random jobs by both."""
+    rows = []
+    for seed in range(CASES):
+        case = Case(seed)
+        rows.append(
+            {
+                "closed form": case.goodput(),
+                "simulated": case.simulated().goodput,
+                "best interval": case.interval is None,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def against_simulation() -> list[Claim]:
+    """The largest difference in the share of productive time, and what is systematic of it."""
+    table = compared()
+    ratio = table["simulated"] / table["closed form"]
+    lost = ((1 - table["simulated"]) / (1 - table["closed form"])).mean()
+    worst = float((ratio - 1).abs().max())
+    told = f"{CASES} random jobs of {FAILURES:,} failures"
+    return [
+        Claim(NAME, f"goodput against the simulation, largest difference over {told}", None, worst, 0.05, "predicted",
+              error=worst),
+        Claim(NAME, f"lost time against the simulation, mean ratio over {told}", 1.0, float(lost), 0.02, "predicted"),
+    ]  # fmt: skip
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Goodput over the size of a cluster, to storage and to the memory of hosts."""
+    rows = []
+    for devices in SCALES:
+        size = (f"cluster.device_count={devices}", f"workload.global_batch={devices // 8}")
+        row: dict[str, float] = {"devices": devices}
+        for rates in ("llama3", "rsc1"):
+            for store in ("storage", "host"):
+                row[f"{rates}, {store}"] = float(
+                    priced(rates, *size, f"cluster.reliability.store={store}").get("goodput")
+                )
+        rows.append(row)
+    return {"share of productive time": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """Closed form against simulation, and goodput over the interval."""
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    table = compared()
+    left.plot(table["closed form"], table["simulated"], ".", alpha=0.6)
+    left.plot([table.min().min(), 1], [table.min().min(), 1], "k-", lw=0.6)
+    left.set(xlabel="goodput, closed form", ylabel="simulated")
+    for rates in ("llama3", "rsc1"):
+        metrics = priced(rates)
+        best = float(metrics.get("checkpoint_interval_s"))
+        found = [
+            float(priced(rates, f"cluster.reliability.interval_s={best * ratio}").get("goodput")) for ratio in INTERVALS
+        ]
+        right.plot(best * INTERVALS, found, label=rates)
+        right.plot([best], [float(metrics.get("goodput"))], "k.")
+    right.set(xscale="log", xlabel="work between checkpoints, s", ylabel="goodput")
+    right.legend()
+    return {"closed form and simulation": figure}

@@ -1,0 +1,123 @@
+"""Laws of quality: values that were printed, slopes, ranges, intervals; and the metrics of a run."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.config import scenario_from_config
+from codesign.errors import ConfigError
+from codesign.fields import replace
+from codesign.interpreting import interpreted
+from codesign.quality import Bits, DenseLaw, FineGrainedLaw, JointLaw, PrecisionLaw, Trained, least_flops, lifetime_of
+
+LAWS = [DenseLaw, JointLaw, FineGrainedLaw, PrecisionLaw]
+
+
+def model(parameters=2e9, active=1e9, tokens=5e10, expansion=4.0, granularity=2.0) -> Trained:
+    numbers = (parameters, active, 0.9 * parameters, tokens, expansion, granularity)
+    return Trained(*map(jnp.asarray, numbers), Bits())
+
+
+@functools.cache
+def shipped(name: str):
+    return scenario_from_config("workload=training_run", f"quality={name}").workload.quality
+
+
+def loss_of(law):
+    def loss(x):
+        parameters, tokens = jnp.exp(x[0]), jnp.exp(x[1])
+        return law.loss(
+            model()._replace(parameters=parameters, active=0.5 * parameters, inner=0.9 * parameters, tokens=tokens)
+        )
+
+    return loss
+
+
+@pytest.mark.parametrize("cls", LAWS)
+def test_slopes_batches_and_curvature(cls):
+    """Slopes are differences; a batch is what one by one is; logarithms are convex in those of size and data."""
+    loss, rng = loss_of(cls.example()), np.random.default_rng(0)
+    run, slopes = interpreted(jax.vmap(loss), always=True), interpreted(jax.vmap(jax.grad(loss)), always=True)
+    a, b = rng.uniform([18, 21], [25, 29], (2, 30, 2))
+    steps = 1e-5 * np.eye(2)
+    found = slopes(a)
+    for axis in range(2):
+        difference = (run(a + steps[axis]) - run(a - steps[axis])) / 2e-5
+        assert np.allclose(found[:, axis], difference, rtol=1e-6, atol=1e-9)
+    assert np.allclose(run(a), [float(loss(jnp.asarray(one))) for one in a], rtol=1e-12)
+    assert np.all(np.log(run((a + b) / 2)) <= 0.5 * (np.log(run(a)) + np.log(run(b))) + 1e-12)
+    if cls is not PrecisionLaw:
+        assert np.all(found < 0)  # more is better, but for rounding after training
+
+
+def test_what_was_printed():
+    assert float(shipped("besiroglu").at(70e9, 1.4e12)) == pytest.approx(1.9739, abs=1e-4)
+    joint = shipped("ludziejewski")
+    assert [float(x) for x in joint.reduced(8.0)] == pytest.approx([21.833, -0.1676, 119.91, -0.2338], rel=1e-3)
+    assert float(joint.optimum(1e21, 8.0)[0]) == pytest.approx(3.8e9, rel=0.01)
+    fine = shipped("krajewski")
+    assert float(fine.at(4.3e9, 4.37e9, 8.0)) == pytest.approx(3.133, rel=0.01)  # a row of its table of optima
+    few = shipped("kumar").kept(Bits(4.0, 1e3, 1e3))
+    assert float(few) == pytest.approx(0.776, abs=1e-3)
+    small = lifetime_of(shipped("sardana"), 7e9, 2.0452817884779284, 2e12)
+    assert 9.696587420341147e22 - small.flops == pytest.approx(1.7e22, rel=0.01)
+
+
+def test_the_optimum_is_one():
+    """Of the formula, over sizes at the same arithmetic; inference demand moves it down."""
+    law = shipped("besiroglu")
+    size = float(law.optimum(1e21)[0])
+    at = [float(law.at(size * r, 1e21 / 6 / (size * r))) for r in (0.98, 1.0, 1.02)]
+    assert at[1] <= min(at)
+    sizes = [least_flops(law, 2.2, served).parameters for served in (0.0, 1e11, 1e12, 1e13)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == pytest.approx(float(law.optimum(least_flops(law, 2.2, 0.0).flops)[0]), rel=1e-3)
+
+
+def test_intervals_widen_outside_and_are_first_order():
+    """Draws of the constants spread the loss as the interval says, where errors are small."""
+    law = DenseLaw.example()
+    low, loss, high = (float(law.metrics(model())[name]) for name in ("loss_low", "loss", "loss_high"))
+    assert 0 < low < loss < high
+    rng = np.random.default_rng(0)
+    errors = {
+        "entropy": 1e-3,
+        "parameters_scale": 1.0,
+        "tokens_scale": 5.0,
+        "parameters_power": 1e-4,
+        "tokens_power": 1e-4,
+    }
+    exact = replace(law, {f"errors.{name}": error for name, error in errors.items()})
+    drawn = [
+        float(
+            replace(law, {name: float(getattr(law, name)) + e * rng.normal() for name, e in errors.items()}).loss(
+                model()
+            )
+        )
+        for _ in range(400)
+    ]
+    assert float(exact.deviation(model())) == pytest.approx(np.std(drawn), rel=0.12)
+    assert "loss_low" not in shipped("hoffmann").metrics(model())
+
+
+@pytest.mark.parametrize("cls", LAWS)
+def test_outside_its_range_a_law_refuses_unless_it_is_asked(cls):
+    law, large = cls.example(), model(parameters=1e15, active=1e15)
+    assert float(law.limits(large)["quality.parameters"]) > 100
+    assert float(law.metrics(large)["loss_beyond"]) > 100
+    asked = replace(law, {"extrapolate": 1.0})
+    assert all(float(share) == 0 for share in asked.limits(large).values())
+    assert float(asked.metrics(large)["loss_beyond"]) > 100
+
+
+def test_a_configured_run_is_refused_outside_in_one_line():
+    from codesign.config import check_memory
+
+    scenario = scenario_from_config("workload=training_run", "quality=besiroglu", "plan=megatron_3d")
+    with pytest.raises(ConfigError, match=r"workload.quality: parameters lie 10\.9 times outside the range"):
+        check_memory(scenario)
+    with pytest.raises(ConfigError, match=r"workload\.quality: Training has no such argument"):
+        scenario_from_config("quality=besiroglu")
