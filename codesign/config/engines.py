@@ -24,11 +24,15 @@ def with_engine(config: DictConfig) -> DictConfig:
     """The configuration with what its serving engine changes, and without the words that name it.
 
     Raises:
-        ConfigError: a key that says nothing.
+        ConfigError: a key that says nothing, or a workload that is no serving.
     """
     engine = OmegaConf.select(config, "workload.engine")
     if engine is None:
         return config
+    target = str(config.workload.get("_target_", ""))
+    if "Serving" not in target:
+        ran = target.rpartition(".")[2]
+        raise ConfigError(f"framework: a serving engine runs no {ran}; allowed: a workload that serves")
     with open_dict(config):
         del config.workload["engine"]
     named = dict(engine) if isinstance(engine, DictConfig) else {}
@@ -76,16 +80,21 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
     assert isinstance(result, dict)
     for kind, formats in mine.items():
         old = result.get(kind, {})
-        result[kind] = old | formats if kind in result else formats
         if kind != "provenance" and "fp8_block" in formats and "fp8" not in formats:
-            result[kind]["fp8"] = formats["fp8_block"]
+            formats = formats | {"fp8": formats["fp8_block"]}
+        result[kind] = old | {name: entry for name, entry in formats.items() if _alike(old.get(name), entry)}
     return result
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether a kernel may take another's place: who chose another model of kernels keeps it."""
+    return old is None or old.get("_target_") == new.get("_target_")
 
 
 def _fuse(kernels: Any, floor: float) -> None:
     """Leave the quantisation of inputs to the pass before."""
     formats = kernels.get("gemm", {})
     for name in FUSED:
-        if name in formats and "bf16" in formats:
+        if "bf16" in formats and "quantise_passes" in formats.get(name, {}):
             formats[name].t0_s = min(formats[name].t0_s, floor * formats["bf16"].t0_s)
             formats[name].quantise_passes = 0.0

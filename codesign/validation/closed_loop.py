@@ -18,6 +18,8 @@ from .scores import Errors, Row, rows
 from .served import ENGINES, METHOD, Job, continuous, format_of, model_of, service
 from .tables import Suite
 
+ALONE = ", engine not named"
+UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 
@@ -70,15 +72,6 @@ def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Jo
     return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
 
 
-def priced(directory: Path, messages: list[str]) -> pd.DataFrame:
-    """Rows with a prediction: columns of the tables, ttft_s and tpot_s."""
-    table, jobs = jobs_of(directory, messages)
-    if not jobs:
-        return table
-    predicted = service(jobs)
-    return table.assign(ttft_s=predicted.first_s, tpot_s=predicted.between_s)
-
-
 def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str, int]]:
     """Row -> what a reader makes of it, and how often it refused for which reason."""
     known: dict[Any, Any] = {}
@@ -98,20 +91,29 @@ def by_engine(stratum: str, part: pd.DataFrame, predicted: str, measured: str) -
         yield Errors(stratum, f"{gpu} {model}", ours, theirs * 1e-3)
 
 
-def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of all tables of served models at a concurrency."""
-    table = priced(directory, messages)
-    if not len(table):
-        return []
-    messages.append(f"closed loop: priced as {METHOD}")
+def banded(suffix: str, table: pd.DataFrame) -> list[Row]:
+    """Rows of times to the first token by concurrency, and of times between tokens."""
     sequences = table["concurrency"].fillna(table["batch_size"])
     result: list[Row] = []
     low = 0.0
     for high, band in BANDS:
         part = table[(sequences > low) & (sequences <= high)]
-        result += rows("closed loop", "ttft", by_engine(band, part, "ttft_s", "ttft_ms"))
+        result += rows("closed loop", "ttft", by_engine(f"{band}{suffix}", part, "ttft_s", "ttft_ms"))
         low = high
-    return result + rows("closed loop", "tpot", by_engine("every concurrency", table, "tpot_s", "tpot_ms"))
+    return result + rows("closed loop", "tpot", by_engine(f"every concurrency{suffix}", table, "tpot_s", "tpot_ms"))
+
+
+def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of served models at a concurrency: engine named, and of some of them kernels alone."""
+    table, jobs = jobs_of(directory, messages)
+    if not jobs:
+        return []
+    messages.append(f"closed loop: priced as {METHOD}")
+    served = service(jobs)
+    named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
+    few = range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1))
+    plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few])
+    return named + banded(ALONE, table.iloc[few].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
 
 
 CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)

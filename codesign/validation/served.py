@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ..config.groups import conf_dir
 from ..errors import ConfigError
 from ..metrics import evaluate
+from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
 from ..workloads import (
     ContinuousServing,
@@ -29,8 +31,6 @@ from ..workloads import (
     Serving,
     Transformer,
 )
-from ..config.groups import conf_dir
-from ..plain_yaml import read_yaml
 from .batches import anonymous, batches, grouped, sized, vectorised
 from .training import configured_model
 

@@ -26,9 +26,8 @@ FIELDS = ("kernel_slowdown", "step_overhead_s", "request_overhead_s", BURST)
 FEWEST = 20  # rows of an engine
 FARTHEST = 0.5  # log error beyond which a row counts no more: runs with speculation are not marked as such
 HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
-PLAIN = {"kernel_slowdown": 1.0}
 SLOWER = 1.25  # at which rows are priced again: times between tokens are linear in kernel_slowdown
-HEADER = "# @package frameworks\n# What serving engines add to kernels and all-reduce; fitted by `codesign calibrate`.\n"
+HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
 class Engine(NamedTuple):
@@ -48,7 +47,9 @@ def observations(directory: Path, progress: Callable[[str], None] = lambda text:
         progress(message)
     if not jobs:
         return pd.DataFrame()
-    plain, slow = (service(jobs, dict.fromkeys(table["backend"], {"kernel_slowdown": g})) for g in (1.0, SLOWER))
+    plain, slow = (
+        service(jobs, {engine: {"kernel_slowdown": g} for engine in set(table["backend"])}) for g in (1.0, SLOWER)
+    )
     return table.assign(
         first_s=plain.first_s, between_s=plain.between_s, sequences=[job.sequences for job in jobs],
         first_slope=(slow.first_s - plain.first_s) / (SLOWER - 1),
@@ -78,7 +79,8 @@ def fit_engine(rows: pd.DataFrame) -> Engine:
         return missed(predicted(rows, engine)[1], tpot) + held
 
     def requests(x: np.ndarray) -> float:
-        return missed(predicted(rows, known._replace(request_overhead_s=abs(x[0]) * 1e-2, burst_ratio=abs(x[1])))[0], ttft)
+        engine = known._replace(request_overhead_s=abs(x[0]) * 1e-2, burst_ratio=abs(x[1]))
+        return missed(predicted(rows, engine)[0], ttft)
 
     x = minimize(steps, np.array([0.02, 0.2]), method="Nelder-Mead", options={"maxfev": 400}).x
     known = Engine(_short(np.exp(x[0])), _short(abs(x[1]) * 1e-3))
@@ -91,7 +93,7 @@ def _short(value: Any) -> float:
 
 
 def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
-    """Fit every engine of the tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any."""
+    """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any."""
     rows = observations(directory, progress)
     found: dict[str, dict[str, float]] = {}
     origins: dict[str, Any] = {}

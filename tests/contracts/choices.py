@@ -30,6 +30,7 @@ COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experime
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
+COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 
