@@ -86,6 +86,16 @@ def parser() -> Parser:
         "--intervals", action="store_true",
         help="fit no constants: cross-validate those at hand, and write how far predictions may be off",
     )  # fmt: skip
+    one.add_argument(
+        "--only",
+        metavar="SUITES",
+        default="",
+        help="with --intervals: these alone, divided by commas (closed loop,...)",
+    )
+    one.add_argument(
+        "--few", action="store_true",
+        help="of some kernel rows and steps of one machine: stay near the constants at hand, show before and after",
+    )  # fmt: skip
     one = command(
         "train-amortised", _train_amortised, "train the networks of search=amortised and measure their regret"
     )
@@ -98,6 +108,7 @@ def parser() -> Parser:
     one.add_argument("directory", nargs="?", help="folder of tables, chosen by their columns whatever their names")
     one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
+    one.add_argument("--page", default=None, metavar="FILE", help="write the errors as a page too (docs/errors.md)")
     one = command("new", _new, "write a working skeleton of a component into a plug-in package")
     one.add_argument("kind", metavar="KIND", help="fabric, collective, search, workload, accelerator or experiment")
     one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
@@ -285,14 +296,34 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
+    if options.few:
+        if options.intervals or not options.out:
+            raise ConfigError("calibrate: --few needs --out DIR, a folder of its own, and goes without --intervals")
+        return _calibrate_few(options)
     out = options.out or str(conf_dir() / "calibration")
+    only = tuple(name.strip() for name in options.only.split(",") if name.strip())
+    if only and not options.intervals:
+        raise ConfigError("calibrate: --only goes with --intervals")
     if options.intervals:
-        for path in _later("validation.intervals", "fit_intervals")(options.directory, out):
+        for path in _later("validation.intervals", "fit_intervals")(options.directory, out, only=only):
             print(path)
         return 0
     for path in _later("calibration", "calibrate")(options.directory, out):
         print(path)
     for path in _later("validation", "calibrate_frameworks")(options.directory, out):
+        print(path)
+    return 0
+
+
+def _calibrate_few(options: argparse.Namespace) -> int:
+    from .validation.hardware import measured_cluster
+
+    def told(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    paths, rows = _later("validation.near", "calibrate_near")(options.directory, options.out, measured_cluster, told)
+    _print_rows(rows, ("what", "rows", "before", "after"), {"before", "after"}, as_json=False)
+    for path in paths:
         print(path)
     return 0
 
@@ -322,6 +353,9 @@ def _validate(options: argparse.Namespace) -> int:
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
     rows = _later("validation", "validate")(options.directory)
+    if options.page:
+        for path in _later("validation.page", "write_page")(rows, options.page):
+            print(path, file=sys.stderr)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
                "coverage", "width")  # fmt: skip
     _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage"}, as_json=options.json)

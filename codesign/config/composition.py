@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
+from .engines import with_engine
 from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
 
 OPEN = {
@@ -238,8 +239,9 @@ def composed(overrides: list[str]) -> DictConfig:
         parsed = [_parse(text) for text in overrides]
         values = [item for item in parsed if not _is_group(item)]
         if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
-            return pickle.loads(_chosen(tuple(overrides), edition()))
-        config = pickle.loads(_chosen(tuple(str(item.input_line) for item in parsed if _is_group(item)), edition()))
+            return with_engine(pickle.loads(_chosen(tuple(overrides), edition())))
+        groups_chosen = tuple(str(item.input_line) for item in parsed if _is_group(item))
+        config = with_engine(pickle.loads(_chosen(groups_chosen, edition())))
         late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
         early = [item for item in values if item not in late]
         ConfigLoaderImpl._apply_overrides_to_config(early, config)  # jobs that choose alike compose their files once

@@ -17,6 +17,8 @@ WIDTHS = (
     whole("num_tokens", "of each rank"),
 )  # fmt: skip
 
+SMS = whole("num_sms", "processors that the library takes", zero=True).or_blank("as many as it usually takes")
+
 SCALE_UP = Schema(
     "scale_up", "collectives of the vendor's library inside one scale-up domain",
     (GPU, OPERATION, MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
@@ -47,16 +49,16 @@ EXCHANGE = Schema(
     "expert_exchange", "dispatch and combine of experts, a row a phase",
     (GPU, text("comm_backend", "library"), text("phase", "of the exchange", ("dispatch", "combine")),
      text("comm_dtype", "of the payload: bfloat16, fp8, fp4, nvfp4; rows of others are set aside with a note"),
-     whole("ep_size", "ranks"), NODES, *WIDTHS, LATENCY),
-    suite="across nodes and expert exchange", checks=(TOP_K,), carried=("framework", "framework_version", "num_sms"),
+     whole("ep_size", "ranks"), NODES, *WIDTHS, SMS, LATENCY),
+    suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("framework", "framework_version"),
 )  # fmt: skip
 DISPATCH = Schema(
     "dispatch_combine", "dispatch and combine of experts, both in a row",
-    (GPU, text("mode", "of the library", ("normal", "low_latency")), NODES, *WIDTHS,
+    (GPU, text("mode", "of the library", ("normal", "low_latency")), NODES, *WIDTHS, SMS,
      number("dispatch_us", "us", "of the payload"), number("combine_us", "us", "of the payload"),
      number("dispatch_notify_us", "us", "of telling the counts", zero=True).or_blank("none"),
      number("combine_notify_us", "us", "of telling the counts", zero=True).or_blank("none")),
-    suite="expert exchange", checks=(TOP_K,), carried=("sglang_version", "num_sms"),
+    suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("sglang_version",),
 )  # fmt: skip
 BOTTLENECKS = Schema(
     "dispatch_rates", "published bottleneck rates of expert exchange",

@@ -94,7 +94,8 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
     sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
     training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
-    loop = "tpot, closed loop" if isinstance(job, ContinuousServing) else "tpot"
+    engine = ", framework named" if named and isinstance(job, ContinuousServing) else ""
+    loop = f"tpot, closed loop{engine}" if isinstance(job, ContinuousServing) else "tpot"
     step = loop if serving else training
 
     def whole(name: str, inside: Spread | None) -> np.ndarray:
@@ -103,7 +104,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         return factors(found, f"source {name}", count, beyond(found, inside))
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
-    first = whole("ttft", find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
+    first = whole(f"ttft{engine}", find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
     return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
 
 

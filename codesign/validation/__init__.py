@@ -8,7 +8,7 @@ from ..measurements import survey, unread
 from .across_nodes import ACROSS
 from .closed_loop import CLOSED_LOOP
 from .end_to_end import INFERENCE, TRAINING
-from .exchange import EXCHANGE
+from .exchange import EXCHANGE, calibrate_exchange
 from .measured_kernels import COLLECTIVES, KERNELS
 from .mlperf_training import MLPERF_TRAINING
 from .peer import CALCULON
@@ -29,11 +29,16 @@ SUITES: tuple[Suite, ...] = (
 
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
-    """Fit what training frameworks add to kernels on the training tables below a folder; the file written, if any."""
+    """Fit what frameworks and libraries of expert exchange add on tables below a folder; the files written."""
     from .framework import calibrate_training
     from .hardware import measured_cluster
+    from .serving_fit import calibrate_serving
 
-    return calibrate_training(Path(directory), Path(out), measured_cluster, lambda text: print(text, file=sys.stderr))
+    def told(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    steps = calibrate_training(Path(directory), Path(out), measured_cluster, told)
+    return steps + calibrate_serving(Path(directory), Path(out), told) + calibrate_exchange(Path(directory), Path(out))
 
 
 def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[Row]:

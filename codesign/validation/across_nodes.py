@@ -1,4 +1,4 @@
-"""Collectives that nothing is fitted on: several devices a node across nodes, published logs, expert exchange.
+"""Collectives that nothing is fitted on: several devices a node across nodes, published logs.
 
 A group of g devices on each of N nodes is priced as the hierarchical collective of the model: the scale-up domain's
 fitted curves inside, the scale-out network's (fitted on one device a node) outside. Racks of 72 count as nodes.
@@ -7,7 +7,6 @@ Strata:
     across nodes        nccl-tests on clusters, more than one device a node
     inside one node     the same source, one node: the scale-up curves, fitted on another source
     published logs      other people's nccl-tests; GB200 racks joined by 400 Gb/s InfiniBand a device
-    expert exchange     dispatch and combine of experts in 16 bits, as the all-to-all that the model takes for it
 """
 
 import functools
@@ -111,24 +110,10 @@ def published(directory: Path, messages: list[str]) -> Iterator[Errors]:
             yield from _errors("published logs", label, part, inner, part["num_gpus"] / inner, messages)
 
 
-def exchange(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Dispatch and combine of experts inside one node: a token goes once to each rank that has an expert for it."""
-    for found in tables(directory, "expert_exchange"):
-        table = found.rows(messages)
-        plain = table["comm_dtype"] == "bfloat16"
-        for (gpu, phase), part in table[plain].groupby(["gpu", "phase"], sort=True):
-            ranks = part["ep_size"] * (1 - (1 - 1 / part["ep_size"]) ** part["topk"])
-            nbytes = 2.0 * part["num_tokens"] * part["hidden_size"] * ranks
-            part = part.assign(collective="alltoall", message_bytes=nbytes)
-            label = f"{gpu} {phase}"
-            yield from _errors("expert exchange", label, part, part["ep_size"], np.ones(len(part)), messages)
-
-
 def run_across(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all of these tables."""
     result = rows("across nodes", "latency", clusters(directory, messages))
-    result += rows("across nodes", "latency", published(directory, messages))
-    return result + rows("across nodes", "latency", exchange(directory, messages))
+    return result + rows("across nodes", "latency", published(directory, messages))
 
 
-ACROSS = Suite("across nodes", ("clusters", "published_logs", "expert_exchange"), run_across)
+ACROSS = Suite("across nodes", ("clusters", "published_logs"), run_across)

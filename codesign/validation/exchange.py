@@ -1,9 +1,10 @@
-"""Dispatch and combine of experts, as the all-to-all that the model takes for them; nothing is fitted on them.
+"""Dispatch and combine of experts: constants of the library where it was measured, else the model's all-to-all.
 
-A token goes once to each rank that has an expert for it. Strata of suite `expert exchange`:
+A token goes once to each rank that has an expert for it. Strata of suite `expert exchange`, own and with the GPU left
+out of the fit:
 
-    8 and 4 bits           a phase a row, payloads in 8 or 4 bits with their scales
-    low_latency, normal    both phases in a row; dispatched in 8 bits, combined in 16, as the library does by default
+    inside nodes, across nodes           a library that `calibration.exchange` knows
+    ... , as all-to-all                  what the model takes for it in a study: nothing is fitted on these rows
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..calibration.gpus import FORMATS
-from ..errors import ConfigError
+from ..calibration.exchange import FILE, fit_exchange, known, table_of
+from ..calibration.gpus import FORMATS, device
+from ..calibration.publish import publish
+from ..errors import ConfigError, DataError
 from ..measurements import tables
 from .across_nodes import RACK, predicted
 from .scores import Errors, Row, rows
@@ -24,6 +27,9 @@ SCALED = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": FORMATS["nvfp4"][2], "
 DISPATCHED, COMBINED = SCALED["fp8"], SCALED["bfloat16"]
 NODE = 8.0
 SMALLER = {"GB200": 4.0, "GB300": 4.0}  # devices of a node
+USUAL = 24.0  # processors, where none are stated
+FEWEST = 20
+REACH = ("inside nodes", "across nodes")
 
 
 def ranks_reached(ranks: pd.Series, top_k: pd.Series) -> pd.Series:
@@ -31,46 +37,86 @@ def ranks_reached(ranks: pd.Series, top_k: pd.Series) -> pd.Series:
     return ranks * (1 - (1 - 1 / ranks) ** top_k)
 
 
-def _errors(stratum: str, label: str, part: pd.DataFrame, ranks: pd.Series, element: float, column: str,
-            messages: list[str]) -> Iterator[Errors]:  # fmt: skip
-    gpu = str(part["gpu"].iloc[0])
-    nbytes = element * part["num_tokens"] * part["hidden_size"] * ranks_reached(ranks, part["topk"])
-    members = ranks.to_numpy(dtype=float)
-    inner = np.minimum(members, RACK.get(gpu, NODE))
-    try:
-        found = predicted(gpu, "all_to_all", inner, members / inner, nbytes.to_numpy(dtype=float))
-    except ConfigError as error:
-        messages.append(f"{label}: {len(part)} rows set aside: {error}")
-        return
-    yield Errors(stratum, label, found, part[column].to_numpy(dtype=float) * 1e-6)
-
-
-def phases(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Rows of one phase each, payloads of fewer than 16 bits (those of 16: suite `across nodes`)."""
+def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
+    """Every phase of every table: library, phase, across, gpu, nbytes, link, node, processors, measured_s."""
+    frames = []
     for table in tables(directory, "expert_exchange"):
         found = table.rows(messages)
         unknown = ~found["comm_dtype"].isin(SCALED)
         if unknown.any():
             messages.append(f"{table.shown}: {int(unknown.sum())} rows set aside, what a payload weighs is not stated")
-        small = found[~unknown & (found["comm_dtype"] != "bfloat16")]
-        for (gpu, phase, name), part in small.groupby(["gpu", "phase", "comm_dtype"], sort=True):
-            label = f"{gpu} {phase} {name}"
-            yield from _errors("8 and 4 bits", label, part, part["ep_size"], SCALED[name], "latency_us", messages)
-
-
-def pairs(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Rows of both phases."""
+        found = found[~unknown]
+        element, ranks = found["comm_dtype"].map(SCALED), found["ep_size"].astype(float)
+        frames.append(found.assign(library=found["comm_backend"], ranks=ranks, element=element,
+                                   measured_s=found["latency_us"] * 1e-6))  # fmt: skip
     for table in tables(directory, "dispatch_combine"):
-        for (gpu, mode, nodes), part in table.rows(messages).groupby(["gpu", "mode", "num_nodes"], sort=True):
-            ranks = part["num_nodes"] * SMALLER.get(str(gpu), NODE)
-            for phase, element in (("dispatch", DISPATCHED), ("combine", COMBINED)):
-                label = f"{gpu} {phase}, {nodes:g} node(s)"
-                yield from _errors(str(mode), label, part, ranks, element, f"{phase}_us", messages)
+        found = table.rows(messages)
+        ranks = found["num_nodes"] * found["gpu"].map(SMALLER).fillna(NODE)
+        for phase, element in (("dispatch", DISPATCHED), ("combine", COMBINED)):
+            frames.append(found.assign(library="deepep_" + found["mode"], phase=phase, ranks=ranks, element=element,
+                                       measured_s=found[f"{phase}_us"] * 1e-6))  # fmt: skip
+    if not frames:
+        return pd.DataFrame()
+    every = pd.concat(frames, ignore_index=True)
+    links = {gpu: _link(str(gpu), messages) for gpu in every["gpu"].unique()}
+    every = every.assign(
+        link=every["gpu"].map(links), across=every["num_nodes"] > 1, node=every["ranks"] / every["num_nodes"],
+        processors=every["num_sms"].where(every["num_sms"] > 0, USUAL).fillna(USUAL),
+        sent=every["element"] * every["num_tokens"] * every["hidden_size"]
+        * ranks_reached(every["ranks"], every["topk"]),
+    )  # fmt: skip
+    every = every.assign(nbytes=every["sent"] * (every["ranks"] - 1) / every["ranks"])
+    return every[every["link"].notna()].reset_index(drop=True)
+
+
+def _link(gpu: str, messages: list[str]) -> float:
+    try:
+        return device(gpu, {}).peaks.scale_up
+    except DataError as error:
+        messages.append(f"expert exchange: {error}")
+        return float("nan")
+
+
+def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:
+    """Predicted and measured seconds, own constants and those of a fit without the GPU, and as an all-to-all."""
+    stored = known()
+    for (library, phase, across), part in every.groupby(["library", "phase", "across"], sort=True):
+        stratum, own = REACH[int(across)], stored.get((str(library), str(phase), bool(across)))
+        for gpu, mine in part.groupby("gpu", sort=True):
+            label, theirs = f"{gpu} {library} {phase}", mine["measured_s"].to_numpy(dtype=float)
+            others = part[part["gpu"] != gpu]
+            lent = fit_exchange(others) if len(others) >= FEWEST else None
+            if own is None:
+                messages.append(f"{label}: no constants of this library, taken as an all-to-all")
+            else:
+                yield Errors(stratum, label, own.seconds(mine), theirs)
+            if lent is not None:
+                yield Errors(f"{stratum}, GPU left out", label, lent.seconds(mine), theirs)
+            yield from _as_all_to_all(f"{stratum}, as all-to-all", label, str(gpu), mine, messages)
+
+
+def _as_all_to_all(stratum: str, label: str, gpu: str, mine: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:
+    members = mine["ranks"].to_numpy(dtype=float)
+    inner = np.minimum(members, RACK.get(gpu, NODE))
+    try:
+        found = predicted(gpu, "all_to_all", inner, members / inner, mine["sent"].to_numpy(dtype=float))
+    except ConfigError as error:
+        messages.append(f"{label}: {len(mine)} rows set aside: {error}")
+        return
+    yield Errors(stratum, label, found, mine["measured_s"].to_numpy(dtype=float))
+
+
+def calibrate_exchange(directory: Path, out: Path) -> list[Path]:
+    """Fit every library of the tables below a folder and write `exchange.csv` under `out`; the file, if any."""
+    every = observations(directory, [])
+    text = table_of(every) if len(every) else ""
+    return publish({out / FILE: text}) if text else []
 
 
 def run_exchange(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all of these tables."""
-    return rows("expert exchange", "latency", [*phases(directory, messages), *pairs(directory, messages)])
+    every = observations(directory, messages)
+    return rows("expert exchange", "latency", exchange_errors(every, messages)) if len(every) else []
 
 
 EXCHANGE = Suite("expert exchange", ("expert_exchange", "dispatch_combine"), run_exchange)

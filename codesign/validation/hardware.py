@@ -14,7 +14,7 @@ from ..hardware import AbstractKernel
 from ..scenario import Cluster
 from .measured_kernels import left_out
 
-__all__ = ["accelerator_option", "left_out_cluster", "measured_cluster"]
+__all__ = ["accelerator_option", "engine_cluster", "left_out_cluster", "measured_cluster"]
 
 
 def _plain(name: str) -> str:
@@ -46,6 +46,14 @@ def measured_cluster(device: str) -> Cluster:
     option = accelerator_option(device)
     network = "infiniband_hdr" if option.startswith("a100") else "infiniband_ndr"
     return scenario_from_config(f"accelerator={option}", f"scale_out={network}").cluster
+
+
+@functools.cache
+def engine_cluster(device: str, engine: str) -> Cluster:
+    """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors."""
+    option = accelerator_option(device)
+    chosen = (f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned")
+    return scenario_from_config(*chosen, *((f"framework={engine}",) if engine else ())).cluster
 
 
 @functools.cache

@@ -4,6 +4,7 @@ Kernels: rows, devices and generations left out (`calibration.crossed`). Collect
 table of measured steps or requests is a source; those whose framework was fitted, and those read without one.
 """
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from ..calibration.gpus import accelerator_of
 from ..calibration.kernel_tables import LEAST_ROWS, TableGroup, kernel_groups
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
 from ..calibration.publish import publish
+from ..errors import ConfigError, suggestion
 from ..uncertainty.fitting import Missed, as_text
 from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
 from .measured_kernels import STRATA, constants
@@ -26,7 +28,8 @@ LEAST_SHARE = 0.05  # of all rows: a device and model of fewer is no group of it
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 RATES = ("output_tokens_per_s_per_gpu",)  # measured over predicted the other way round
 SHARDED = "ZeRO-3"
-FIRST_TOKENS = ("static-batch inference", "concurrency to 4", "this model")
+UNNAMED = ", engine not named"
+FIRST_TOKENS = ("static-batch inference", f"concurrency to 4{UNNAMED}")
 """Strata in which the first token does not wait for others: beyond, the error is that of a queue, not of a machine."""
 SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "training": (("step_time",), lambda stratum: "," not in stratum and SHARDED not in stratum),
@@ -34,7 +37,9 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and SHARDED not in stratum),
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
     "tpot": (("itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
-    "tpot, closed loop": (("tpot", "itl"), lambda stratum: not stratum.startswith("peer ")),
+    "tpot, closed loop": (("tpot", "itl"), lambda stratum: stratum.endswith(UNNAMED) or stratum == "this model"),
+    "tpot, closed loop, framework named": (("tpot",), lambda stratum: stratum == "every concurrency"),
+    "ttft, framework named": (("ttft",), lambda stratum: stratum in ("concurrency to 4", "this model")),
     "power": (("board_power",), lambda _: True),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
@@ -222,19 +227,48 @@ def card_of(frame: pd.DataFrame) -> str:
     return pd.DataFrame(rows).round(4).to_csv(index=False, lineterminator="\n")
 
 
-def fit_intervals(directory: str | Path, out: str | Path, progress: Callable[[str], None] = print) -> list[Path]:
+def renewed(old: str, new: str, suites: Sequence[str]) -> str:
+    """A file of intervals in which those of some suites, and of sources and classes fitted anew, are replaced."""
+    before, after = (pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False) for text in (old, new))
+    key = ["kind", "name", "model", "regime"]
+    gone = before["name"].str.startswith(tuple(f"{suite}: " for suite in suites)) & (before["kind"] == "stratum")
+    again = before.set_index(key).index.isin(after.set_index(key).index)
+    whole = pd.concat([before[~gone & ~again], after], ignore_index=True)
+    order = whole["kind"].map({kind: place for place, kind in enumerate(before["kind"].unique())})
+    return whole.iloc[np.argsort(order.fillna(len(order)), kind="stable")].to_csv(index=False, lineterminator="\n")
+
+
+def fit_intervals(
+    directory: str | Path, out: str | Path, progress: Callable[[str], None] = print, only: Sequence[str] = ()
+) -> list[Path]:
     """Cross-validate everything a folder holds with the constants at hand; write intervals and what was left out.
 
+    Args:
+        directory: of tables.
+        out: folder of the `calibration` group.
+        progress: called with a line for each suite and each device that was left out.
+        only: suites that are validated again, in place of all; the other intervals of the file stay.
+
     Raises:
+        ConfigError: no such suite.
         DataError: no such folder, no table any suite understands, or a damaged table.
     """
     from . import SUITES, validate
 
     directory, out = Path(directory), Path(out)
+    names = [suite.name for suite in SUITES if suite.name != "calculon"]
+    for name in only:
+        if name not in names:
+            raise ConfigError(f"--only: no suite {name!r}{suggestion(name, names)}; allowed: {', '.join(names)}")
+    chosen = tuple(suite for suite in SUITES if suite.name in (only or names))
+    progress(f"validating {', '.join(suite.name for suite in chosen)} ...")
     with observed() as found:
-        validate(directory, tuple(suite for suite in SUITES if suite.name != "calculon"))
-    frame = crossings(directory, progress)
-    texts: dict[Path, str | bytes] = {out / FILE: text_of(frame, [SuiteErrors(*one) for one in found])}
+        validate(directory, chosen)
+    frame = crossings(directory, progress) if not only or "kernels" in only else pd.DataFrame()
+    text = text_of(frame, [SuiteErrors(*one) for one in found])
+    if only and (out / FILE).is_file():
+        text = renewed((out / FILE).read_text(encoding="utf-8"), text, only)
+    texts: dict[Path, str | bytes] = {out / FILE: text}
     if len(frame):
         texts[out / "residual" / "left_out.csv"] = card_of(frame)
     return publish(texts)

@@ -1,26 +1,44 @@
 """What a served row is: model, layout and number format; and the one place where its service is predicted.
 
-`service` is where an engine's model of queues and continuous batching belongs: every suite of served models asks it
-and nothing else. Until then it prices static batches: the time between tokens is that of the whole concurrency decoding
-together, the time to the first token that of one prompt alone, without waiting and without prompts between steps.
+`service` is asked by every suite of served models: continuous batching (`ContinuousServing`) on the kernels and the
+all-reduce of the row's engine, with what `calibration/frameworks/serving.yaml` adds. A client keeps so many requests
+open; it starts with all of them at once, so that a share `burst_ratio` of the requests finds the prompts of half the
+others before its own. With T the time of its own steps and the wait in the steady state:
+
+    TTFT = request_overhead_s + T + burst_ratio (C - 1) / 2 (T - TPOT)
 """
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from ..config.groups import conf_dir
 from ..errors import ConfigError
 from ..metrics import evaluate
+from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
-from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Serving, Transformer
+from ..workloads import (
+    ContinuousServing,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    Plan,
+    Precision,
+    Serving,
+    Transformer,
+)
 from .batches import anonymous, batches, grouped, sized, vectorised
 from .published_training import configured_model
 
-METHOD = "static batches: no waiting, no prompts between decode steps"
+METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
+STATIC = "static batches: no waiting, no prompts between decode steps"
+CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
+ENGINES = ("vllm", "sglang", "trtllm")
+BURST = "burst_ratio"
 CONFIGURED = {  # pattern of a published name -> model of the configuration
     r"llama-?3\.?[13]-405b": "llama31_405b", r"llama-?3(\.[13])?-70b": "llama31_70b", r"llama-?3\.1-8b": "llama31_8b",
     r"llama-?2-70b": "llama2_70b", r"llama-?2-13b": "llama2_13b", r"llama-?2-7b": "llama2_7b",
@@ -41,7 +59,8 @@ FORMATS = {
 class Job(NamedTuple):
     """One engine: its model and layout on a cluster, and what is asked of it. `sequences` is what all decode together.
 
-    `replicas` share the sequences (attention by data); where `spread`, they share the experts too.
+    `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
+    of `tp` that attend sequences of their own. `engine` is a framework; none prices by the reference kernels.
     """
 
     cluster: Cluster
@@ -54,6 +73,8 @@ class Job(NamedTuple):
     sequences: float
     input_tokens: float
     output_tokens: float
+    engine: str = ""
+    groups: float = 1.0
 
 
 class Service(NamedTuple):
@@ -150,8 +171,8 @@ def _rate_and_share(one: Scenario):
 _priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
 
 
-def service(jobs: Sequence[Job]) -> Service:
-    """Predicted service of jobs under a concurrency of `sequences`.
+def static_service(jobs: Sequence[Job]) -> Service:
+    """Of static batches of `sequences`: the first token of one prompt alone.
 
     Raises:
         ConfigError: a device lacks a number format.
@@ -161,6 +182,61 @@ def service(jobs: Sequence[Job]) -> Service:
     first, between = grouped(batches([*together, *alone]), _priced)
     count = len(jobs)
     return Service(first[count:], between[:count])
+
+
+def continuous(job: Job, added: dict[str, float]) -> Scenario:
+    """The job as its engine serves it, `sequences` requests open at a time.
+
+    Raises:
+        ConfigError: the device has no such number format.
+    """
+    cluster, precision = anonymous(job.cluster, precision_of(job.number_format))
+    own: dict[str, Any] = {name: value for name, value in added.items() if name != BURST}
+    served = ContinuousServing(
+        replace(job.model, name=""), job.input_tokens, max(job.output_tokens, 2.0), precision=precision, **own
+    )
+    ranks = job.tp * job.replicas
+    groups = job.groups * job.replicas
+    plan = Plan(tp=ranks, pp=job.pp, attention_dp=groups, micro_batch=max(job.sequences, 1.0), chunk=CHUNK)
+    return Scenario(sized(cluster, ranks * job.pp), served, plan)
+
+
+@functools.cache
+def stored_serving() -> dict[str, dict[str, float]]:
+    """Constants of engines, as last fitted."""
+    path = conf_dir() / "calibration" / "frameworks" / "serving.yaml"
+    data = read_yaml(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {engine: dict(constants) for engine, constants in data.items() if engine != "provenance"}
+
+
+def _first_and_step(one: Scenario):
+    """As `evaluate` says, without memory and money."""
+    ops, layout = one.workload.lower(one.layout), one.layout
+    costs = one.cluster.price(ops, layout, one.workload.repeats(layout))
+    extra = one.workload.timeline(list(zip(ops, costs, strict=True)), layout).extra
+    return extra["ttft_s"], extra["tpot_s"]
+
+
+_stepped = vectorised(_first_and_step)
+
+
+def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None) -> Service:
+    """Predicted service of jobs under a concurrency of `sequences`.
+
+    Args:
+        jobs: what is served.
+        constants: of engines, in place of those last fitted.
+
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    known = stored_serving() if constants is None else constants
+    added = [known.get(job.engine, {}) for job in jobs]
+    found = batches([continuous(job, mine) for job, mine in zip(jobs, added, strict=True)])
+    first, between = grouped(found, _stepped)
+    host, ratio = (np.array([mine.get(name, 0.0) for mine in added]) for name in ("request_overhead_s", BURST))
+    others = (np.array([job.sequences for job in jobs]) - 1) / 2
+    return Service(first + ratio * others * np.maximum(first - host - between, 0.0), between)
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:

@@ -50,7 +50,8 @@ class AbstractContinuousServing(AbstractServing):
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between the two. A share
     `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. With speculation a step
     verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio`
-    of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it.
+    of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
+    `request_overhead_s` that of a request before its first step.
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
 
@@ -72,6 +73,7 @@ class AbstractContinuousServing(AbstractServing):
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -149,7 +151,7 @@ class AbstractContinuousServing(AbstractServing):
         counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
-        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1
+        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.request_overhead_s
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
         often = self.repeats(layout)

@@ -22,7 +22,7 @@ class Serving(AbstractServing):
     The batch is static: all requests are prefilled, then decoded together to the end. With pipeline stages the batch
     is cut into as many parts as there are stages, so that every stage works (unless `split_batch` is 0). A replica is
     tp x cp x pp devices, the rest are replicas; `ep` is carved out of them. `step_overhead_s` is the engine's own time
-    per decode step, `kernel_slowdown` what it adds to every kernel.
+    per decode step, `kernel_slowdown` what it adds to every kernel; `request_overhead_s` comes on top of TTFT alone.
 
     Assumes: decode at the mean context, input + output / 2 (attention is linear in it).
     """
@@ -32,6 +32,7 @@ class Serving(AbstractServing):
     output_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -92,7 +93,7 @@ class Serving(AbstractServing):
         sequences = plan.micro_batch * layout.dp
         flops = self.input_tokens * self.model.forward_flops_per_token(0.5 * self.input_tokens)
         flops = flops + steps * self.model.forward_flops_per_token(self.input_tokens + 0.5 * self.output_tokens)
-        extra = {"ttft_s": ttft, "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
+        extra = {"ttft_s": ttft + self.request_overhead_s, "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:

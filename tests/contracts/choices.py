@@ -31,6 +31,7 @@ COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"quality": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
+COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 

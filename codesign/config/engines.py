@@ -1,0 +1,100 @@
+"""What a serving engine changes of a machine: its own kernels and all-reduce, where these were measured.
+
+A file of `framework` names them under `workload.engine`: `kernels` and `all_reduce` are the first words of files in
+`calibration/frameworks` and `collective/custom`, whose last word is the accelerator. One that was not measured takes
+the files of the first of its `relatives` of the same generation that was, or keeps its own. With `fused_floor` what
+tables count as a launch of its own, the quantisation of a product's input, is part of the pass before: the floor of 8
+and 4 bit products is then at most so many times that of 16 bits.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ..errors import ConfigError, suggestion
+from .groups import conf_dir, read_yaml
+
+KEYS = ("kernels", "all_reduce", "fused_floor")
+MEASURED = "codesign.collectives.Measured"
+FUSED = ("fp8", "fp4")
+
+
+def with_engine(config: DictConfig) -> DictConfig:
+    """The configuration with what its serving engine changes, and without the words that name it.
+
+    Raises:
+        ConfigError: a key that says nothing, or a workload that is no serving.
+    """
+    engine = OmegaConf.select(config, "workload.engine")
+    if engine is None:
+        return config
+    target = str(config.workload.get("_target_", ""))
+    if "Serving" not in target:
+        ran = target.rpartition(".")[2]
+        raise ConfigError(f"framework: a serving engine runs no {ran}; allowed: a workload that serves")
+    with open_dict(config):
+        del config.workload["engine"]
+    named = dict(engine) if isinstance(engine, DictConfig) else {}
+    for key in named if named else ("engine",):
+        if key not in KEYS:
+            raise ConfigError(f"workload.engine: no key {key!r}{suggestion(str(key), KEYS)}")
+    accelerator = config.cluster.accelerator
+    kernels = _file("calibration/frameworks", str(named.get("kernels")), accelerator)
+    if kernels is not None:
+        with open_dict(config):
+            accelerator.kernels = _over(accelerator.kernels, kernels)
+    wires = config.cluster.network.scale_up.collectives
+    shared = _file("collective/custom", str(named.get("all_reduce")), accelerator)
+    if shared is not None and OmegaConf.select(wires, "all_reduce._target_") == MEASURED:
+        with open_dict(config):
+            wires.all_reduce = shared["all_reduce"]
+            wires.provenance = OmegaConf.merge(
+                wires.get("provenance") or {}, {"all_reduce": shared["provenance"]["all_reduce"]}
+            )
+    if named.get("fused_floor") is not None:
+        _fuse(accelerator.kernels, float(named["fused_floor"]))
+    return config
+
+
+def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
+    """What was measured of an engine on an accelerator, or on a relative of its generation; None where nothing was."""
+    own, generation = str(accelerator.get("name", "")), str(accelerator.get("generation", ""))
+    relatives = [name for side in accelerator.get("relatives") or () for name in side]
+    for name in (own, *(other for other in relatives if _generation(other) == generation)):
+        path = conf_dir() / folder / f"{engine}_{name}.yaml"
+        if path.is_file():
+            return read_yaml(path)
+    return None
+
+
+def _generation(name: str) -> str:
+    path: Path = conf_dir() / "accelerator" / f"{name}.yaml"
+    node = read_yaml(path)["cluster"]["accelerator"] if path.is_file() else {}
+    return str(node.get("generation", name))
+
+
+def _over(kernels: Any, mine: dict[str, Any]) -> Any:
+    """Constants of an engine over those of the accelerator, a number format as a whole; 8 bits in blocks stand in."""
+    result = OmegaConf.to_container(kernels)
+    assert isinstance(result, dict)
+    for kind, formats in mine.items():
+        old = result.get(kind, {})
+        if kind != "provenance" and "fp8_block" in formats and "fp8" not in formats:
+            formats = formats | {"fp8": formats["fp8_block"]}
+        result[kind] = old | {name: entry for name, entry in formats.items() if _alike(old.get(name), entry)}
+    return result
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether a kernel may take another's place: who chose another model of kernels keeps it."""
+    return old is None or old.get("_target_") == new.get("_target_")
+
+
+def _fuse(kernels: Any, floor: float) -> None:
+    """Leave the quantisation of inputs to the pass before."""
+    formats = kernels.get("gemm", {})
+    for name in FUSED:
+        if "bf16" in formats and "quantise_passes" in formats.get(name, {}):
+            formats[name].t0_s = min(formats[name].t0_s, floor * formats["bf16"].t0_s)
+            formats[name].quantise_passes = 0.0

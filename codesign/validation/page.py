@@ -1,0 +1,170 @@
+"""Errors as a page of documentation: by class, device, source and regime, what is fitted on what, misses included."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..calibration.publish import publish
+from .scores import Row
+
+__all__ = ["page_of", "write_page"]
+
+HEAD = """# Errors
+
+How far predictions are from measurements, stratum by stratum, as `codesign validate DIR --page docs/errors.md` found
+it on the tables that constants were fitted on. An error is |predicted / measured - 1|; bias is its signed median; rank
+is Spearman's correlation inside a device and model, averaged; `inside` is the share of rows within the 90 % interval,
+whose half width is a factor. What a table was fitted on predicts its own rows better than others: strata that leave a
+device out, read another source's constants or fit nothing say what to expect of a machine that nobody measured.
+"""
+FEWEST = 5  # rows of a device that are worth a line
+
+
+class Bar(NamedTuple):
+    """What a stratum is held against: the median error that it should not exceed."""
+
+    suite: str
+    stratum: str
+    quantity: str
+    most: float
+
+
+BARS = (
+    Bar("kernels", "gemm bf16", "latency", 0.045), Bar("kernels", "gemm (fp8|fp8_block|fp4)", "latency", 0.05),
+    Bar("kernels", "attention prefill", "latency", 0.04), Bar("kernels", "attention decode", "latency", 0.05),
+    Bar("kernels", "MLA prefill", "latency", 0.035), Bar("kernels", "MLA decode", "latency", 0.06),
+    Bar("kernels", "MoE", "latency", 0.08), Bar("kernels", "elementwise", "latency", 0.12),
+    Bar("collectives", "collectives from 1 MiB", "latency", 0.045),
+    Bar("collectives", "collectives below 1 MiB", "latency", 0.055),
+    Bar("unfitted", "layer operators, elementwise.*", "latency", 0.12),
+    Bar("expert exchange", "(inside|across) nodes(, GPU left out)?", "latency", 0.2),
+    Bar("across nodes", "across nodes", "latency", 0.12), Bar("across nodes", "published logs", "latency", 0.2),
+    Bar("training", ".*framework fitted", "step_time", 0.05), Bar("training", ".*framework of .*", "step_time", 0.12),
+    Bar("closed loop", "every concurrency", "tpot", 0.11), Bar("closed loop", "concurrency to 4", "ttft", 0.15),
+    Bar("closed loop", "concurrency to 16", "ttft", 0.25), Bar("open loop", "this model", "itl", 0.06),
+    Bar("open loop", "this model", "ttft", 0.08), Bar("open loop", "this model", "ttft p99", 0.25),
+    Bar("open loop", "this model", "e2e", 0.05), Bar("power", "steady decoding", "joules_per_token", 0.15),
+)  # fmt: skip
+FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions -> what was fitted; the first counts
+    (".*", "peer .*", "a peer's prediction"),
+    (".*", ".*GPU left out.*", "relatives: the device is left out"),
+    ("training", ".*framework fitted", "the framework, on this table"),
+    ("training", ".*framework of .*", "the framework, on another source"),
+    (".*", ".*(not named|as all-to-all)", "nothing on these rows"),
+    ("kernels", ".*physics alone", "physics, on these rows"),
+    ("kernels", ".*", "physics and learned factors, on these rows"),
+    ("collectives", ".*", "curves, on these rows"),
+    ("expert exchange", ".*", "four constants a library and phase, on these rows"),
+    ("closed loop", ".*", "four constants an engine, on these rows"),
+    ("open loop", ".*", "one constant, on these rows"),
+    ("power", ".*", "floors and energies, on the dense rows of decoding"),
+    ("across nodes", "inside one node", "curves, on another source"),
+    (".*", ".*", "nothing on whole jobs: kernels and collectives alone"),
+)
+
+
+def fitted_on(row: Row) -> str:
+    """What was fitted, in words."""
+    return next(
+        words
+        for suite, stratum, words in FITTED
+        if re.fullmatch(suite, row["suite"]) and re.fullmatch(stratum, row["stratum"])
+    )
+
+
+def bar_of(row: Row) -> float | None:
+    """What its median should not exceed; None where nobody said."""
+    for bar in BARS:
+        if (bar.suite, bar.quantity) == (row["suite"], row["quantity"]) and re.fullmatch(bar.stratum, row["stratum"]):
+            return bar.most
+    return None
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'|'.join('---' for _ in head)}|"
+    for line in lines:
+        yield f"| {' | '.join(line)} |"
+
+
+def _numbers(row: Row) -> list[str]:
+    coverage, width, rank = row["coverage"], row["width"], row["rank"]
+    return [
+        str(row["n"]), _share(row["median"]), _share(row["mean"]), _share(row["p90"]), _share(row["bias"]),
+        "" if rank is None else f"{rank:.2f}", _share(coverage), "" if width is None else f"x/{width:.2f}",
+    ]  # fmt: skip
+
+
+COLUMNS = ("rows", "median %", "mean %", "p90 %", "bias %", "rank", "inside %", "half width")
+
+
+def _missed(strata: Sequence[Row]) -> Iterator[str]:
+    """What does not keep its bar, worst first; and intervals that hold too few or too many."""
+    late = [(row["median"] / bar, row, bar) for row in strata if (bar := bar_of(row)) and row["median"] > bar]
+    held = sum(bar_of(row) is not None for row in strata) - len(late)
+    yield f"Of {held + len(late)} strata with a bar {held} keep it. These do not:\n"
+    lines = [
+        [row["suite"], row["stratum"], row["quantity"], _share(row["median"]), _share(bar)]
+        for _, row, bar in sorted(late, key=lambda one: -one[0])
+    ]
+    yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
+    known = [row for row in strata if row["coverage"] is not None]
+    good = sum(0.85 <= row["coverage"] <= 0.95 for row in known)
+    yield f"\nIntervals of 90 % hold 85 to 95 % of the rows in {good} of {len(known)} strata, fewer in these:\n"
+    thin = [row for row in known if row["coverage"] < 0.85]
+    yield from _table(
+        ("suite", "stratum", "quantity", "rows", "inside %", "half width"),
+        [
+            [
+                row["suite"],
+                row["stratum"],
+                row["quantity"],
+                str(row["n"]),
+                _share(row["coverage"]),
+                f"x/{row['width']:.2f}",
+            ]
+            for row in thin
+        ],
+    )
+
+
+def _by(name: Callable[[Row], str], rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    return found
+
+
+def page_of(rows: Sequence[Row]) -> str:
+    """The page, as Markdown."""
+    scored = [row for row in rows if row["suite"] != "note"]
+    strata = [row for row in scored if row["group"] == "all"]
+    lines = [HEAD, "## What is missed", "", *_missed(strata), ""]
+    for suite, mine in _by(lambda row: row["suite"], strata).items():
+        lines += [f"## {suite.capitalize()}", ""]
+        lines += _table(
+            ("stratum", "quantity", "fitted", *COLUMNS),
+            [[row["stratum"], row["quantity"], fitted_on(row), *_numbers(row)] for row in mine],
+        )
+        groups = [row for row in scored if row["suite"] == suite and row["group"] != "all" and row["n"] >= FEWEST]
+        groups = [row for row in groups if not row["stratum"].startswith("peer ")]
+        if groups:
+            lines += ["", f"By device and source, of at least {FEWEST} rows:", ""]
+            lines += _table(
+                ("device, source", "stratum", "quantity", *COLUMNS),
+                [[row["group"], row["stratum"], row["quantity"], *_numbers(row)] for row in groups],
+            )
+        lines.append("")
+    lines += ["## What was set aside", ""]
+    lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]
+    return "\n".join(lines) + "\n"
+
+
+def write_page(rows: Sequence[Row], path: str | Path) -> list[Path]:
+    """Write the page of these rows."""
+    return publish({Path(path): page_of(rows)})

@@ -1,0 +1,145 @@
+"""Serving engines as frameworks, constants from little, library constants of expert exchange, the page of errors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from codesign.calibration.exchange import Exchange, fit_exchange, known, table_of
+from codesign.config import groups
+from codesign.config.composition import compose
+from codesign.config.engines import with_engine
+from codesign.errors import ConfigError
+from codesign.plain_yaml import read_yaml
+from codesign.validation import closed_loop, open_loop, serving_fit
+from codesign.validation.near import slowdown_of
+from codesign.validation.page import page_of
+
+SERVED = "experiment=serve_llama31_405b"
+
+
+def plain(*overrides: str):
+    return OmegaConf.to_container(compose([SERVED, *overrides]), resolve=False)
+
+
+def part(config, path: str):
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
+KERNELS, WIRES = "cluster.accelerator.kernels", "cluster.network.scale_up.collectives"
+
+
+def test_an_engine_brings_its_kernels_and_its_all_reduce_and_nothing_else():
+    own, served = plain(), plain("framework=vllm")
+    assert part(served, f"{KERNELS}.gemm.bf16.chip.label") == "gemm h100_sxm vllm bf16"
+    assert part(served, f"{WIRES}.all_reduce") != part(own, f"{WIRES}.all_reduce")
+    assert part(served, f"{WIRES}.all_gather") == part(own, f"{WIRES}.all_gather")
+    assert "engine" not in served["workload"]
+    assert part(served, f"{WIRES}.provenance.all_reduce.at").startswith("vLLM_custom_graph")
+
+
+def test_what_a_user_sets_stays_and_other_wires_are_left_alone():
+    ring = plain("framework=vllm", "collective=ring")
+    assert part(ring, f"{WIRES}.all_reduce._target_") == "codesign.collectives.RingAllReduce"
+    kept = plain("framework=vllm", f"{KERNELS}.gemm.bf16.t0_s=1e-6", "workload.step_overhead_s=0")
+    assert part(kept, f"{KERNELS}.gemm.bf16.t0_s") == 1e-6
+    assert part(kept, "workload.step_overhead_s") == 0
+
+
+def test_a_relative_of_the_generation_stands_in_and_others_do_not():
+    assert "h100_sxm vllm" in part(plain("framework=vllm", "accelerator=h200"), f"{KERNELS}.gemm.bf16.chip.label")
+    own, served = (plain(*more, "accelerator=mi300x") for more in ((), ("framework=vllm",)))
+    assert part(own, KERNELS) == part(served, KERNELS)
+
+
+def test_fused_quantisation_bounds_the_floor_of_small_formats():
+    own, served = plain(), plain("framework=trtllm")
+    floor = part(served, f"{KERNELS}.gemm.bf16.t0_s")
+    assert part(own, f"{KERNELS}.gemm.fp8.t0_s") > 1.5 * floor
+    assert part(served, f"{KERNELS}.gemm.fp8.t0_s") == pytest.approx(1.5 * floor)
+    assert part(served, f"{KERNELS}.gemm.fp8.quantise_passes") == 0
+
+
+def test_an_engine_is_refused_where_nothing_is_served():
+    with pytest.raises(ConfigError, match="a serving engine runs no Training"):
+        compose(["framework=vllm"])
+    config = OmegaConf.create({"workload": {"_target_": "Serving", "engine": {"kernel": "vllm"}}})
+    with pytest.raises(ConfigError, match="no key 'kernel'"):
+        with_engine(config)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
+    fitted = read_yaml((groups.conf_dir() / "calibration" / "frameworks" / "serving.yaml").read_text())
+    shipped = read_yaml((groups.conf_dir() / "framework" / f"{engine}.yaml").read_text())
+    for name in ("kernel_slowdown", "step_overhead_s", "request_overhead_s"):
+        assert shipped[name] == fitted[engine][name]
+        assert shipped["provenance"][name]["note"] == fitted["provenance"][engine]["note"]
+
+
+@pytest.mark.parametrize(
+    ("tp", "groups_of", "moe_tp", "moe_ep", "found"),
+    [(8, 1, 8, 1, (8, 1)), (64, 1, 8, 8, (8, 1)), (1, 64, 8, 8, (8, 8)), (1, 8, 1, 8, (8, 8)), (4, 4, 1, 16, (4, 4)),
+     (2, 0, 0, 0, (2, 1))],
+)  # fmt: skip
+def test_ranks_of_exports_that_state_a_degree_twice(tp, groups_of, moe_tp, moe_ep, found):
+    row = SimpleNamespace(tp=float(tp), attention_dp=float(groups_of), moe_tp=float(moe_tp), moe_ep=float(moe_ep))
+    assert closed_loop.ranks(row) == found
+
+
+def served_rows(engine: serving_fit.Engine) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"between_s": rng.uniform(5e-3, 0.05, 60), "first_s": rng.uniform(0.05, 0.5, 60)})
+    rows = rows.assign(between_slope=0.9 * rows["between_s"], first_slope=0.9 * rows["first_s"],
+                       sequences=rng.integers(2, 128, 60))  # fmt: skip
+    first, between = serving_fit.predicted(rows, engine)
+    return rows.assign(ttft_ms=1e3 * first, tpot_ms=1e3 * between)
+
+
+def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
+    engine = serving_fit.Engine(1.08, 4e-4, 0.08, 0.2)
+    found = serving_fit.fit_engine(served_rows(engine))
+    assert found.kernel_slowdown == pytest.approx(1.08, abs=0.04)
+    assert found.request_overhead_s == pytest.approx(0.08, rel=0.2)
+    assert found.burst_ratio == pytest.approx(0.2, rel=0.2)
+
+
+def exchanged(constants: Exchange) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"nbytes": np.exp(rng.uniform(8, 21, 80)), "link": 450e9, "node": rng.choice([4.0, 8.0], 80),
+                         "processors": rng.choice([8.0, 16.0, 24.0], 80)})  # fmt: skip
+    return rows.assign(library="a", phase="combine", across=False, measured_s=constants.seconds(rows))
+
+
+def test_exchange_constants_are_recovered_and_kept(tmp_path):
+    rows = exchanged(Exchange(30e-6, 70e-6, 0.2, 0.8))
+    found = fit_exchange(rows)
+    assert np.asarray(found) == pytest.approx([30e-6, 70e-6, 0.2, 0.8], rel=0.05)
+    assert table_of(rows.head(5)) == ""
+    assert table_of(rows).splitlines()[1].startswith("a,combine,False,")
+    assert ("deepep_normal", "dispatch", False) in known()
+
+
+def test_the_slowdown_of_few_steps_is_held_near_one():
+    assert slowdown_of(np.full(3, 1.3)) == pytest.approx(1.3**0.75)
+    assert slowdown_of(np.full(300, 1.3)) == pytest.approx(1.3, rel=1e-2)
+
+
+def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
+    table = pd.DataFrame({"run": ["a", "a", "b"], "request_rate_per_s": [2.0, 6.0, 10.0], "duration_s": 600.0,
+                          "distinct_prompts": [45, 45, 44]})  # fmt: skip
+    assert open_loop.computed(table, 0.01).tolist() == [True, False, False]
+
+
+def test_the_page_names_what_is_missed_and_what_was_set_aside():
+    numbers = {"n": 9, "median": 0.2, "mean": 0.2, "p90": 0.4, "bias": -0.1, "rank": 0.9, "coverage": 0.5, "width": 1.2}
+    row = {"suite": "closed loop", "stratum": "every concurrency", "quantity": "tpot", **numbers}
+    note = {"suite": "note", "stratum": "", "quantity": "x.csv: not used", "group": "", **dict.fromkeys(numbers)}
+    text = page_of([row | {"group": "all"}, row | {"group": "H100 model"}, note])
+    assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in text
+    assert "| H100 model | every concurrency | tpot | 9 |" in text
+    assert "- x.csv: not used" in text
