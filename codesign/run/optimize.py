@@ -26,8 +26,8 @@ from ..report import build_report
 from ..results import Results, collect, placed
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.exhaustive.grid import CHECKPOINT
-from ..search.non_dominated import spread_rows
 from ..search.logarithms import refuse_without_logarithm
+from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs
 from .evidence_files import write_evidence
