@@ -1,7 +1,7 @@
 """`search=amortised`: an instant answer from a network that has seen many studies of its family.
 
     guess   a small network turns workload, budgets and prices into a score of every plan and the hardware that suits it
-    answer  the best are priced there, the most promising solved, their neighbours looked at (`amortised_answer`)
+    answer  the best are priced there, the most promising solved, their neighbours looked at (`answer`)
 
 No proof comes with the answer; what comes is the regret measured on studies the network was not trained on. As a warm
 start (`proof`) it hands its design to the certified search, which then only has to prove it.

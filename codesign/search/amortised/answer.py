@@ -2,7 +2,7 @@
 
 screen    plans by the hard model alone, a third of the cost of a tangent
 settle    those of the best scores, and those that look best by dear and cheap prices of violations, over the
-          hardware (`amortised_settling`), fewer with every round
+          hardware (`settling`), fewer with every round
 exchange  the same again at the best design's hardware, with the neighbours of its plan in two fields, until nothing
           better comes
 """

@@ -25,6 +25,7 @@ from ...scenario import Scenario
 from ...smooth import Weighted, at_least, reading
 from ..base import Problem
 from ..branch_and_bound.oracle import GOAL, rows_of
+from ..descent.transformations import annealed
 from .families import StudyFamily
 from .guesser import Guesser, NetworkShape
 from .network import Network
@@ -84,7 +85,7 @@ def train(
         picked = np.argpartition(scores, -plans, axis=1)[:, -plans:]
         table = shape.table[picked]
         has = shape.has(table.reshape(-1, table.shape[-1])).reshape(batch, plans, -1)
-        annealed = [_between(pair, progress) for pair in (SHARPNESS, RANKING)]
+        annealed = [annealed(pair, progress) for pair in (SHARPNESS, RANKING)]
         parameters, state, mean = step(parameters, state, base.scenario, features, rows, table, has, *annealed)
         if index % 100 == 0 or index == steps - 1:
             note(index, float(mean))
@@ -95,10 +96,6 @@ def train(
     }  # fmt: skip
     limits = tuple(sorted(family.budgets))
     return Guesser(family.name, shape, family.inputs, limits, centre, whiten, jax.device_get(parameters), facts)
-
-
-def _between(ends: tuple[float, float], progress: float) -> float:
-    return ends[0] * (ends[1] / ends[0]) ** progress
 
 
 def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,13 +1,8 @@
 """Proof by plans: bound every plan from below, drop those that cannot win, close the gap of the rest.
 
-    incumbent   a sample of plans, the best of them solved; then those that would use the best hardware better
-    bound       every plan, or group of plans, by one tangent at a shared point, what is left by one more where the
-                nearest solved plan has its optimum; groups that may still win are split
-    close       plans with the least bounds first: solve the programmes of their tangents (`interior`), evaluate the
-                model where those say, add the tangents; until no plan's bound lies below the incumbent less the gap
-
-The upper bound is always an evaluation of the hard model that keeps every constraint; the lower bound is the least of
-all plans' bounds. Both hold at any moment, so the search may be stopped at any moment.
+An incumbent is found, every plan or group of plans bounded, what is left closed. The upper bound is always an
+evaluation of the hard model that keeps every constraint, the lower one the least of the leaves' bounds: both hold at
+any moment.
 
 Source: branch and bound, [landdoig1960]; successive halving, [jamieson2016]; see docs/optimisation.md, section 4.
 """

@@ -65,16 +65,10 @@ def check_convexity(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Ver
     b = np.where(single, a, b)
     a, b = (np.where((kind == 2)[:, None], np.round(end), end) for end in (a, b))
     sharpness = 10.0 ** rng.uniform(1, 5, pairs)
-    ends, far, middle = (oracle.tangents(plan, u, sharpness) for u in (a, b, 0.5 * (a + b)))
-
-    predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
-    nowhere = (ends.exact == np.inf) | (far.exact == np.inf)  # a row may be infinite: then so is the chord
-    with np.errstate(invalid="ignore"):
-        excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    excess = np.where(nowhere, -np.inf, np.where(np.isnan(excess), np.inf, excess))
+    excess, ends, broken = _excess(oracle, plan, a, b, sharpness)
+    excess = np.where((ends == np.inf).any(axis=0), -np.inf, np.where(np.isnan(excess), np.inf, excess))
     worst = {name: float(excess[:, row].max()) for row, name in enumerate(oracle.names)}
-    broken = np.max([part.broken.max() for part in (ends, far, middle)])
-    return Verdict(pairs, worst, unproven, _reason(oracle, excess, axis, kind, float(broken)))
+    return Verdict(pairs, worst, unproven, _reason(oracle, excess, axis, kind, broken))
 
 
 def look_again(oracle: AbstractOracle, verdict: Verdict, designs: dict[int, np.ndarray], seed: int) -> Verdict:
@@ -97,13 +91,13 @@ def look_again(oracle: AbstractOracle, verdict: Verdict, designs: dict[int, np.n
     plan, at = np.array(list(designs))[chosen], np.array(list(designs.values()))[chosen]
     way = rng.normal(size=(LOCAL, n)) * 10.0 ** rng.uniform(-5, -1, (LOCAL, 1))
     a, b = np.clip(at - way, 0, 1), np.clip(at + way * rng.uniform(size=(LOCAL, 1)), 0, 1)
-    excess = _excess(oracle, plan, a, b)
+    excess = _finite_excess(oracle, plan, a, b)
     worst, reach = excess.max(axis=0), 0.1
     for _ in range(ASCENTS):
         top = np.argsort(-excess.max(axis=1), kind="stable")[:CLIMBERS]
         plan, a, b, excess, pairs = plan[top], a[top], b[top], excess[top], pairs + len(excess)
         moved = [np.clip(end + reach * rng.normal(size=end.shape), 0, 1) for end in (a, b)]
-        found = _excess(oracle, plan, *moved)
+        found = _finite_excess(oracle, plan, *moved)
         better = found.max(axis=1) > excess.max(axis=1)
         a, b = (np.where(better[:, None], new, old) for new, old in zip(moved, (a, b), strict=True))
         excess, reach = np.where(better[:, None], found, excess), 0.7 * reach
@@ -114,12 +108,23 @@ def look_again(oracle: AbstractOracle, verdict: Verdict, designs: dict[int, np.n
     return replace(verdict, pairs=pairs, worst=known, broken=text)
 
 
-def _excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How far rows lie below tangents taken elsewhere, or at the middle above the mean of the ends: not at all."""
-    ends, far, middle = (oracle.tangents(plan, u, 1e4) for u in (a, b, 0.5 * (a + b)))
+def _excess(
+    oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarray, sharpness: np.ndarray | float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(how far rows lie below tangents taken elsewhere, or at the middle above the mean of the ends: not at all; exact
+    rows of both ends, which may be infinite: then so is the chord; worst violation of a rule)."""
+    ends, far, middle = (oracle.tangents(plan, u, sharpness) for u in (a, b, 0.5 * (a + b)))
     predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
-    excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    return np.where(np.isfinite(ends.exact) & np.isfinite(far.exact) & ~np.isnan(excess), excess, -np.inf)
+    with np.errstate(invalid="ignore"):
+        excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
+    broken = float(np.max([part.broken.max() for part in (ends, far, middle)]))
+    return excess, np.stack([ends.exact, far.exact]), broken
+
+
+def _finite_excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The same where both ends and the excess are numbers."""
+    excess, ends, _ = _excess(oracle, plan, a, b, 1e4)
+    return np.where(np.isfinite(ends).all(axis=0) & ~np.isnan(excess), excess, -np.inf)
 
 
 def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:

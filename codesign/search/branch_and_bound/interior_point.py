@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from jaxtyping import Float
 
+from .lagrangian_bound import least_over_cube
+
 ELASTIC = 64.0
 """First price of a unit of log-violation. It must exceed the sum of the multipliers for the violation to vanish: that
 of a plan is raised where it does not."""
@@ -43,8 +45,7 @@ def lower_bound(
     affine: Float[np.ndarray, "lanes tangents rows coefficients"], weights: Float[np.ndarray, "lanes tangents rows"]
 ) -> Float[np.ndarray, " lanes"]:
     """min over the cube of the weighted sum of tangents."""
-    total = np.einsum("ltr,ltrv->lv", weights, affine)
-    return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
+    return least_over_cube(np.einsum("ltr,ltrv->lv", weights, affine))
 
 
 class _Programmes:

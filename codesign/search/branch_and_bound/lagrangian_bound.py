@@ -16,12 +16,16 @@ LARGEST = 1e6  # multiplier tried
 PART = 1024  # plans worked on at once, so that a step's arrays stay in the cache
 
 
+def least_over_cube(affine: Float[np.ndarray, "*some coefficients"]) -> Float[np.ndarray, "*some"]:
+    """Least value of a + b . u over the unit cube: a + sum of min(0, b_j)."""
+    return affine[..., 0] + np.minimum(affine[..., 1:], 0.0).sum(axis=-1)
+
+
 def dual_value(
     affine: Float[np.ndarray, "plans rows coefficients"], multipliers: Float[np.ndarray, "plans rows"]
 ) -> Float[np.ndarray, " plans"]:
     """Bound with these multipliers, that of the goal (row 0) being 1."""
-    total = np.einsum("pr,prv->pv", multipliers, affine)
-    return total[:, 0] + np.minimum(total[:, 1:], 0.0).sum(axis=1)
+    return least_over_cube(np.einsum("pr,prv->pv", multipliers, affine))
 
 
 def least_of_rows(affine: Float[np.ndarray, "plans rows coefficients"]) -> Float[np.ndarray, "plans rows"]:
@@ -29,7 +33,7 @@ def least_of_rows(affine: Float[np.ndarray, "plans rows coefficients"]) -> Float
 
     A plan with one that is positive breaks that constraint everywhere.
     """
-    least = affine[..., 0] + np.minimum(affine[..., 1:], 0.0).sum(axis=-1)
+    least = least_over_cube(affine)
     least[:, 0] = -np.inf
     return least
 

@@ -116,8 +116,9 @@ def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Reso
     exact, _ = ledger.programme.tangents(np.array([best]), ledger.u[None], 1e6)
     used = np.exp(exact[0])
     near = [i for i in range(1, len(rows)) if used[i] > 0.5]
+    found = [Resource(n, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best) for i, n in enumerate(rows)]
     if not near:
-        return [Resource(n, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best) for i, n in enumerate(rows) if i]
+        return found[1:]
     steps = [0.0, *(sign * size for size in (SMALL, *MOVES) for sign in (-1, 1))]
     moves = np.zeros((1 + len(near) * (len(steps) - 1), len(rows)))
     lane = {(near[0], 0.0): 0}
@@ -127,13 +128,7 @@ def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Reso
             moves[lane[i, step], i] = step
     low, _ = optima(ledger, np.full(len(moves), best), moves, tolerance, rounds=40)
     gained = _tenth_more(ledger, near, tolerance, rivals)
-    found = []
-    for i, name in enumerate(rows):
-        if i == 0:
-            continue
-        if i not in near:
-            found.append(Resource(name, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best))
-            continue
+    for i in near:
         change = {step: low[lane[i, step]] - low[0] for step in steps[1:]}
         fewer, more = -change[-SMALL] / SMALL, change[SMALL] / SMALL
         valid = []
@@ -141,8 +136,8 @@ def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Reso
             holds = [s for s in MOVES if abs(change[sign * s] - slope * sign * s) <= LINEAR]
             broken = [s for s in MOVES if s not in holds]
             valid.append(sign * max([s for s in holds if not broken or s < min(broken)], default=SMALL))
-        found.append(Resource(name, float(used[i]), fewer, more, (valid[0], valid[1]), *gained[i]))
-    return found
+        found[i] = Resource(rows[i], float(used[i]), fewer, more, (valid[0], valid[1]), *gained[i])
+    return found[1:]
 
 
 def _tenth_more(ledger: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:

@@ -20,7 +20,7 @@ from ...scenario import Scenario
 from ...smooth import reading_with_sharpness
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.grid import Screened, kept_of, screen
-from .transformations import Optimizer, segment
+from .transformations import Optimizer, annealed, segment
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Descent:
         def descend(carry: Any, plan: dict[str, Array], scenario: Scenario, progress: Array) -> Any:
             def step(carry, progress):
                 u, state = carry
-                sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
-                weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+                sharpness = annealed(self.sharpness, progress)
+                weight = annealed(self.penalty, progress)
                 margin = jnp.where(progress > 0.8, self.margin, 0.0)
                 gradient = jax.grad(loss)(u, plan, scenario, sharpness, weight, margin)
                 gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from ...errors import ConfigError, suggestion
 from ...space import DesignSpace
 from ...workloads.plan_fields import plan_value
+from .transformations import annealed
 
 KINDS = ("log2", "straight_through", "gumbel")
 HOTTEST, COLDEST = 2.0, 0.05  # temperatures of the softmax, first and last
@@ -63,7 +64,7 @@ class Relaxation:
     def fields(self, x: Float[Array, " size"], noise: Float[Array, " size"], progress: Array) -> dict[str, Array]:
         """Values of the plan's fields at coordinates x; `noise` is Gumbel's, used by that kind only."""
         if self.kind == "gumbel":
-            temperature = HOTTEST * (COLDEST / HOTTEST) ** progress
+            temperature = annealed((HOTTEST, COLDEST), progress)
             return self._mixed((x + noise) / temperature)
         found = {}
         for i, (name, values) in enumerate(self.values.items()):

@@ -21,7 +21,7 @@ from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
 from .relaxation import Relaxation
-from .transformations import Optimizer, segment
+from .transformations import Optimizer, annealed, segment
 
 ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
 GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
@@ -117,8 +117,8 @@ class Gradient(AbstractSearch):
             x, u = at
             values = problem.space.values({name: u[i] for i, name in enumerate(names)})
             point = relaxation.fields(x, noise, progress) | values
-            sharpness = self.sharpness[0] * (self.sharpness[1] / self.sharpness[0]) ** progress
-            weight = self.penalty[0] * (self.penalty[1] / self.penalty[0]) ** progress
+            sharpness = annealed(self.sharpness, progress)
+            weight = annealed(self.penalty, progress)
             metrics: Metrics = priced(sharpness, problem.space.place(scenario, point))
             return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
 

@@ -38,6 +38,11 @@ def _made(key: str, name: str, *args: Any, **options: Any) -> optax.GradientTran
         raise ConfigError(f"{key}.options: {name}: {str(error).splitlines()[0]}") from error
 
 
+def annealed(ends: tuple[float, float], progress: Any) -> Any:
+    """From the first to the last number, by equal factors, as progress goes from 0 to 1."""
+    return ends[0] * (ends[1] / ends[0]) ** progress
+
+
 def segment(steps: int, parts: int = 10) -> int:
     """Steps of one compiled call: a divisor of all of them, short enough for a search to report and be interrupted."""
     return max(length for length in range(1, max(steps // parts, 1) + 1) if steps % length == 0)

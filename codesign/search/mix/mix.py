@@ -3,9 +3,9 @@
 Every workload keeps its own goal and limits; they share the variables of `space.hardware` and the cluster. What is
 minimised is a blend of their goals (`how`), absolute or relative to what each could have on hardware of its own.
 
-    good tuple    `mix_alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
+    good tuple    `alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
     own hardware  every workload alone, certified: what sharing costs, and a first bound
-    bound         `mix_bound`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
+    bound         `pricing`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
 """
 
 import dataclasses

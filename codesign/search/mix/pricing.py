@@ -1,7 +1,7 @@
 """How far the best tuple of a mix may be from the optimum: bounds over all tuples of plans and the box of hardware.
 
-    lean     duals of the relaxed programme (`mix_master`) price hardware for every workload: w f + m . u, the m of all
-             workloads adding to zero. The sum of each workload's least leaned goal, over all its plans, is a bound
+    lean     duals of the relaxed programme (`master_problem`) price hardware for every workload: w f + m . u, the m of
+             all workloads adding to zero. The sum of their least leaned goals, each over all its plans, is a bound
     drop     a plan whose leaned goal lies above the least one by more than what is missing to the best tuple is in no
              better tuple
     choose   the programme over whole shares of the plans left bounds their tuples; its solution is a tuple to try, and
