@@ -90,7 +90,7 @@ def parser() -> Parser:
         "--only",
         metavar="SUITES",
         default="",
-        help="with --intervals: these alone, divided by commas (closed loop,...)",
+        help="with --intervals: these alone, divided by commas",
     )
     one.add_argument(
         "--few", action="store_true",

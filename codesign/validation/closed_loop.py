@@ -113,7 +113,7 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
     few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
     plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few])
-    return named + banded(ALONE, table.iloc[few].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
+    return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
 
 
 CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)

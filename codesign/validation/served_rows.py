@@ -191,9 +191,10 @@ def continuous(job: Job, added: dict[str, float]) -> Scenario:
         ConfigError: the device has no such number format.
     """
     cluster, precision = anonymous(job.cluster, precision_of(job.number_format))
-    own: dict[str, Any] = {name: value for name, value in added.items() if name != BURST}
-    served = ContinuousServing(
-        replace(job.model, name=""), job.input_tokens, max(job.output_tokens, 2.0), precision=precision, **own
+    own = {name: jnp.asarray(value) for name, value in added.items() if name != BURST}
+    model, output = replace(job.model, name=""), max(job.output_tokens, 2.0)
+    served = replace(
+        ContinuousServing(model, input_tokens=job.input_tokens, output_tokens=output, precision=precision), **own
     )
     ranks = job.tp * job.replicas
     groups = job.groups * job.replicas
