@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .compiling import quick_jit
+
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
     "max": np.maximum, "min": np.minimum, "pow": np.power, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
@@ -227,7 +229,10 @@ def doer(
     if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(SHAPED[name], lead, **params)
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))
-    return functools.partial(_by_jax, bind, primitive.multiple_results, lead)
+    if name in LOOPS:  # compiled, as quickly as can be for one point
+        one, many = quick_jit(bind, once=True), quick_jit(jax.vmap(bind))
+        return functools.partial(_by_jax, one, many, primitive.multiple_results, lead)
+    return functools.partial(_by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 
 
 def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
@@ -293,7 +298,7 @@ def _numbered(which: Any, *cases: Any) -> Any:
     return result
 
 
-def _by_jax(bind: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
+def _by_jax(bind: Callable[..., Any], batched: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
     """All points as one batch."""
     if lead == 0 or not inputs:
         found = bind(*inputs)
@@ -303,6 +308,6 @@ def _by_jax(bind: Callable[..., Any], several: bool, lead: int, *inputs: Any) ->
     alike = _alike(lead, inputs)
     shape = alike[0].shape[:lead]
     flat = [jnp.asarray(x.reshape(-1, *x.shape[lead:])) for x in alike]
-    found = jax.vmap(bind)(*flat)
+    found = batched(*flat)
     parts = [np.asarray(x).reshape(*shape, *x.shape[1:]) for x in (found if several else [found])]
     return parts if several else parts[0]

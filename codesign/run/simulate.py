@@ -38,6 +38,7 @@ from ..strict_json import dumps
 from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.open_loop import Demand, OpenLoop, TableTimes, check_stable, open_loop
+from ..workloads.under_load import AbstractOpenServing
 from .optimize import write_text
 from .setup import prepare_jax
 from .simulate_pools import has_two_pools, pools_of
@@ -65,6 +66,8 @@ def simulate_design(
     run = Path(what[0]) if len(what) == 1 and "=" not in what[0] else None
     scenario = _of_run(run, design) if run else scenario_from_config(*what)
     closed = _checked(scenario)
+    if isinstance(scenario.workload, AbstractOpenServing):
+        rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv)
     engine, group = engine_of(scenario)
     pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
     if pools is not None:
@@ -163,7 +166,7 @@ def _asked(
         found = Requests(found.prompts[mine], found.outputs[mine], found.arrivals[mine])
         span = float(found.arrivals[-1]) if found.arrivals is not None else 0.0
         rate = len(mine) / span * group if span > 0 else 0.0
-    if rate:
+    if rate and not isinstance(work, AbstractOpenServing):  # of others what their full batch sustains is known
         most = closed["requests_per_s"]  # with its batch always full
         if rate > FULLEST * most:
             raise ConfigError(
@@ -208,8 +211,8 @@ def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> OpenLoop:
 
 def _told(found: OpenLoop) -> dict[str, float]:
     """A closed form by the names of `Served.summary`."""
-    told = {"e2e_s": float(found.e2e_s), "decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
-    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s)):
+    told = {"decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
+    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
         told |= {name: float(values.mean)}
         told |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
     return told
@@ -284,7 +287,7 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) 
     add("steps with prompts", closed["mixed_ratio"] if is_closed and _alone(scenario) else math.nan, "mixed_ratio", "%")
     out.print(table)
     if not is_closed:
-        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items() if name != "e2e_s"]
+        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
         out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")

@@ -56,7 +56,7 @@ class Pools:
         found = jax.jit(pools_apart)(_traced(self.prefill), _traced(self.decode), demand, engines, crossing)
         check_stable(found, demand)
         later = Percentiles(*(value + self.drain_s for value in found.ttft_s))
-        return found._replace(ttft_s=later, e2e_s=found.e2e_s + self.drain_s)
+        return found._replace(ttft_s=later, e2e_s=Percentiles(*(value + self.drain_s for value in found.e2e_s)))
 
 
 def _traced(engine: Engine) -> TableTimes:

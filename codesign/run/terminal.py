@@ -37,6 +37,12 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
+PERCENTILES = {
+    f"{name}_{share}_s": f"{label}, {share}"
+    for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
+    for share in ("p50", "p90", "p99")
+}  # fmt: skip
+"""Of what requests see where they come at a rate."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -234,6 +240,7 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
         "batch time" if "tpot_s" in numbers else "step time": seconds("time_s"),
         **({"time to first token": seconds("ttft_s")} if "ttft_s" in numbers else {}),
         **({"time per output token": seconds("tpot_s")} if "tpot_s" in numbers else {}),
+        **{label: seconds(name) for name, label in PERCENTILES.items() if name in numbers},
         "throughput": of("tokens_per_s", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
         "MFU": of("mfu", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
         "energy": of("joules_per_token", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),

@@ -251,9 +251,11 @@ class _Rows:
         found = f"f{place}({', '.join(read)})"
         lines, made = [f"r = {found if step.equation.primitive.multiple_results else f'[{found}]'}"], step.outputs
         space["join"] = np.concatenate
-        kinds = list(dict.fromkeys(self._kind_of[slot] for slot in made))
-        assert len(kinds) == 1, "an equation makes numbers of several types"
-        return [*lines, f"{self._target(made)} = join([x.reshape((-1, x.shape[-1])) for x in r])"]
+        for kind in dict.fromkeys(self._kind_of[slot] for slot in made):  # a loop counts and computes
+            own = self._target([slot for slot in made if self._kind_of[slot] == kind])
+            space[f"k{place}_{kind}"] = kind
+            lines.append(f"{own} = join([x.reshape((-1, x.shape[-1])) for x in r if x.dtype == k{place}_{kind}])")
+        return lines
 
     def _target(self, slots: Sequence[int]) -> str:
         buffer = self.buffer(slots[0])

@@ -9,6 +9,7 @@ from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
+from .goodput import Agreement as Agreement
 from .hub import from_config_json as from_config_json
 from .hub import transformer_from_dict as transformer_from_dict
 from .layer_operations import Precision as Precision
@@ -35,12 +36,15 @@ from .shaped_plan import ShapedPlan as ShapedPlan
 from .training import Training as Training
 from .training_run import TrainingRun as TrainingRun
 from .transformer import Transformer as Transformer
+from .under_load import GoodputServing as GoodputServing
+from .under_load import ServingAtRate as ServingAtRate
 from .words import Words as Words
 
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
-    "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "EmbeddingTables", "GroupedQueryAttention",
-    "LatentAttention", "Layout", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation",
-    "RecommendationModel", "RecommendationTraining", "Serving", "ShapedPlan", "Timeline", "Training", "TrainingRun",
-    "TransferOp", "Transformer", "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
+    "Agreement", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "DisaggregatedServing",
+    "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "LatentAttention", "Layout", "MixtureOfExperts",
+    "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel", "RecommendationTraining", "Serving",
+    "ServingAtRate", "ShapedPlan", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words",
+    "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
 ]  # fmt: skip

@@ -20,9 +20,12 @@ from ..fields import quantity
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
-__all__ = ["Agreement", "Day", "Goodput", "check_kept", "goodput", "replicas_by_hour", "used_shares"]
+__all__ = ["Agreement", "Day", "Goodput", "check_kept", "goodput", "most_kept", "replicas_by_hour", "used_shares"]
 
 HALVINGS = 50  # of the logarithm of the rate
+FEW_HALVINGS = 18  # of it, where the most is known
+FEWEST = 1e-4  # of that
+BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
@@ -77,21 +80,39 @@ def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
         demand: who asks; its rate does not count.
         agreed: limits.
     """
+    return _between(times, demand, agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
+
+
+def most_kept(times: Times, demand: Demand, agreed: Agreement, most: Array) -> Goodput:
+    """As `goodput`, up to a rate that is more than the engine sustains, at least `FEWEST` of it: in fewer rounds."""
+    lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
+    return _between(times, demand, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
+
+
+def _between(times: Times, demand: Demand, agreed: Agreement, range_: tuple[Array, float], halvings: int) -> Goodput:
+    """The root in a range of logarithms of rates, from its least one."""
     fixed = jax.lax.stop_gradient((times, demand, agreed))
+    low, span = range_
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        middle = 0.5 * (ends[0] + ends[1])
-        more = _beyond(*fixed, middle) > 0
-        return jnp.where(more, ends[0], middle), jnp.where(more, middle, ends[1])
+    def closer(_: Any, ends: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        low, high, at = ends
+        beyond = jnp.clip(_beyond(*fixed, at), -BEYOND, BEYOND)
+        low, high = jnp.where(beyond > 0, low, at), jnp.where(beyond > 0, at, high)
+        return low, high, 0.5 * (low + high)
 
-    low = jnp.asarray(math.log(LEAST))
-    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (low, low + math.log(SPAN)))
-    found = jax.lax.stop_gradient(0.5 * (low + high))
-    slope = jax.jvp(lambda log_rate: _beyond(*fixed, log_rate), (found,), (jnp.ones_like(found),))[1]
-    slope = jax.lax.stop_gradient(jnp.where(slope > 0, slope, jnp.inf))
-    rate = jnp.exp(found - _beyond(times, demand, agreed, found) / slope)
+    *_, found = jax.lax.fori_loop(0, halvings, closer, (low, low + span, low + 0.5 * span))
+    found = jax.lax.stop_gradient(found)
+    rate = jnp.exp(_newton(times, demand, agreed, found, span * 2.0 ** (3 - halvings)))
     seen = open_loop(times, eqx.tree_at(lambda one: one.rate, demand, rate))
     return Goodput(rate, seen, _used(seen, agreed))
+
+
+def _newton(times: Times, demand: Demand, agreed: Agreement, found: Array, furthest: float) -> Array:
+    """A step of Newton's method from a logarithm of the rate, no longer than `furthest`, with derivatives."""
+    slope = jax.jvp(lambda at: _beyond(times, demand, agreed, at), (found,), (jnp.ones_like(found),))
+    value, grows = slope[0], jax.lax.stop_gradient(slope[1])
+    way = jnp.clip(value, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
+    return found - jnp.clip(way, -furthest, furthest)
 
 
 def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:

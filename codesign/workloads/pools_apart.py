@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .open_loop import Demand, OpenLoop, Percentiles, Times, above, lognormal, open_loop, tail_quantile
+from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
+from .quantiles import above, lognormal, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["pools_apart", "prompt_s"]
@@ -48,7 +49,7 @@ def pools_apart(
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
     weight = jnp.ones(len(seconds)) / len(seconds)
-    tails = [tail_quantile(seconds, weight, wait, late, share) for share in (0.5, 0.9, 0.99)]
+    tails = tail_quantiles(seconds, jnp.zeros_like(seconds), weight, wait, late)
     alone = _decodes(demand, engines[1])
     found = open_loop(decode, alone)
     joins = transfer_s + 0.5 * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
@@ -56,8 +57,9 @@ def pools_apart(
     tpot = found.tpot_s.mean + joins * shorter
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     between = above(floor, tpot, found.tpot_variance + (joins * shorter * demand.output_cv) ** 2)
+    ttft = Percentiles(mean + wait, *tails)
     return found._replace(
-        ttft_s=Percentiles(mean + wait, *tails), tpot_s=between, e2e_s=mean + wait + demand.steps * tpot,
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
         mixed_ratio=jnp.asarray(0.0), load=load,
     )  # fmt: skip
 

@@ -41,3 +41,17 @@ SERVING = Words(
     headline=("ttft_s", "tpot_s", "tokens_per_s"),
     metrics={"time_s": ("Batch time", "s")},
 )
+OPEN_SERVING = Words(
+    "serving",
+    "batch of requests",
+    headline=("ttft_s", "ttft_p99_s", "tpot_s", "tpot_p99_s", "e2e_p99_s", "requests_per_s", "tokens_per_s"),
+    metrics={
+        "time_s": ("Batch time", "s"),
+        **{
+            f"{name}_{share}_s": (f"{label}, {share}", "s")
+            for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "Whole request"))
+            for share in ("p50", "p90", "p99")
+        },
+        "batch_used": ("Decodes of the most together", "%"),
+    },
+)

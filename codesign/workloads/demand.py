@@ -1,0 +1,86 @@
+"""Who asks an engine whose requests come when they come, and how long its steps take, traced."""
+
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import quantity
+
+__all__ = ["Demand", "RooflineTimes", "TableTimes", "Times"]
+
+
+@runtime_checkable
+class Times(Protocol):
+    """Seconds of one step."""
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """Sequences with a mean context, and prompt tokens with mean keys."""
+        ...
+
+
+class RooflineTimes(eqx.Module):
+    """As `simulation.serving.RooflineSteps`, traced."""
+
+    fixed_s: Float[Array, "*b"] = quantity()
+    weights_s: Float[Array, "*b"] = quantity()
+    token_s: Float[Array, "*b"] = quantity()
+    read_s: Float[Array, "*b"] = quantity()
+    pair_s: Float[Array, "*b"] = quantity()
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """See the class."""
+        linear = self.fixed_s + jnp.maximum(self.weights_s, self.token_s * (decodes + prompt_tokens))
+        return linear + self.read_s * decodes * context + self.pair_s * prompt_tokens * keys
+
+
+class TableTimes(eqx.Module):
+    """As `simulation.serving.TabulatedSteps`, traced: bilinear between listed numbers."""
+
+    decodes: Float[Array, " n"]
+    tokens: Float[Array, " c"]
+    linear: Float[Array, "n c"]
+    context: Float[Array, " n"]
+    pair_s: Float[Array, ""]
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """See the class."""
+        rows = jax.vmap(lambda row: jnp.interp(prompt_tokens, self.tokens, row))(self.linear)
+        reading = decodes * context * jnp.interp(decodes, self.decodes, self.context)
+        return jnp.interp(decodes, self.decodes, rows) + reading + self.pair_s * prompt_tokens * keys
+
+
+class Demand(eqx.Module):
+    """Who asks: requests a second of one engine, the variation of their gaps, lengths, tokens a step takes at most."""
+
+    rate: Float[Array, "*b"] = quantity()
+    input_tokens: Float[Array, "*b"] = quantity(low=1.0)
+    output_tokens: Float[Array, "*b"] = quantity(low=2.0)
+    chunk: Float[Array, "*b"] = quantity(low=1.0)
+    input_cv: Float[Array, "*b"] = quantity(default=0.0)
+    output_cv: Float[Array, "*b"] = quantity(default=0.0)
+    gap_cv: Float[Array, "*b"] = quantity(default=1.0)
+    most: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="sequences that can decode together")
+    elsewhere: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of prompts that others compute")
+
+    @property
+    def computed(self) -> Array:
+        """Tokens of a prompt that this engine computes; next to nothing where others do."""
+        return self.input_tokens * jnp.maximum(1 - self.elsewhere, 1e-9)
+
+    @property
+    def steps(self) -> Array:
+        """Decode steps of an answer."""
+        return self.output_tokens - 1
+
+    @property
+    def context(self) -> Array:
+        """Mean context of a decode."""
+        return self.input_tokens + 0.5 * self.output_tokens * (1 + self.output_cv**2)
+
+    @property
+    def keys(self) -> Array:
+        """Mean keys of a prompt token."""
+        return 0.5 * self.input_tokens * (1 + self.input_cv**2)

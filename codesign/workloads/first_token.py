@@ -1,0 +1,129 @@
+"""The time to a first token where requests come at a rate: what is left of the step that runs, wait, own steps.
+
+    wait     rho (I / c) ((1 + v^2) / 2 + e) / (1 - rho) steps, v the variation of prompts, e how many more come
+             close to each other than of a Poisson stream (`clumps`); rho of the requests wait (with clumps more), for
+             a time that is exponential
+
+Who comes in a step shares the next one with whoever else comes in it; of a clump those in front are served first.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jaxtyping import Array
+
+from .clumps import alone, others
+from .demand import Demand, Times
+from .mean_step import EngineStep
+from .quantiles import Percentiles, tail_quantiles, tailed
+
+__all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
+
+CROWDS = ((0.3, 0.6), (0.8, 0.3), (0.965, 0.1))  # quantile of prompt tokens in a step, its probability
+STEEPEST = 0.95  # elasticity of a step's length beyond which spells of many would not end
+FEW, MANY = (0.8, -0.5), (0.2, 2.0)  # of counts: probability, and standard deviations from their mean
+
+
+class Crowds(NamedTuple):
+    """Mixed steps by how many prompt tokens they carry: seconds, and how likely each is."""
+
+    seconds: Array
+    likely: Array
+
+
+def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> Crowds:
+    """What steps with prompts take, of which few carry the mean.
+
+    In a step of T seconds come compound Poisson tokens, which lengthen the next one by g each: their variance is
+    lambda T I^2 (1 + 2 e + v^2) / (1 - (g lambda I)^2), that of a first-order recursion. Their quantiles are those of
+    a gamma distribution with that and the mean of a mixed step, at most a chunk.
+    """
+    tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
+    lengthens = jnp.minimum((at.mixed - at.plain) / tokens * demand.rate * demand.computed, STEEPEST)
+    come = demand.rate * at.mean
+    clumped = jnp.maximum(1 + 2 * others(demand.gap_cv, 0.5 * come), 0.0) + demand.input_cv**2
+    varies = come * demand.computed**2 * clumped / (1 - lengthens**2)
+    square = (varies + (come * demand.computed) ** 2) / at.share
+    shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
+    levels = ndtri(jnp.array([level for level, _ in CROWDS]))
+    likely = jnp.array([weight for _, weight in CROWDS])
+    drawn = jnp.maximum(1 - 1 / (9 * shape) + levels / (3 * jnp.sqrt(shape)), 0.02) ** 3
+    carried = jnp.minimum(tokens * drawn / (drawn * likely).sum(), demand.chunk)
+    seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
+    return Crowds(seconds, likely)
+
+
+class Met(NamedTuple):
+    """Steps that run when somebody comes, none first: seconds, and how likely each is."""
+
+    seconds: Array
+    likely: Array
+
+
+def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
+    """Who comes in a clump finds somebody more often, and his prompt."""
+    idle = alone(decodes, others(demand.gap_cv, decodes))
+    before = 0.5 * at.plain * (1 - idle)
+    close = others(demand.gap_cv, demand.rate * (before + at.mixed)) - others(demand.gap_cv, demand.rate * before)
+    close = jnp.maximum(close, 0.0)
+    usual = at.share * at.mixed / at.mean
+    mixed = usual + (1 - usual) * close / (1 + close)
+    plain = jnp.maximum(1 - mixed, 0.0) * (1 - idle)
+    by_length = crowds.likely * crowds.seconds / (crowds.likely * crowds.seconds).sum()
+    shares = jnp.concatenate([jnp.zeros(1), plain[None], mixed * by_length])
+    busy = plain + mixed
+    return Met(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares.at[0].set(1 - busy))
+
+
+class Beside(NamedTuple):
+    """Others that come in the step that somebody comes in: how many, how likely; those of a clump who are in front."""
+
+    count: Array
+    likely: Array
+    ahead: Array
+
+
+def _beside(demand: Demand, seconds: Array) -> Beside:
+    """Nobody, few or many; [number of these, steps]."""
+    usual = demand.rate * seconds
+    more = others(demand.gap_cv, 0.5 * usual)
+    nobody = jnp.exp(-usual / (1 + more)) / (1 + more) ** 2
+    some = jnp.maximum(1 - nobody, 1e-12)
+    mean = (usual + 2 * more) / some
+    square = (usual * (1 + 2 * jnp.maximum(more, 0.0)) + 2 * more * (1 + more) + (usual + 2 * more) ** 2) / some
+    spread = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) + 1e-12)
+    counts = [jnp.zeros_like(mean), *(jnp.maximum(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
+    likely = [nobody, *(part * (1 - nobody) for part, _ in (FEW, MANY))]
+    clump = jnp.maximum(more, 0.0) / jnp.maximum(usual + 2 * jnp.maximum(more, 0.0), 1e-12)
+    return Beside(jnp.stack(counts), jnp.stack(likely), clump)
+
+
+def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Percentiles:
+    """Mean and percentiles."""
+    full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
+    size = demand.input_tokens / demand.chunk
+    more = others(demand.gap_cv, demand.rate * size * full / (1 - at.load))
+    wait = size * (at.load * (1 + demand.input_cv**2) / 2 + more) / (1 - at.load) * full
+    late = jnp.clip((at.load + more) / (1 + more), 1e-9, 1.0)  # who comes in clumps finds somebody more often
+    met = _met(demand, at, crowds, decodes)
+    beside = _beside(demand, met.seconds)
+    counted = (met.likely * (beside.likely * beside.count).sum(0) * beside.ahead).sum() * size * full
+    own_part = at.share * at.mixed**2 / (2 * at.mean)  # of the step that runs, its prompts
+    wait = jnp.maximum(wait - own_part - jnp.minimum(counted, size * full * more), 0.0)
+    drawn, common = tailed(demand.input_cv)
+    length = (demand.input_tokens * drawn)[:, None, None]
+    tokens = demand.input_tokens * beside.count
+    ahead = tokens * beside.ahead
+    whole = jnp.floor((length + ahead) / demand.chunk - 1e-9)
+    rest = length + ahead - whole * demand.chunk
+    shared = jnp.minimum(rest + jnp.where(length > demand.chunk, 0.0, tokens - ahead), demand.chunk)
+    keys = jnp.maximum(length - 0.5 * shared, 0.5 * length)
+    each = jnp.vectorize(times.step_s)
+    own = each(decodes, demand.context, shared, keys)
+    own = own + whole * each(decodes, demand.context, demand.chunk, 0.5 * jnp.minimum(whole * demand.chunk, length))
+    weight = common[:, None, None] * beside.likely * met.likely
+    left = jnp.broadcast_to(met.seconds, own.shape)
+    mean = (weight * (own + 0.5 * left)).sum() + wait
+    return Percentiles(mean, *tail_quantiles(own.ravel(), left.ravel(), weight.ravel(), wait, late))
