@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
 from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .starting import started
 
 OPEN = {
     "cluster.prefill.like",
@@ -38,7 +39,7 @@ OPEN = {
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
-OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "residual", "framework"}
+OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "mode", "residual", "framework"}
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 
@@ -67,7 +68,7 @@ def admit(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: naming the key and what is close to it.
     """
-    parsed = [_parse(_without(_expanded(text))) for text in overrides]
+    parsed = [_parse(_without(_expanded(text))) for text in started(overrides)]
     chosen = [item for item in parsed if _is_group(item)]
     for item in chosen:
         _check_options(item)

@@ -37,6 +37,7 @@ from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
 from .plausibility import Unusual, unusual
+from .starting import names, started
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -131,7 +132,7 @@ class Study:
 
 
 def scenario_from_config(*overrides: str) -> Scenario:
-    """The scenario of the default experiment with these overrides, such as `accelerator=b200`.
+    """The scenario that these overrides name, such as `accelerator=b200`; the default experiment's without any.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -151,7 +152,7 @@ def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, 
 
 
 def study_from_config(*overrides: str) -> Study:
-    """The study of the default experiment with these overrides, such as `experiment=serve_llama31_405b`.
+    """The study that these overrides name, such as `experiment=serve_llama31_405b`; the default without any.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -225,7 +226,8 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     found = {}
     for name, entry in mix.entries.items():
         try:
-            resolved = _complete(plain(compose([*overrides, *entry.overrides])))
+            first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
+            resolved = _complete(plain(compose([*first, *entry.overrides])))
             found[name] = _problem(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error

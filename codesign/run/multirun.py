@@ -25,7 +25,7 @@ from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
-from .unusual import warn
+from .unusual import say_default, warn
 
 PLACE = "hydra.sweep.dir"
 
@@ -62,6 +62,7 @@ def multirun(arguments: list[str]) -> int:
         ConfigError: an override that no job could take.
     """
     overrides = admit(arguments)
+    say_default(arguments)
     given = [text for text in overrides if text.split("=")[0] == PLACE]
     place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]

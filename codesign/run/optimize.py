@@ -35,7 +35,7 @@ from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
 from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
-from .unusual import unusual_answer, warn
+from .unusual import say_default, unusual_answer, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -59,6 +59,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     prepare_jax()
     study = study_from_config(*overrides)
     check_study(study)
+    say_default(overrides)
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))
     try:
