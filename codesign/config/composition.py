@@ -260,3 +260,16 @@ def _chosen(overrides: tuple[str, ...], _: Any) -> DictConfig:
     """What Hydra composes of this edition of the files; nobody may change it."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
         return hydra_compose("config", overrides=[*search_path(), *overrides])
+
+
+def chosen_options(overrides: list[str]) -> dict[str, str]:
+    """Group -> option of what these overrides, and whatever an experiment or a part brings, choose in the end."""
+    picked = tuple(text for text in admit(overrides) if _is_group(_parse(text)))
+    return dict(_options(picked, edition()))
+
+
+@functools.lru_cache(maxsize=64)
+def _options(overrides: tuple[str, ...], _: Any) -> dict[str, str]:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
+    return {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}

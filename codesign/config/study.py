@@ -36,6 +36,7 @@ from .checks import check_algorithms, check_asked, check_formats, check_listed, 
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
+from .in_units import in_si
 from .plausibility import Unusual, unusual
 from .starting import names, started
 
@@ -288,17 +289,17 @@ def _has(scenario: Scenario, path: str) -> bool:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration as plain mappings, interpolations resolved, Hydra's own settings left out.
+    """A configuration as plain mappings in SI units, interpolations resolved, Hydra's own settings left out.
 
     Raises:
-        ConfigError: an interpolation that leads nowhere.
+        ConfigError: an interpolation that leads nowhere, a unit that its place does not have.
     """
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
     assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items() if key != "hydra"}
+    return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
 
 
 def _scenario(built: Built) -> Scenario:

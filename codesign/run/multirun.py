@@ -21,6 +21,7 @@ from ..report.labels import unit_of
 from ..report.phases import phases_of
 from ..report.run_folder import read_run
 from ..workloads.words import Words
+from .compare import joint_page
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
@@ -62,7 +63,6 @@ def multirun(arguments: list[str]) -> int:
         ConfigError: an override that no job could take.
     """
     overrides = admit(arguments)
-    say_default(arguments)
     given = [text for text in overrides if text.split("=")[0] == PLACE]
     place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
@@ -70,10 +70,13 @@ def multirun(arguments: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
             place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
+            say_default(arguments)
             sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
         else:
-            for number, asked in enumerate(combinations(ours)):
+            jobs = combinations(ours)
+            say_default(arguments)
+            for number, asked in enumerate(jobs):
                 job(number, asked, root / str(number))
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
@@ -107,7 +110,7 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         write_text(folder / "job.txt", " ".join(overrides))
         if done.interrupted:
             raise KeyboardInterrupt
-        refuse_infeasible(study, done.results, done.trace.certificate)
+        refuse_infeasible(study, done.results.best, done.trace.certificate)
         best = done.results.best
         print(f"{label}: {study.objective.goal} = {best['objective']:.6g}", flush=True)
     except CodesignError as error:
@@ -125,7 +128,8 @@ def collect_jobs(root: Path) -> int:
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
         variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
-        units |= {name: unit_of(entry["path"]) for name, entry in variables.items() if "path" in (entry or {})}
+        known = (variables or {}).items()
+        units |= {name: unit_of(entry["path"]) for name, entry in known if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)
@@ -135,6 +139,7 @@ def collect_jobs(root: Path) -> int:
         words = read_run(root / str(frame["job"][0])).words
         _show(frame, root, units, words)
         _draw(frame, root, units, words)
+        joint_page(root, folders)
     return 2 if failed else 0
 
 
