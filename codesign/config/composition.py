@@ -27,6 +27,7 @@ from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, gro
 from .starting import started
 
 OPEN = {
+    "cluster.facility.ownership.usd_per_device_h",
     "cluster.prefill.like",
     "objective.limits",
     "objective.floors",
@@ -39,7 +40,7 @@ OPEN = {
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 
-OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "mode", "residual", "framework"}
+OPTIONAL = {"memory", "die", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework"}
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 

@@ -21,7 +21,8 @@ from .plugins import plugin_classes
 from .written import plain_number
 
 MENUS = (
-    "hardware", "slices", "topology", "fabrics", "collectives", "workloads", "scenario", "space", "objective", "search"
+    "hardware", "slices", "topology", "fabrics", "collectives", "workloads", "ownership", "scenario", "space",
+    "objective", "search",
 )  # fmt: skip
 FACTORIES = {
     "codesign.workloads.from_config_json",
