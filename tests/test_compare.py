@@ -81,6 +81,7 @@ def test_the_best_one_along_a_limit_is_told(products):
         (("accelerator=h200,h2000",), "h2000 does not exist"),
         (("accelerator=h200,b200", "along=tpot_s"), "one key and its values"),
         (("accelerator=h200,b200", "plan.tpp=8"), "no key 'tpp'"),
+        (("accelerator=h200,b200", "objective.limits.ttft_s=1s"), "ttft_s exists for serving"),
     ],
 )
 def test_what_no_candidate_could_take_is_refused(arguments, part):

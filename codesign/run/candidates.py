@@ -84,6 +84,17 @@ def _label(varied: dict[str, str]) -> str:
     )
 
 
+def refuse_all(found: Sequence[Candidate]) -> None:
+    """What is wrong with every candidate is wrong with what was asked.
+
+    Raises:
+        ConfigError: none could be searched, for one and the same reason.
+    """
+    reasons = {candidate.why for candidate in found}
+    if len(reasons) == 1 and all(candidate.study is None for candidate in found):
+        raise ConfigError(next(iter(reasons)))
+
+
 def study_of(candidate: Candidate, more: Sequence[str] = ()) -> Study:
     """The study of a candidate, perhaps with further overrides.
 

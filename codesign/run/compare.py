@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import CodesignError
+from ..errors import CodesignError, ConfigError
 from ..report.comparison import Comparison, columns, sentences, shortened, without, write
 from ..search import Mix, Pareto
-from .candidates import Candidate, listed, of_folders, study_of
+from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, with_designs, without_along
 from .optimize import check_study, new_folder, run_study, versions, write_text
 from .setup import prepare_jax
@@ -37,6 +38,11 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     say_default(overrides)
     folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
     found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
+    try:
+        refuse_all(found)
+    except ConfigError:
+        shutil.rmtree(folder)  # nothing half-written
+        raise
     levels = phases(candidates, along, _tell)
     command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
     return finish(beside_each_other(found, along, levels), folder, command)
@@ -90,7 +96,8 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
         found = dataclasses.replace(candidate, why=str(error))
     if found.why:
         write_text(folder / "error.txt", f"{found.why}\n")
-    _tell(f"{found.label}: {found.why or goal_text(found)}")
+    if found.study is not None:
+        _tell(f"{found.label}: {found.why or goal_text(found)}")
     return found
 
 

@@ -20,7 +20,7 @@ from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
 from ..workloads.words import OTHERS
-from .candidates import Candidate, listed, study_of
+from .candidates import Candidate, listed, refuse_all, study_of
 from .infeasible import refuse_infeasible
 from .optimize import check_study
 from .setup import prepare_jax
@@ -47,6 +47,7 @@ def compare(*overrides: str, tell: Tell = _silent) -> Comparison:
     arguments, along = without_along(overrides)
     candidates = listed(arguments)
     found = [solved(candidate, tell=tell) for candidate in candidates]
+    refuse_all(found)
     return beside_each_other(found, along, phases(candidates, along, tell))
 
 
