@@ -21,10 +21,12 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .metrics import Metrics as Metrics
     from .metrics import evaluate as evaluate
     from .objective import Objective as Objective
+    from .report.comparison import Comparison as Comparison
     from .results import designs as designs
     from .results import elasticities as elasticities
     from .results import ops as ops
     from .results import pareto as pareto
+    from .run.comparing import compare as compare
     from .run.setup import prepare_jax as prepare_jax
     from .scenario import Cluster as Cluster
     from .scenario import Facility as Facility
@@ -68,6 +70,8 @@ else:
             "metrics": ("Metrics", "evaluate"),
             "objective": ("Objective",),
             "results": ("designs", "elasticities", "ops", "pareto"),
+            "report.comparison": ("Comparison",),
+            "run.comparing": ("compare",),
             "run.setup": ("prepare_jax",),
             "scenario": ("Cluster", "Facility", "Host", "Scenario"),
             "search": (
@@ -104,9 +108,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "Cluster", "CodesignError",
-    "ConfigError", "Continuous", "Descent", "DesignSpace", "Facility", "Gradient", "Grid", "GridThenGradient",
-    "GridThenProof", "Host", "Inverse", "Metrics", "Mix", "MixEntry", "Objective", "Pareto", "Plan", "Problem",
-    "Progress", "Ratio", "Robust", "Scenario", "Single", "Solution", "Study", "Trace", "Uncertain", "Whole",
-    "designs", "elasticities", "evaluate", "get_path", "ops", "pareto", "prepare_jax", "replace",
+    "Comparison", "ConfigError", "Continuous", "Descent", "DesignSpace", "Facility", "Gradient", "Grid",
+    "GridThenGradient", "GridThenProof", "Host", "Inverse", "Metrics", "Mix", "MixEntry", "Objective", "Pareto", "Plan",
+    "Problem", "Progress", "Ratio", "Robust", "Scenario", "Single", "Solution", "Study", "Trace", "Uncertain", "Whole",
+    "compare", "designs", "elasticities", "evaluate", "get_path", "ops", "pareto", "prepare_jax", "replace",
     "scenario_from_config", "solve", "study_from_config",
 ]  # fmt: skip

@@ -24,7 +24,13 @@ EXAMPLES = """examples of overrides:
   objective.limits.tpot_s=0.05              a limit in SI units; objective.limits.capex_usd=null takes one away
   'objective.minimise=time_s * capex_usd'   an expression over metrics (`codesign evaluate --json` names them)
   search=pareto                             how to look; --cfg job shows every setting with its value"""
+COMPARE_EXAMPLES = """examples:
+  accelerator=h100_sxm,h200,b200 model=llama31_405b workload=serving_fp8 objective.limits.tpot_s=0.05
+  scale_out=infiniband_ndr,roce_400 model=gpt3_175b             any group or value may be a list
+  ... along=objective.limits.tpot_s:0.02,0.03,0.05              who is best along a limit, a budget or any number
+  ... facility.usd_per_j=2e-8 space.plan.device_count=[16,32]   what holds for all"""
 YOUNG = 20_000  # objects between two searches for garbage, instead of 700
+LISTS = ("metrics", "variables", "limits")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 
@@ -56,12 +62,16 @@ def parser() -> Parser:
     one.add_argument("-p", "--package", metavar="KEY", help="with --cfg: only what stands below KEY")
     one.add_argument("-i", "--info", choices=INFO, metavar="WHAT", help=f"print {', '.join(INFO)} and run nothing")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one = command("compare", _compare, "put the best designs of several choices side by side: one table, one page")
+    one.epilog, one.formatter_class = COMPARE_EXAMPLES, argparse.RawDescriptionHelpFormatter
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
     one = command("evaluate", _evaluate, "price one design with its full breakdown")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
-    one = command("list", _list, "show what there is: groups, or the options of one group")
-    one.add_argument("group", nargs="?", help="a config group, such as accelerator")
+    one = command("list", _list, "show what there is: groups, the options of one, or what a study can be asked")
+    one.add_argument("group", nargs="?", help="a config group, such as accelerator; or metrics, variables, limits")
+    one.add_argument("words", nargs="*", metavar="WORD", help="what a line must have; KEY=VALUE: of which study")
     one = command("report", _report, "rebuild the report of a run without rerunning it")
     one.add_argument("run", help="a run folder")
     one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
@@ -204,6 +214,11 @@ def _optimize(options: argparse.Namespace) -> int:
     return _later("run.optimize", "optimize")(options.overrides)
 
 
+def _compare(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return _later("run.compare", "compare_designs")(options.overrides)
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     _check_priced(options.overrides)
@@ -230,17 +245,27 @@ def _check_priced(overrides: list[str]) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if options.group in LISTS:
+        _later("run.listing", "list_of")(options.group, options.words)
+        return 0
+    if any("=" in word for word in options.words):
+        raise ConfigError(f"list {options.group}: overrides belong to {', '.join(LISTS)}")
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from .config import available
+    from .config.groups import groups
 
+    if options.group is not None and options.group not in groups():
+        hint = suggestion(options.group, [*groups(), *LISTS])
+        raise ConfigError(f"config group {options.group!r} does not exist{hint}")
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("group", "options") if options.group is None else (options.group, ""):
         table.add_column(column, overflow="fold")
     for name, text in available(options.group).items():
-        table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
+        if all(word.lower() in f"{name} {text}".lower() for word in options.words):
+            table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
     found = Console(highlight=False)
     (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
     return 0

@@ -226,7 +226,7 @@ class Results:
     """The frames of one run.
 
     cables says which cable limits the best design's groups on each routed topology, regret what the best design may
-    lose to the others under draws of the model's errors.
+    lose to the others under draws of the model's errors, catalogue what of its hardware is not as products have it.
     """
 
     designs: pd.DataFrame
@@ -236,6 +236,7 @@ class Results:
     links: pd.DataFrame = field(default_factory=pd.DataFrame)
     cables: dict[str, str] = field(default_factory=dict)
     regret: dict[str, Any] = field(default_factory=dict)
+    catalogue: list[str] = field(default_factory=list)
 
     @property
     def best(self) -> pd.Series:

@@ -19,6 +19,7 @@ from .fabrics import Beside, Group, PathEnergy
 from .fields import quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
+from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .showing import as_text
 from .slices import SharedRack
@@ -48,7 +49,7 @@ class Facility(eqx.Module):
     """What surrounds the cluster: overhead power, electricity, write-off, and the tenants who share it.
 
     Without `tenancy` the cluster is in use for `busy_ratio` of its life; with it, for that share of what its tenants
-    leave in use.
+    leave in use. Without `ownership` its price is written off evenly.
     """
 
     pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
@@ -59,6 +60,14 @@ class Facility(eqx.Module):
         default=0.0, doc="building and cooling per provisioned watt", usual=(2.7, 3.2)
     )
     tenancy: SharedRack | None = None
+    ownership: AbstractOwnership | None = None
+
+    def usd(self, capex_usd: Array, devices: Array, time_s: Array, energy_j: Array) -> Array:
+        """Dollars of some time in use: the cluster's, as its owner counts, and electricity."""
+        if self.ownership is None:
+            return capex_usd * time_s / (self.amortisation_s * self.in_use_ratio()) + energy_j * self.usd_per_j
+        held = self.ownership.usd_per_s(capex_usd, devices, self.amortisation_s) * time_s / self.in_use_ratio()
+        return held + energy_j * (self.usd_per_j * self.ownership.energy_share())
 
     def in_use_ratio(self) -> Array:
         """Share of its life in which the cluster earns its price."""

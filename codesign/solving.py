@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -113,6 +113,9 @@ def solve(
         CodesignError: JAX is not set to float64.
     """
     check_float64()
+    given: Any = study
+    if not isinstance(given, Problem | AnyStudy):
+        raise ConfigError(f"solve takes a Study or a Problem(scenario, space, objective), not a {type(study).__name__}")
     if isinstance(study, Problem):
         problem, chosen, start = study, search or Certified(), seed or 0
     else:

@@ -84,14 +84,14 @@ def test_a_conflict_is_told_in_the_words_of_the_configuration():
     nothing, one = (Results(best, empty, empty, empty) for best in (nothing, one))
     together = claiming(rows(**{"capex_usd": 40.0, "usage.hbm": 1.5}))
     with pytest.raises(ConfigError) as refused:
-        refuse_infeasible(study, nothing, together)
+        refuse_infeasible(study, nothing.best, together)
     assert "together: objective.limits.capex_usd = $40 M instead of $1 M and 1.5 times the HBM" in str(refused.value)
     assert "power" not in str(refused.value)
     alone = rows()
     alone[0] |= {"alone": True, "factor": 40.0, "factor_at_least": 39.9}
     with pytest.raises(ConfigError, match=r"enough, with all else as it is, would be objective.limits.capex_usd"):
-        refuse_infeasible(study, nothing, claiming(alone))
-    refuse_infeasible(study, one, together)
+        refuse_infeasible(study, nothing.best, claiming(alone))
+    refuse_infeasible(study, one.best, together)
 
 
 def test_a_conflict_is_told_in_a_table():

@@ -36,7 +36,7 @@ LAYERS = [
     {"topology"},
     {"fabrics"},
     {"collectives", "workloads", "simulation"},
-    {"traffic", "doubts"},
+    {"traffic", "doubts", "ownership"},
     {"scenario"},
     {"metrics", "expressions", "rules", "movers"},
     {"objective", "space"},

@@ -65,6 +65,8 @@ PUBLISHED = {
     "megatron_76b": 76.1,
     "megatron_7_5b": 7.5,
     "dbrx": 132.0,
+    "gpt_oss_120b": 116.8,
+    "gpt_oss_20b": 20.9,
     "mixtral_8x22b": 140.6,
     "mixtral_8x7b": 46.7,
     "qwen3_235b_a22b": 235,

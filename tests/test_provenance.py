@@ -13,9 +13,9 @@ from codesign.config.groups import aliases
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = (
-    *("accelerator", "host", "facility", "fabric", "scale_out", "collective", "calibration", "memory", "die"),
-    *("quality", "reliability", "carbon"),
-)
+    "accelerator", "host", "facility", "fabric", "scale_out", "collective", "calibration", "memory", "die", "ownership",
+    "quality", "reliability", "carbon",
+)  # fmt: skip
 KINDS = {"published", "datasheet", "measured", "derived", "fitted", "assumed"}
 FILES = sorted(path for group in GROUPS for path in (ROOT / "conf" / group).rglob("*.yaml"))
 NAMES = [str(path.relative_to(ROOT / "conf").with_suffix("")) for path in FILES]

@@ -26,8 +26,10 @@ from ..errors import ConfigError, suggestion
 from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .starting import started
 
 OPEN = {
+    "cluster.facility.ownership.usd_per_device_h",
     "cluster.prefill.like",
     "objective.limits",
     "objective.floors",
@@ -41,17 +43,9 @@ OPEN = {
 
 
 OPTIONAL = {
-    "memory",
-    "die",
-    "paths",
-    "prefill",
-    "experiment",
-    "residual",
-    "framework",
-    "reliability",
-    "carbon",
-    "quality",
-}
+    "memory", "die", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework", "reliability",
+    "carbon", "quality",
+}  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 
@@ -85,7 +79,7 @@ def admit(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: naming the key and what is close to it.
     """
-    parsed = [_parse(_without(_expanded(text))) for text in overrides]
+    parsed = [_parse(_without(_expanded(text))) for text in started(overrides)]
     chosen = [item for item in parsed if _is_group(item)]
     for item in chosen:
         _check_options(item)
@@ -286,3 +280,16 @@ def _chosen(overrides: tuple[str, ...], _: Any) -> bytes:
     """What Hydra composes of this edition of the files, pickled: read back in a seventh of the time of a copy."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
         return pickle.dumps(hydra_compose("config", overrides=[*search_path(), *overrides]))
+
+
+def chosen_options(overrides: list[str]) -> dict[str, str]:
+    """Group -> option of what these overrides, and whatever an experiment or a part brings, choose in the end."""
+    picked = tuple(text for text in admit(overrides) if _is_group(_parse(text)))
+    return dict(_options(picked, edition()))
+
+
+@functools.lru_cache(maxsize=64)
+def _options(overrides: tuple[str, ...], _: Any) -> dict[str, str]:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
+    return {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}

@@ -143,6 +143,7 @@ PACKAGES = {
     "framework": "workload",
     "host": "cluster.host",
     "facility": "cluster.facility",
+    "ownership": "cluster.facility.ownership",
     "paths": "cluster.paths",
     "prefill": "cluster.prefill",
     "fabric": "cluster.network.scale_up.fabric",

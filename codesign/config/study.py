@@ -36,7 +36,9 @@ from .checks import check_algorithms, check_asked, check_formats, check_listed, 
 from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
+from .in_units import in_si
 from .plausibility import Unusual, unusual
+from .starting import names, started
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -131,7 +133,7 @@ class Study:
 
 
 def scenario_from_config(*overrides: str) -> Scenario:
-    """The scenario of the default experiment with these overrides, such as `accelerator=b200`.
+    """The scenario that these overrides name, such as `accelerator=b200`; the default experiment's without any.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -151,7 +153,7 @@ def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, 
 
 
 def study_from_config(*overrides: str) -> Study:
-    """The study of the default experiment with these overrides, such as `experiment=serve_llama31_405b`.
+    """The study that these overrides name, such as `experiment=serve_llama31_405b`; the default without any.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -225,7 +227,8 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     found = {}
     for name, entry in mix.entries.items():
         try:
-            resolved = _complete(plain(compose([*overrides, *entry.overrides])))
+            first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
+            resolved = _complete(plain(compose([*first, *entry.overrides])))
             found[name] = _problem(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error
@@ -286,17 +289,17 @@ def _has(scenario: Scenario, path: str) -> bool:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration as plain mappings, interpolations resolved, Hydra's own settings left out.
+    """A configuration as plain mappings in SI units, interpolations resolved, Hydra's own settings left out.
 
     Raises:
-        ConfigError: an interpolation that leads nowhere.
+        ConfigError: an interpolation that leads nowhere, a unit that its place does not have.
     """
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
     assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items() if key != "hydra"}
+    return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
 
 
 def _scenario(built: Built) -> Scenario:

@@ -170,7 +170,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         energy = energy * cluster.doubts.energy
     provisioned = count * facility.pue * summed(device_provisioned_w(cluster))
     capex = count * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
-    usd = capex * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio()) + energy * facility.usd_per_j
+    usd = facility.usd(capex, count, timeline.time_s, energy)
     paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
     peak, fast_devices = cluster.accelerator.peak(scenario.workload.number_format()), devices
     pool = prefill_pool(cluster, layout)

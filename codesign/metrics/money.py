@@ -79,8 +79,7 @@ class PoolBought(NamedTuple):
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
         energy = facility.pue * (self.devices * timeline.beside_j + self.idle_w * timeline.time_s)
-        lifetime_s = facility.amortisation_s * facility.in_use_ratio()
-        return Spent(capex, watts, energy, capex * timeline.time_s / lifetime_s + energy * facility.usd_per_j)
+        return Spent(capex, watts, energy, facility.usd(capex, self.devices, timeline.time_s, energy))
 
     def peak(self, number_format: str) -> Array:
         """FLOP/s of one device."""

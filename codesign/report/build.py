@@ -1,18 +1,17 @@
 """From a run folder to `report.html`: one page that needs nothing else, and its figures as PNG files."""
 
 import base64
-import importlib.resources
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 from matplotlib.figure import Figure
 
 from ..objective import feasible
-from . import figures, front_on_page, mix_on_page, proof, series, text_tables, wording
+from . import comparison, figures, front_on_page, mix_on_page, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
+from .pages import rendered
 from .run_folder import MissingPart, RunFolder, read_run
 from .topology import topology_load
 
@@ -44,11 +43,13 @@ class Section:
 
 
 def build_report(path: Path | str) -> Path:
-    """Write `report.html` and `figures/*.png` into a run folder, from what the folder holds.
+    """Write `report.html` and `figures/*.png` into a run folder, from what the folder holds; or that of a comparison.
 
     Raises:
         ConfigError: the folder is not a run.
     """
+    if (Path(path) / comparison.FACTS).is_file():
+        return comparison.write_page(comparison.read(Path(path)), Path(path))
     run = read_run(path)
     with figures.style():
         sections = [_section(run, title, make) for title, make in SECTIONS if _asked(run, title)]
@@ -65,13 +66,12 @@ def build_report(path: Path | str) -> Path:
 
 
 def _page(run: RunFolder, sections: list[Section]) -> str:
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    source = importlib.resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
     try:
         budgets = text_tables.budgets(run)
     except MissingPart:
         budgets = []
-    return environment.from_string(source).render(
+    return rendered(
+        "report.html.j2",
         run=run,
         title=wording.title(run),
         words=wording,

@@ -151,6 +151,8 @@ def number(value: Any, unit: str = "", digits: int = 3, *, zeros: bool = False) 
         return money(value, digits, zeros=zeros)
     if unit == "$/J":
         return f"{money(value * KWH, digits)} per kWh"
+    if unit == "W/(B/s)":  # what moves a bit
+        return number(value / 8, "J/bit", digits, zeros=zeros)
     if unit.startswith("$/"):  # prices per byte or FLOP read best per giga-unit
         scale, prefix = (1e9, "G") if abs(value) < 1e-3 else (1.0, "")
         return f"{money(value * scale, digits)} per {prefix}{unit[2:]}"

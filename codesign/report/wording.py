@@ -104,7 +104,7 @@ def job(run: RunFolder) -> str:
     if mixed(run):
         return f"{len(mixed(run))} workloads on one {run.setting('cluster.accelerator.name') or 'hardware'} design"
     model = run.setting("workload.model.name") or "the workload"
-    device = run.setting("cluster.accelerator.name")
+    device = run.best.get("device") or run.setting("cluster.accelerator.name")
     count = run.device_count
     where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
     return f"{model} {run.words.job}{where}"

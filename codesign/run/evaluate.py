@@ -10,7 +10,7 @@ from ..uncertainty import as_columns, intervals, with_room
 from ..units import GB
 from .setup import prepare_jax
 from .terminal import console, job_text, show_evaluation
-from .unusual import warn
+from .unusual import say_default, warn
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
@@ -24,6 +24,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
     check_plan(scenario)
+    say_default(overrides)
     warn(unusual(scenario, provenance=provenance))
     roomy = with_room(scenario)  # one trace for numbers and draws
     numbers, uncertain = numbers_of(roomy), intervals(roomy)

@@ -2,24 +2,25 @@
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from ..config import Study
 from ..config.checks import does_not_fit, shortage
 from ..errors import ConfigError
 from ..objective import feasible, share_text
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
-from ..results import Results, placed
+from ..results import placed
 from ..search.certificate import Certificate, MustGive
 from .terminal import texts
 
 
-def refuse_infeasible(study: Study, results: Results, certificate: Certificate | None) -> None:
+def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | None) -> None:
     """Say why nothing is feasible.
 
     Raises:
         ConfigError: the constraints that conflict and what each would have to give, as far as that is known.
     """
-    best = results.best
     if best["feasible"]:
         return
     if certificate is not None and certificate.infeasible:

@@ -21,11 +21,12 @@ from ..report.labels import unit_of
 from ..report.phases import phases_of
 from ..report.run_folder import read_run
 from ..workloads.words import Words
+from .compare import joint_page
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
-from .unusual import warn
+from .unusual import say_default, warn
 
 PLACE = "hydra.sweep.dir"
 
@@ -69,10 +70,13 @@ def multirun(arguments: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
             place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
+            say_default(arguments)
             sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
         else:
-            for number, asked in enumerate(combinations(ours)):
+            jobs = combinations(ours)
+            say_default(arguments)
+            for number, asked in enumerate(jobs):
                 job(number, asked, root / str(number))
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
@@ -106,7 +110,7 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         done = run_study(study, folder, console(), alone=False)
         if done.interrupted:
             raise KeyboardInterrupt
-        refuse_infeasible(study, done.results, done.trace.certificate)
+        refuse_infeasible(study, done.results.best, done.trace.certificate)
         best = done.results.best
         print(f"{label}: {study.objective.goal} = {best['objective']:.6g}", flush=True)
     except CodesignError as error:
@@ -124,7 +128,8 @@ def collect_jobs(root: Path) -> int:
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
         variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
-        units |= {name: unit_of(entry["path"]) for name, entry in variables.items() if "path" in (entry or {})}
+        known = (variables or {}).items()
+        units |= {name: unit_of(entry["path"]) for name, entry in known if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)
@@ -134,6 +139,7 @@ def collect_jobs(root: Path) -> int:
         words = read_run(root / str(frame["job"][0])).words
         _show(frame, root, units, words)
         _draw(frame, root, units, words)
+        joint_page(root, folders)
     return 2 if failed else 0
 
 

@@ -32,12 +32,13 @@ from ..search.logarithms import refuse_without_logarithm
 from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs, trace_with_draws
+from .devices import add_devices
 from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
 from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
-from .unusual import unusual_answer, warn
+from .unusual import say_default, unusual_answer, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
 
@@ -63,6 +64,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     if not isinstance(study.search, Mix):
         trace_with_draws(study.scenario)
     check_study(study)
+    say_default(overrides)
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))
     try:
@@ -72,7 +74,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
         return INTERRUPTED
     if done.interrupted:
         return INTERRUPTED
-    refuse_infeasible(study, done.results, done.trace.certificate)
+    refuse_infeasible(study, done.results.best, done.trace.certificate)
     return 0
 
 
@@ -178,6 +180,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         results = collect(study.problem, trace, study.seed, study.provenance)
         if alone:
             add_intervals(study, results)
+        add_devices(study, results)
         write_results(study, results, trace, folder)
         answer = unusual_answer(study, results)
         warn(answer)
@@ -244,7 +247,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "limits": dict(objective.limits), "floors": dict(objective.floors),
         "certificate": proof.as_plain() if proof else {}, "cables": results.cables,
         "words": dataclasses.asdict(study.scenario.workload.words),
-        "regret": results.regret,
+        "regret": results.regret, "catalogue": results.catalogue,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
     write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run
@@ -294,7 +297,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     """The best designs and how they were found."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
     found = trace.certificate or Certificate()
-    what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best))
+    device = str(results.best.get("device", ""))
+    what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best), device)
     designs, metrics = results.designs, [found.goal or study.objective.goal]
     title = f"{what}: best designs by {metrics[0]}"
     if found.front is not None:
@@ -304,6 +308,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, study.scenario.workload.words))
     out.print(f"{count}; {trace.claim}")
     show_certificate(out, found, texts(study, 6))
+    if results.catalogue:
+        out.print(f"{device}: {'; '.join(results.catalogue)}", highlight=False)
     if results.regret:
         out.print(results.regret["text"])
     for group, text in results.cables.items():

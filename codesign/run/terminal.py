@@ -51,10 +51,11 @@ def console(*, stderr: bool = False) -> Console:
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
 
 
-def job_text(scenario: Scenario) -> str:
-    """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`."""
+def job_text(scenario: Scenario, device: str = "") -> str:
+    """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`; `device` where it is called otherwise."""
     cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
-    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {cluster.accelerator.name}"
+    name = device or cluster.accelerator.name
+    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}"
 
 
 def plan_text(row: Any, family: Words = OTHERS) -> str:

@@ -1,11 +1,19 @@
-"""What is unusual about the numbers of a study, or about its answer, told beside what a command prints."""
+"""What is told beside what a command prints: a study that nobody named, numbers that are unusual."""
 
 import sys
 from collections.abc import Iterable
 
 from ..config import Study
 from ..config.plausibility import Unusual, unusual
+from ..config.starting import told
 from ..results import Results, placed
+
+
+def say_default(overrides: list[str]) -> None:
+    """One line where nothing was named that a study is about, so that the default experiment runs."""
+    line = told(overrides)
+    if line:
+        print(f"codesign: {line}", file=sys.stderr)
 
 
 def warn(numbers: Iterable[Unusual]) -> None:

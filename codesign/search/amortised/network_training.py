@@ -85,8 +85,8 @@ def train(
         picked = np.argpartition(scores, -plans, axis=1)[:, -plans:]
         table = shape.table[picked]
         has = shape.has(table.reshape(-1, table.shape[-1])).reshape(batch, plans, -1)
-        annealed = [annealed(pair, progress) for pair in (SHARPNESS, RANKING)]
-        parameters, state, mean = step(parameters, state, base.scenario, features, rows, table, has, *annealed)
+        now = [annealed(pair, progress) for pair in (SHARPNESS, RANKING)]
+        parameters, state, mean = step(parameters, state, base.scenario, features, rows, table, has, *now)
         if index % 100 == 0 or index == steps - 1:
             note(index, float(mean))
     facts = {

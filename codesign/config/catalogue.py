@@ -1,0 +1,101 @@
+"""What of a design's hardware is not the catalogue's: each number that differs, beside what its files say.
+
+The catalogue's design is what the same choices of groups compose to, with no value set by hand or by an experiment and
+nothing varied. Prices may differ without making another product.
+"""
+
+import functools
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..fields import walk, with_numpy
+from ..report.labels import variable
+from ..scenario import Cluster, Scenario
+from ..units import unit_of
+from .composition import chosen_options, compose
+from .construct import build
+from .groups import expand
+from .plausibility import readable
+from .starting import started
+from .study import Study, plain
+
+HARDWARE = ("accelerator", "calibration", "memory", "die", "host", "fabric", "collective", "scale_out", "residual")
+PLACES = ("accelerator", "host", "network")
+CLOSE = 1e-9  # relative; what a search rounds away
+_SUFFIX = re.compile(r"_(bytes|flops|bits|s|j|w|hz|usd|mm2|mm)(_per_\w+)?$|_per_\w+$")
+
+
+class Difference(NamedTuple):
+    """One number of the hardware that is not the catalogue's."""
+
+    path: str
+    catalogue: float
+    value: float
+
+    @property
+    def is_price(self) -> bool:
+        """Whether it says what the same product costs."""
+        return "usd" in self.path.rpartition(".")[2]
+
+    @property
+    def text(self) -> str:
+        """`HBM capacity 176 GB (catalogue: 80 GB)`."""
+        unit = unit_of(self.path)
+        shown, usual = (readable(number, unit) for number in (self.value, self.catalogue))
+        return f"{self.name} {shown} (catalogue: {usual})"
+
+    @property
+    def name(self) -> str:
+        """The leaf in words."""
+        parts = [part for part in self.path.split(".")[1:] if part not in ("accelerator", "network", "fabric")]
+        return variable(" ".join(_SUFFIX.sub("", part) for part in parts)).replace("  ", " ").strip()
+
+
+def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
+    """Numbers of a scenario's accelerators, hosts and networks that are not the catalogue's."""
+    if not _may_differ(study):
+        return ()
+    known = _numbers(_catalogue(study.overrides))
+    found = []
+    for path, value in _numbers(scenario.cluster).items():
+        usual = known.get(path)
+        if usual is not None and not np.isclose(value, usual, rtol=CLOSE, atol=0.0):
+            found.append(Difference(path, usual, value))
+    return tuple(found)
+
+
+def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
+    """The accelerator's name; `h100_sxm (modified)` where the product has other numbers."""
+    name = scenario.cluster.accelerator.name
+    own = ("cluster.accelerator.", "cluster.network.scale_up.")
+    return f"{name} (modified)" if any(one.path.startswith(own) and not one.is_price for one in found) else name
+
+
+def _may_differ(study: Study) -> bool:
+    """Whether anything but choices of groups could have moved a number of the hardware."""
+    keys = [expand(text.lstrip("+~").partition("=")[0]) for text in study.overrides]
+    by_hand = any(key.startswith("cluster.") and key != "cluster.device_count" for key in keys)
+    return bool(study.space.hardware) or by_hand or "experiment" in keys
+
+
+@functools.lru_cache(maxsize=16)
+def _catalogue(overrides: tuple[str, ...]) -> Cluster:
+    options = chosen_options(started(list(overrides)))
+    wanted = [f"{group}={options[group]}" for group in HARDWARE if options.get(group)]
+    return build({"cluster": plain(compose(["experiment=null", *wanted]))["cluster"]}).objects["cluster"]
+
+
+def _numbers(cluster: Cluster) -> dict[str, float]:
+    """Path -> number of each leaf of the hardware that is one."""
+    found: dict[str, float] = {}
+    for path, _, value in walk(with_numpy(cluster), "cluster"):
+        if path.split(".")[1] in PLACES and np.ndim(value) == 0:
+            found[path] = float(value)
+    return found
+
+
+def as_plain(found: tuple[Difference, ...]) -> list[dict[str, Any]]:
+    """As a run folder keeps them."""
+    return [one._asdict() | {"text": one.text} for one in found]

@@ -1,0 +1,59 @@
+"""Where numbers with units may stand in a configuration, and which unit each place has."""
+
+from typing import Any
+
+from ..report.labels import metric
+from ..units import unit_of
+from .written import in_unit
+
+LEFT = ("provenance", "_target_", "name")
+SECONDS = ("seconds",)
+"""Settings of a search that are a time and do not say so by their ending."""
+
+
+def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any:
+    """The same configuration, every number that was written with a unit as the plain one in its leaf's.
+
+    Args:
+        node: of the configuration.
+        path: where it stands.
+        units: hardware variable -> unit, once they are known.
+
+    Raises:
+        ConfigError: a unit that its place does not have.
+    """
+    units = _units(node) if units is None else units
+    if isinstance(node, dict):
+        return {
+            key: value if key in LEFT else in_si(value, f"{path}.{key}" if path else str(key), units)
+            for key, value in node.items()
+        }
+    if isinstance(node, list):
+        return [in_si(value, path, units) for value in node]
+    if not isinstance(node, str):
+        return node
+    unit = _unit(path, units)
+    if not unit and not node.rstrip().endswith("%"):
+        return node
+    found = in_unit(node, unit, path)
+    return node if found is None else found
+
+
+def _units(resolved: Any) -> dict[str, str]:
+    """Hardware variable -> unit of the leaf that it moves; none of a ratio."""
+    variables = (resolved.get("space") or {}).get("hardware") if isinstance(resolved, dict) else None
+    entries = variables.items() if isinstance(variables, dict) else ()
+    return {name: unit_of(str(one["path"])) for name, one in entries if isinstance(one, dict) and "path" in one}
+
+
+def _unit(path: str, units: dict[str, str]) -> str:
+    first, *rest = path.split(".")
+    if first == "objective" and len(rest) > 1 and rest[0] in ("limits", "floors"):
+        return metric(".".join(rest[1:])).unit
+    if first == "space":
+        return units.get(rest[1], "") if len(rest) == 3 and rest[0] == "hardware" and rest[2] in ("low", "high") else ""
+    if first == "search":
+        if rest[-1] in SECONDS:
+            return "s"
+        return units.get(rest[1], "") if len(rest) == 2 and rest[0] in ("values", "units") else ""
+    return unit_of(path) if first in ("cluster", "workload", "plan") else ""

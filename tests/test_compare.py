@@ -1,0 +1,132 @@
+"""Candidates side by side: their order, why one has no design, who wins in joint draws, where the best one changes."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from codesign import compare
+from codesign.cli import main
+from codesign.config import study_from_config
+from codesign.config.catalogue import device_name, differences
+from codesign.errors import ConfigError
+from codesign.report import build_report
+from codesign.report.comparison import read, sentences, write
+from codesign.results import placed
+
+JOB = (
+    "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=64", "space.plan.tp=[8]", "space.plan.pp=[1]",
+    "space.plan.micro_batch=[32,64]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def products():
+    return compare(
+        "accelerator=h100_sxm,h200,b200,a100_40gb",
+        *JOB,
+        "along=objective.limits.tpot_s:0.03,0.045",
+        "search=grid",
+    )
+
+
+def test_products_rank_as_they_do_where_nothing_of_another_study_is_inherited(products):
+    assert list(products.feasible["candidate"]) == ["b200", "h200", "h100_sxm"]
+    assert products.feasible["objective"].is_monotonic_increasing
+    assert (products.feasible["device"] == products.feasible["candidate"]).all()
+
+
+def test_a_candidate_without_a_design_is_a_row_that_says_why(products):
+    out = products.table[~products.table["feasible"]]
+    assert list(out["candidate"]) == ["a100_40gb"]
+    assert "no peak" in out["why"].iloc[0]
+    assert "a100_40gb" in sentences(products)[2]
+
+
+def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
+    ranked = products.feasible
+    assert ranked["wins"].sum() == pytest.approx(1)
+    for name in ("objective", "tpot_s", "joules_per_token"):
+        assert (ranked[f"{name}_low"] < ranked[f"{name}_high"]).all()
+    assert ((ranked["keeps"] >= 0) & (ranked["keeps"] <= 1)).all()
+
+
+def test_what_other_prices_would_change_is_told(products):
+    """A price so many times what it is makes the next one as good: half of a price that is linear in it."""
+    prices = products.prices
+    assert set(prices["factor"][:-1]) == {0.5, 2.0}
+    assert prices["best"].isin(products.feasible["candidate"]).all()
+    last, ranked = prices.iloc[-1], products.feasible
+    assert last["path"].endswith("price_usd")
+    assert 1 < last["factor"] < 10
+    assert last["goal"] == pytest.approx(ranked["objective"].iloc[1])
+    assert any(f"{last['factor']:.2f} times what it is" in line for line in sentences(products))
+
+
+def test_the_best_one_along_a_limit_is_told(products):
+    assert set(products.phases["level"]) == {"0.03", "0.045"}
+    assert products.phases["value"].unique() == pytest.approx([0.03, 0.045])
+    told = sentences(products)[-1]
+    assert told.startswith("Along objective.limits.tpot_s:")
+    tight = products.phases[(products.phases["level"] == "0.03") & (products.phases["candidate"] == "h100_sxm")]
+    loose = products.phases[(products.phases["level"] == "0.045") & (products.phases["candidate"] == "h100_sxm")]
+    assert not tight["feasible"].iloc[0] or tight["objective"].iloc[0] >= loose["objective"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("accelerator=h200",), "list what is to be compared"),
+        (("accelerator=h200,h2000",), "h2000 does not exist"),
+        (("accelerator=h200,b200", "along=tpot_s"), "one key and its values"),
+        (("accelerator=h200,b200", "plan.tpp=8"), "no key 'tpp'"),
+        (("accelerator=h200,b200", "objective.limits.ttft_s=1s"), "ttft_s exists for serving"),
+    ],
+)
+def test_what_no_candidate_could_take_is_refused(arguments, part):
+    with pytest.raises(ConfigError, match=part):
+        compare(*arguments, "model=llama2_7b")
+
+
+def test_a_page_is_made_anew_from_its_frames(products, tmp_path):
+    page = write(products, tmp_path).read_text(encoding="utf-8")
+    assert "a100_40gb" in page
+    assert "Along objective.limits.tpot_s" in page
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", page)
+    (tmp_path / "report.html").unlink()
+    assert sentences(read(tmp_path)) == sentences(products)
+    assert build_report(tmp_path).read_text(encoding="utf-8") == page
+
+
+def test_every_candidate_has_a_run_folder_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "accelerator=h200", *JOB[:2], "cluster.device_count=8,16", *JOB[3:], "search=grid"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "comes next" in capsys.readouterr().out
+    assert (folder / "1" / "designs.parquet").is_file()
+    assert pd.read_parquet(folder / "comparison.parquet")["feasible"].all()
+    assert "codesign compare accelerator=h200" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_differs_from_the_catalogue_is_told_in_absolute_numbers():
+    study = study_from_config("accelerator=h200", "accelerator.hbm.capacity_bytes=2e11", "accelerator.price_usd=2e4")
+    found = differences(study, study.scenario)
+    assert [one.text for one in found if not one.is_price] == ["HBM capacity 200 GB (catalogue: 151 GB)"]
+    assert device_name(study.scenario, found) == "h200 (modified)"
+    priced = study_from_config("accelerator=h200", "accelerator.price_usd=2e4")
+    assert device_name(priced.scenario, differences(priced, priced.scenario)) == "h200"
+
+
+def test_a_variable_away_from_the_catalogue_makes_another_device():
+    study = study_from_config("experiment=train_gpt3_175b")
+    assert not differences(study, study.scenario)
+    row = pd.Series({f"var.{name}": float(values[0]) for name, values in study.space.lists.items()})
+    wide = {"scale_up_bandwidth": 9e11, "scale_out_bandwidth": 5e10, "hbm_to_ddr": 0.64}
+    design = placed(study.problem, pd.concat([row, pd.Series({f"var.{name}": value for name, value in wide.items()})]))
+    found = {one.name: one for one in differences(study, design)}
+    assert found["scale-up bandwidth"].value == pytest.approx(9e11)
+    assert found["HBM capacity"].value > 1.1 * found["HBM capacity"].catalogue
+    assert device_name(design, tuple(found.values())) == "h100_sxm (modified)"
+    assert np.isclose(found["HBM bandwidth"].value / found["HBM bandwidth"].catalogue,
+                      found["HBM capacity"].value / found["HBM capacity"].catalogue)  # fmt: skip

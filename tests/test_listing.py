@@ -1,0 +1,63 @@
+"""`codesign list metrics|variables|limits`: names, units, ranges and meanings of the study at hand."""
+
+import pytest
+
+from codesign.cli import main
+from codesign.report.meanings import meaning
+from codesign.units import unit_of
+
+SERVED = "experiment=serve_llama31_405b_static"
+
+
+def listed(capsys, *arguments: str) -> str:
+    assert main(["list", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_metrics_have_units_values_and_meanings(capsys):
+    text = listed(capsys, "metrics", "tpot", SERVED)
+    assert "tpot_s" in text
+    assert "time per output token" in text
+    assert "ttft_s" not in text
+
+
+def test_limits_show_what_is_limited_and_where_the_design_stands(capsys):
+    text = listed(capsys, "limits", SERVED, "_s")
+    assert text.index("objective.limits.ttft_s") < text.index("objective.limits.time_s")
+    assert "10 s" in text
+
+
+def test_variables_show_what_is_varied_first_with_units(capsys):
+    text = listed(capsys, "variables", SERVED)
+    assert "one of 1, 2, 4, 8, 16" in text
+    assert "varied: 150 GB/s to 1.8 TB/s" in text
+    assert text.index("plan.tp") < text.index("plan.zero")
+    assert "constants of kernels and collectives" in text
+
+
+def test_words_filter_options_too(capsys):
+    text = listed(capsys, "accelerator", "blackwell")
+    assert "b200" in text
+    assert "h100_sxm" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("metricss",), "did you mean 'metrics'"),
+        (("limits", "zebra", SERVED), "nothing has zebra"),
+        (("accelerator", "plan.tp=8"), "overrides belong to metrics, variables, limits"),
+        (("variables", "model=nope"), "model = nope does not exist"),
+    ],
+)
+def test_what_cannot_be_listed_has_its_line(capsys, arguments, part):
+    assert main(["list", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+
+
+def test_meanings_are_of_metrics_with_units():
+    assert meaning("usage.hbm").startswith("hbm: used share")
+    assert meaning("nothing_known") == ""
+    assert unit_of("tpot_s") == "s"
