@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.carbon import Carbon, Grid
+from codesign.carbon import Carbon, PowerGrid
 from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace
@@ -19,14 +19,14 @@ def test_the_lowest_hours_are_taken(hours):
     lowest = np.sort(list(HOURS.values()))
     whole = int(hours)
     wanted = (lowest[:whole].sum() + (hours - whole) * (lowest[whole] if whole < 24 else 0)) / hours
-    grid = Grid(400.0, HOURS, hours)
+    grid = PowerGrid(400.0, HOURS, hours)
     assert float(grid.kg_per_j()) == pytest.approx(0.4 / 3.6e6 * wanted, rel=1e-12)
     assert float(grid.waits()) == 24 / hours
 
 
 def test_slopes_in_the_hours_a_day():
     def intensity(hours):
-        return Grid(400.0, HOURS, hours).kg_per_j()
+        return PowerGrid(400.0, HOURS, hours).kg_per_j()
 
     step = 1e-4
     difference = (float(intensity(6.4 + step)) - float(intensity(6.4 - step))) / (2 * step)
@@ -58,4 +58,4 @@ def test_a_run_emits_and_waiting_trades_making_against_running():
 
 def test_hours_are_all_or_none():
     with pytest.raises(ConfigError, match="by_hour must have the keys h00 to h23, or none"):
-        Grid(400.0, {"h00": 1.0})
+        PowerGrid(400.0, {"h00": 1.0})

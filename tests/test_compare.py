@@ -9,10 +9,10 @@ import pytest
 from codesign import compare
 from codesign.cli import main
 from codesign.config import study_from_config
-from codesign.config.catalogue import device_name, differences
+from codesign.config.as_sold import device_name, differences
 from codesign.errors import ConfigError
 from codesign.report import build_report
-from codesign.report.comparison import read, sentences, write
+from codesign.report.candidates_page import read, sentences, write
 from codesign.results import placed
 
 JOB = (

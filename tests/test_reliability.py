@@ -14,7 +14,7 @@ from codesign.fields import replace
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.reliability import Failure, Reliability, best_interval_s, growth, least_growth, young_interval_s
-from codesign.simulation.failures import Kind, simulate_job
+from codesign.simulation.failing_jobs import Kind, simulate_job
 
 DEVICES, WRITTEN = 1e4, 120.0
 

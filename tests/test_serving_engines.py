@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from codesign.calibration.exchange import Exchange, fit_exchange, known, table_of
+from codesign.calibration.exchange_constants import Exchange, fit_exchange, known, table_of
 from codesign.config import groups
 from codesign.config.composition import compose
 from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
-from codesign.validation import closed_loop, open_loop, serving_fit
+from codesign.validation import closed_loop, served_open_loop, serving_fit
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 
@@ -132,7 +132,7 @@ def test_the_slowdown_of_few_steps_is_held_near_one():
 def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
     table = pd.DataFrame({"run": ["a", "a", "b"], "request_rate_per_s": [2.0, 6.0, 10.0], "duration_s": 600.0,
                           "distinct_prompts": [45, 45, 44]})  # fmt: skip
-    assert open_loop.computed(table, 0.01).tolist() == [True, False, False]
+    assert served_open_loop.computed(table, 0.01).tolist() == [True, False, False]
 
 
 def test_the_page_names_what_is_missed_and_what_was_set_aside():

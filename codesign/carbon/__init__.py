@@ -1,6 +1,6 @@
 """What is emitted to make a cluster and to run it."""
 
 from .account import Carbon as Carbon
-from .account import Grid as Grid
+from .account import PowerGrid as PowerGrid
 
-__all__ = ["Carbon", "Grid"]
+__all__ = ["Carbon", "PowerGrid"]

@@ -13,7 +13,7 @@ HOURS = 24
 SURVEYS = "life-cycle assessments of parts"
 
 
-class Grid(eqx.Module):
+class PowerGrid(eqx.Module):
     """Grams of CO2-equivalent for a kilowatt-hour, on average and by the hour of the day.
 
     `by_hour` are ratios to the mean (keys `h00` to `h23`, none left out, or none at all). A job that may move in time
@@ -72,7 +72,7 @@ class Carbon(eqx.Module):
     transport and end of life are left out. Source: [gupta2022act] equations 3 to 6.
     """
 
-    grid: Grid
+    grid: PowerGrid
     die_mm2: Float[Array, "*b"] = quantity(low=1.0, high=1e5, doc="logic of one device", usual=(100.0, 3000.0, SURVEYS))
     kg_per_cm2: Float[Array, "*b"] = quantity(doc="of logic, before yield", usual=(0.5, 5.0, SURVEYS))
     hbm_kg_per_byte: Float[Array, "*b"] = quantity(usual=(1e-11, 1e-9, SURVEYS))
@@ -95,4 +95,4 @@ class Carbon(eqx.Module):
     @classmethod
     def example(cls) -> "Carbon":
         """A grid without hours."""
-        return cls(Grid(400.0, {}), 800.0, 2.5, hbm_kg_per_byte=2e-10, ddr_kg_per_byte=6.5e-11)
+        return cls(PowerGrid(400.0, {}), 800.0, 2.5, hbm_kg_per_byte=2e-10, ddr_kg_per_byte=6.5e-11)

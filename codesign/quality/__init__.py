@@ -6,16 +6,28 @@ from .base import Ranges as Ranges
 from .base import Span as Span
 from .base import Trained as Trained
 from .dense import DenseLaw as DenseLaw
-from .dense import Errors as Errors
+from .dense import FitErrors as FitErrors
 from .experts import FineGrainedLaw as FineGrainedLaw
 from .experts import JointLaw as JointLaw
-from .lifetime import Lifetime as Lifetime
-from .lifetime import least_flops as least_flops
-from .lifetime import lifetime_of as lifetime_of
-from .lifetime import tokens_for as tokens_for
+from .lifetime_demand import Lifetime as Lifetime
+from .lifetime_demand import least_flops as least_flops
+from .lifetime_demand import lifetime_of as lifetime_of
+from .lifetime_demand import tokens_for as tokens_for
 from .precision import PrecisionLaw as PrecisionLaw
 
 __all__ = [
-    "AbstractLaw", "Bits", "DenseLaw", "Errors", "FineGrainedLaw", "JointLaw", "Lifetime", "PrecisionLaw", "Ranges",
-    "Span", "Trained", "least_flops", "lifetime_of", "tokens_for",
+    "AbstractLaw",
+    "Bits",
+    "DenseLaw",
+    "FineGrainedLaw",
+    "FitErrors",
+    "JointLaw",
+    "Lifetime",
+    "PrecisionLaw",
+    "Ranges",
+    "Span",
+    "Trained",
+    "least_flops",
+    "lifetime_of",
+    "tokens_for",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from ..fields import quantity
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 
 
-class Errors(eqx.Module):
+class FitErrors(eqx.Module):
     """Standard errors of the five constants of `DenseLaw`, as published with them."""
 
     entropy: Float[Array, "*b"] = quantity()
@@ -35,7 +35,7 @@ class DenseLaw(AbstractLaw):
     parameters_power: Float[Array, "*b"] = quantity(low=0.01, high=2.0)
     tokens_power: Float[Array, "*b"] = quantity(low=0.01, high=2.0)
     fitted: Ranges = eqx.field(kw_only=True)
-    errors: Errors | None = None
+    errors: FitErrors | None = None
     extrapolate: Float[Array, "*b"] = extrapolating()
 
     def terms(self, parameters: Number, tokens: Number) -> tuple[Array, Array]:
@@ -91,4 +91,4 @@ class DenseLaw(AbstractLaw):
     @classmethod
     def example(cls) -> "DenseLaw":
         """Constants near those of the literature."""
-        return cls(1.8, 480.0, 2000.0, 0.35, 0.37, fitted=Ranges(1e7, 1e11, 1e9, 1e13), errors=Errors(*[0.01] * 5))
+        return cls(1.8, 480.0, 2000.0, 0.35, 0.37, fitted=Ranges(1e7, 1e11, 1e9, 1e13), errors=FitErrors(*[0.01] * 5))

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ..objective import feasible
-from . import comparison, figures, front_on_page, mix_on_page, proof, series, text_tables, wording
+from . import candidates_page, figures, front_on_page, mix_on_page, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import MissingPart, RunFolder, read_run
@@ -48,8 +48,8 @@ def build_report(path: Path | str) -> Path:
     Raises:
         ConfigError: the folder is not a run.
     """
-    if (Path(path) / comparison.FACTS).is_file():
-        return comparison.write_page(comparison.read(Path(path)), Path(path))
+    if (Path(path) / candidates_page.FACTS).is_file():
+        return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
     run = read_run(path)
     with figures.style():
         sections = [_section(run, title, make) for title, make in SECTIONS if _asked(run, title)]

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study
-from ..config.catalogue import device_name, differences
+from ..config.as_sold import device_name, differences
 from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
-from ..report.comparison import METRICS, Comparison
+from ..report.candidates_page import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from ..config import Study
-from ..config.catalogue import device_name, differences
+from ..config.as_sold import device_name, differences
 from ..results import Results, placed
 from ..scenario import Scenario
 from ..search import Mix

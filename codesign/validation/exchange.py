@@ -3,7 +3,7 @@
 A token goes once to each rank that has an expert for it. Strata of suite `expert exchange`, own and with the GPU left
 out of the fit:
 
-    inside nodes, across nodes           a library that `calibration.exchange` knows
+    inside nodes, across nodes           a library that `calibration.exchange_constants` knows
     ... , as all-to-all                  what the model takes for it in a study: nothing is fitted on these rows
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..calibration.exchange import FILE, fit_exchange, known, table_of
+from ..calibration.exchange_constants import FILE, fit_exchange, known, table_of
 from ..calibration.gpus import FORMATS, device
 from ..calibration.publish import publish
 from ..errors import ConfigError, DataError

@@ -35,7 +35,7 @@ FOLDS = 5
 Told = Callable[[str], None]
 
 
-class Outcome(NamedTuple):
+class HeldOut(NamedTuple):
     """What was fitted, of how many rows, and median errors of rows left out, before and after."""
 
     what: str
@@ -58,7 +58,7 @@ def prior_of(group: TableGroup, found: Node) -> np.ndarray:
     return np.clip(np.log(np.maximum(known, 1e-300)), low, high)
 
 
-def near(group: TableGroup, prior: np.ndarray) -> tuple[np.ndarray, Outcome]:
+def near(group: TableGroup, prior: np.ndarray) -> tuple[np.ndarray, HeldOut]:
     """Log constants near a prior, and the error of each fifth of the rows by a fit on the others."""
     count = len(group.measured_s)
     fold = np.random.default_rng(0).permutation(count) % FOLDS
@@ -69,7 +69,7 @@ def near(group: TableGroup, prior: np.ndarray) -> tuple[np.ndarray, Outcome]:
         after[fold == number] = predict(group.table, fit(group.table, rows_of([seen]), prior, PULL), mine)
     before = predict(group.table, prior, group)
     errors = (float(np.median(np.abs(seconds / group.measured_s - 1))) for seconds in (before, after))
-    return fit(group.table, rows_of([group]), prior, PULL), Outcome(group.label, count, *errors)
+    return fit(group.table, rows_of([group]), prior, PULL), HeldOut(group.label, count, *errors)
 
 
 def slowdown_of(ratios: np.ndarray) -> float:
@@ -77,7 +77,7 @@ def slowdown_of(ratios: np.ndarray) -> float:
     return float(np.exp(np.log(ratios).sum() / (len(ratios) + 1)))
 
 
-def kernels_near(directory: Path, told: Told) -> Iterator[tuple[TableGroup, dict[str, Any], Outcome]]:
+def kernels_near(directory: Path, told: Told) -> Iterator[tuple[TableGroup, dict[str, Any], HeldOut]]:
     """Every group of enough rows with constants to start from."""
     messages: list[str] = []
     for group in kernel_groups(directory, messages, least=FEWEST_ROWS):
@@ -92,7 +92,7 @@ def kernels_near(directory: Path, told: Told) -> Iterator[tuple[TableGroup, dict
         told(message)
 
 
-def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) -> Iterator[tuple[str, float, Outcome]]:
+def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) -> Iterator[tuple[str, float, HeldOut]]:
     """Every table of at least three steps that can be priced."""
     for table in tables(directory, *TABLES):
         messages: list[str] = []
@@ -111,7 +111,7 @@ def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) 
                 for i, g in enumerate(others)
             ]
             errors = (float(np.median(np.abs(np.asarray(ours) - 1))) for ours in (1 / plain, after))
-            yield table.path.stem, slowdown_of(plain), Outcome(f"{table.shown}: steps", len(plain), *errors)
+            yield table.path.stem, slowdown_of(plain), HeldOut(f"{table.shown}: steps", len(plain), *errors)
         for message in messages:
             told(message)
 

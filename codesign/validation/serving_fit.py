@@ -20,7 +20,7 @@ from ..calibration.publish import publish
 from .closed_loop import jobs_of
 from .served_rows import BURST, service
 
-__all__ = ["Engine", "calibrate_serving", "fit_engine", "observations", "predicted"]
+__all__ = ["FittedEngine", "calibrate_serving", "fit_engine", "observations", "predicted"]
 
 FIELDS = ("kernel_slowdown", "step_overhead_s", "request_overhead_s", BURST)
 FEWEST = 20  # rows of an engine
@@ -30,7 +30,7 @@ SLOWER = 1.25  # at which rows are priced again: times between tokens are linear
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
-class Engine(NamedTuple):
+class FittedEngine(NamedTuple):
     """Constants of an engine."""
 
     kernel_slowdown: float = 1.0
@@ -57,7 +57,7 @@ def observations(directory: Path, progress: Callable[[str], None] = lambda text:
     )  # fmt: skip
 
 
-def predicted(rows: pd.DataFrame, engine: Engine) -> tuple[np.ndarray, np.ndarray]:
+def predicted(rows: pd.DataFrame, engine: FittedEngine) -> tuple[np.ndarray, np.ndarray]:
     """Seconds to the first token and between tokens, as `service` has them."""
     slower = engine.kernel_slowdown - 1
     between = (rows["between_s"] + slower * rows["between_slope"] + engine.step_overhead_s).to_numpy(dtype=float)
@@ -66,7 +66,7 @@ def predicted(rows: pd.DataFrame, engine: Engine) -> tuple[np.ndarray, np.ndarra
     return engine.request_overhead_s + own + others * np.maximum(own - between, 0.0), between
 
 
-def fit_engine(rows: pd.DataFrame) -> Engine:
+def fit_engine(rows: pd.DataFrame) -> FittedEngine:
     """Constants of one engine's rows."""
     tpot, ttft = (rows[name].to_numpy(dtype=float) * 1e-3 for name in ("tpot_ms", "ttft_ms"))
 
@@ -74,7 +74,7 @@ def fit_engine(rows: pd.DataFrame) -> Engine:
         return float(np.mean(np.minimum(np.abs(np.log(ours / theirs)), FARTHEST)))
 
     def steps(x: np.ndarray) -> float:
-        engine = Engine(float(np.exp(x[0])), abs(float(x[1])) * 1e-3)
+        engine = FittedEngine(float(np.exp(x[0])), abs(float(x[1])) * 1e-3)
         held = x[0] ** 2 + (engine.step_overhead_s / HELD_STEP_S) ** 2
         return missed(predicted(rows, engine)[1], tpot) + held
 
@@ -83,7 +83,7 @@ def fit_engine(rows: pd.DataFrame) -> Engine:
         return missed(predicted(rows, engine)[0], ttft)
 
     x = minimize(steps, np.array([0.02, 0.2]), method="Nelder-Mead", options={"maxfev": 400}).x
-    known = Engine(_short(np.exp(x[0])), _short(abs(x[1]) * 1e-3))
+    known = FittedEngine(_short(np.exp(x[0])), _short(abs(x[1]) * 1e-3))
     x = minimize(requests, np.array([5.0, 0.1]), method="Nelder-Mead", options={"maxfev": 400}).x
     return known._replace(request_overhead_s=_short(abs(x[0]) * 1e-2), burst_ratio=_short(abs(x[1])))
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array
 
+from .arriving_load import Demand, Times
 from .clumps import alone, others
-from .demand import Demand, Times
 from .mean_step import EngineStep
 from .quantiles import Percentiles, tail_quantiles, tailed
 
@@ -77,7 +77,7 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     return Met(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares.at[0].set(1 - busy))
 
 
-class Beside(NamedTuple):
+class BesideIt(NamedTuple):
     """Others that come in the step that somebody comes in: how many, how likely; those of a clump who are in front."""
 
     count: Array
@@ -85,7 +85,7 @@ class Beside(NamedTuple):
     ahead: Array
 
 
-def _beside(demand: Demand, seconds: Array) -> Beside:
+def _beside(demand: Demand, seconds: Array) -> BesideIt:
     """Nobody, few or many; [number of these, steps]."""
     usual = demand.rate * seconds
     more = others(demand.gap_cv, 0.5 * usual)
@@ -97,7 +97,7 @@ def _beside(demand: Demand, seconds: Array) -> Beside:
     counts = [jnp.zeros_like(mean), *(jnp.maximum(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
     likely = [nobody, *(part * (1 - nobody) for part, _ in (FEW, MANY))]
     clump = jnp.maximum(more, 0.0) / jnp.maximum(usual + 2 * jnp.maximum(more, 0.0), 1e-12)
-    return Beside(jnp.stack(counts), jnp.stack(likely), clump)
+    return BesideIt(jnp.stack(counts), jnp.stack(likely), clump)
 
 
 def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Percentiles:

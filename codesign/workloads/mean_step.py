@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..smooth import TINY
-from .demand import Demand, Times
+from .arriving_load import Demand, Times
 from .steady_state import FULLEST, LEVELS, mixed_share
 
 __all__ = ["EngineStep", "agreed", "engine_step", "slope"]

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..errors import ConfigError
+from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .clumps import others
-from .demand import Demand, RooflineTimes, TableTimes, Times
 from .first_token import STEEPEST, Crowds, crowds_at, first_token
 from .mean_step import EngineStep, agreed, slope
 from .quantiles import NORMAL, Percentiles, above, spread_about

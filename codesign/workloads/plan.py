@@ -26,7 +26,7 @@ USUAL = (  # fields by which a design is told where they are not as usual
 )
 
 
-class Plan(AbstractPlan):
+class AbstractModelPlan(AbstractPlan):
     """The parallelisation of a transformer or a recommendation model.
 
     dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
@@ -153,6 +153,10 @@ class Plan(AbstractPlan):
         usual = Plan()
         other = [name for name in USUAL if float(getattr(self, name)) != float(getattr(usual, name))]
         return {name: getattr(self, name) for name in (*self.said, *other)}
+
+
+class Plan(AbstractModelPlan):
+    """Degrees of parallelism and what is kept where, of a model whose shape is given."""
 
 
 class Layout(eqx.Module):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost, partly_hidden_s, zero
 from ..smooth import maximum
 from .ops import CommOp, ComputeOp, Op, TransferOp
-from .plan import Plan
+from .plan import AbstractModelPlan
 
 
 class Timeline(eqx.Module):
@@ -73,7 +73,7 @@ def launches(priced: Priced, phase: str, *, edge: bool) -> Array:
     return count
 
 
-def one_pass(priced: Priced, phase: str, plan: Plan, slowdown: Array, launch_s: Array) -> Pass:
+def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Array, launch_s: Array) -> Pass:
     """Chain what can hide: tensor, context and expert communication, data-parallel traffic, offload, then sends.
 
     Each is hidden behind the share `*_overlap` of what came before it; what is left is exposed. Kernels cannot start

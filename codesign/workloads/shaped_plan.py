@@ -12,7 +12,7 @@ from ..smooth import at_least, ceil
 from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .lowering import indivisible
-from .plan import MOST, Layout, Plan
+from .plan import MOST, AbstractModelPlan, Layout
 from .transformer import Transformer
 
 SHAPE = (
@@ -25,7 +25,7 @@ Part = TypeVar("Part", AbstractAttention, AbstractFeedForward)
 TILE = 128.0  # widths that follow are rounded up to whole tiles of matrix engines
 
 
-class ShapedPlan(Plan):
+class ShapedPlan(AbstractModelPlan):
     """A `Plan` whose further fields, where given, take the place of the model's own numbers.
 
     Listed in `space.plan` they are enumerated, bounded and proven like degrees of parallelism; `search=gradient`

@@ -20,7 +20,7 @@ from .transformer import Transformer
 from .words import TRAINING, Words
 
 
-class Training(AbstractWorkload):
+class AbstractTraining(AbstractWorkload):
     """One optimizer step over `global_batch` sequences of `sequence` tokens.
 
     `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel,
@@ -294,6 +294,10 @@ class Training(AbstractWorkload):
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }
+
+
+class Training(AbstractTraining):
+    """One optimizer step after the other, of a model whose shape is given."""
 
     @classmethod
     def example(cls) -> "Training":

@@ -13,7 +13,7 @@ from .ops import Op
 from .plan import Layout
 from .schedule import Priced, Timeline
 from .shaped_plan import ShapedPlan, broken_shapes
-from .training import Training
+from .training import AbstractTraining, Training
 from .transformer import Transformer
 from .words import Words
 
@@ -43,7 +43,7 @@ RUN = Words(
 )
 
 
-class TrainingRun(Training):
+class TrainingRun(AbstractTraining):
     """`Training` on `tokens` tokens in all, with what the run comes to: time, money, energy, loss.
 
     A `ShapedPlan` may choose the model's shape; any other plan of a transformer leaves it as it is.

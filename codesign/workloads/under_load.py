@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least
+from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
-from .demand import Demand
 from .goodput import Agreement, most_kept
 from .mixed_step import MixedStep
 from .open_loop import OpenLoop, open_loop

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from codesign import Metrics, Scenario, evaluate, scenario_from_config
 from codesign.reliability import Failure, Reliability, young_interval_s
 from codesign.reproduce import Claim
-from codesign.simulation.failures import Kind, Outcome, simulate_job
+from codesign.simulation.failing_jobs import FinishedJob, Kind, simulate_job
 
 NAME = "training_goodput"
 DEVICES = 16384
@@ -96,7 +96,7 @@ class Case:
         """By the closed form, of a million devices, each of which fails a million times less often."""
         return 1 / float(self.law(self.interval).stretched(jnp.asarray(1e6), jnp.asarray(self.written)))
 
-    def simulated(self) -> Outcome:
+    def simulated(self) -> FinishedJob:
         """Event by event."""
         rates = {name: float(f.rate_hz(jnp.asarray(1e6))) for name, f in self.failures.items()}
         kinds = [Kind(rates[name], float(failure.lost_s)) for name, failure in self.failures.items()]

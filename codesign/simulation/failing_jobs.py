@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Kind", "Outcome", "simulate_job"]
+__all__ = ["FinishedJob", "Kind", "simulate_job"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinishedJob:
     """elapsed_s: of the job; productive_s: of what was kept; failures; waited_s: for repairs, no spare being left."""
 
     elapsed_s: float
@@ -48,7 +48,7 @@ def simulate_job(
     seed: int,
     spares: float = np.inf,
     repair_s: float = 0.0,
-) -> Outcome:
+) -> FinishedJob:
     """Run until `work_s` seconds of work lie in checkpoints.
 
     Args:
@@ -96,4 +96,4 @@ def simulate_job(
                 break
             now += again
             kind = kinds[int(np.searchsorted(shares, rng.random(), side="right"))]
-    return Outcome(now, done * interval_s, failures, waited)
+    return FinishedJob(now, done * interval_s, failures, waited)
