@@ -90,6 +90,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=experiment)
 
 
+MOST_RESIDENT = 3 * 2**30  # bytes of a worker; two of them and what they start must fit into 16 GiB
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Between two files a worker that has grown large lets go of what JAX keeps: compiled programs stay on disk."""
+    if (nextitem is None or nextitem.path != item.path) and resident_bytes() > MOST_RESIDENT:
+        jax.clear_caches()
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
 def reference_dir() -> Path:
     """The folder of reference data that lies beside the project and is no part of it."""

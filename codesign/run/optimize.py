@@ -26,6 +26,7 @@ from ..plain_yaml import write_yaml
 from ..report import build_report
 from ..report.run_folder import MANIFEST, WRITTEN
 from ..results import Results, collect, placed
+from ..scenario import Scenario
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
@@ -62,7 +63,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     prepare_jax()
     study = study_from_config(*overrides)
     if not isinstance(study.search, Mix):
-        trace_with_draws(study.scenario)
+        trace_with_draws(_some_design(study))
     check_study(study)
     say_default(overrides)
     warn(study.unusual)
@@ -100,12 +101,17 @@ def check_study(study: Study) -> None:
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
-    jax.eval_shape(named, base_of(study.scenario).account.metrics)
+    jax.eval_shape(named, base_of(_some_design(study)).account.metrics)
     _check_some_plan(study)
     study.search.refuse(study.problem)
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
     for problem in problems:
         refuse_without_logarithm(study.search, problem)
+
+
+def _some_design(study: Study) -> Scenario:
+    """A scenario of the structure that designs of the study have: fields that the space lists are numbers in it."""
+    return study.space.place(study.scenario, {name: values[0] for name, values in study.space.lists.items()})
 
 
 def _check_some_plan(study: Study) -> None:
