@@ -75,6 +75,11 @@ def parser() -> Parser:
     one = command("report", _report, "rebuild the report of a run without rerunning it")
     one.add_argument("run", help="a run folder")
     one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
+    one = command("export", _export, "write launch commands or files of an engine for a design of a run")
+    one.add_argument("run", help="a run folder")
+    one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
+    one.add_argument("--design", type=int, default=1, metavar="N", help="of the run, by its rank (1)")
+    one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
     one = command("verify", _verify, "check the proof of a run by a program of its own and attack it; exit code 0 or 1")
     one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
     one.add_argument("--attack", type=int, default=1_000_000, metavar="N", help="designs that try to be better (10^6)")
@@ -278,6 +283,10 @@ def _report(options: argparse.Namespace) -> int:
     if options.reports:
         print(write_run_report(options.run, options.reports))
     return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    return _later("run.export", "export_design")(options.run, options.to, options.design, options.out)
 
 
 def _verify(options: argparse.Namespace) -> int:
