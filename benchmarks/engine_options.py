@@ -115,9 +115,9 @@ def added(sources: Sources) -> Iterator[Row]:
         found = [text for key in call.keywords if key.arg == "choices" for text in choices(key.value, sources)]
         for part in (part for key in call.keywords if key.arg is None for part in ast.walk(key.value)):
             if isinstance(part, ast.Subscript) and ast.unparse(part.value) in origin:
-                _, of = sources.classes.get(origin[ast.unparse(part.value)], ("", ast.ClassDef()))
-                name = ast.literal_eval(part.slice)
-                found += [text for one, node in fields(of) if one == name for text in of_type(node.annotation, sources)]
+                wanted, name = origin[ast.unparse(part.value)], ast.literal_eval(part.slice)
+                of = fields(sources.classes[wanted][1]) if wanted in sources.classes else ()
+                found += [text for one, node in of if one == name for text in of_type(node.annotation, sources)]
         for option in call.args:
             if isinstance(option, ast.Constant) and str(option.value).startswith("-"):
                 yield str(option.value), "|".join(found), f"{path}:{call.lineno}"
@@ -128,9 +128,12 @@ def annotated(sources: Sources) -> Iterator[Row]:
     for path, tree in sources.trees.items():
         for of in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             for name, node in fields(of):
-                if not (isinstance(node.annotation, ast.Subscript) and ast.unparse(node.annotation.value) == "A"):
+                said = node.annotation
+                if not (isinstance(said, ast.Subscript) and ast.unparse(said.value) == "A"):
                     continue
-                kind, *more = node.annotation.slice.elts if isinstance(node.annotation.slice, ast.Tuple) else ()
+                if not isinstance(said.slice, ast.Tuple):
+                    continue
+                kind, *more = said.slice.elts
                 keys = {key.arg: key.value for one in more if isinstance(one, ast.Call) for key in one.keywords}
                 if "no_cli" in keys or any(ast.unparse(one).startswith("Derived") for one in more):
                     continue
@@ -149,7 +152,10 @@ def generated(sources: Sources) -> Iterator[Row]:
             left_out |= _local_list(sources, "exclude")
         waiting = [ast.unparse(call.args[0])]
         while waiting:
-            path, of = sources.classes.get(waiting.pop(), ("", ast.ClassDef(body=[], bases=[])))
+            name = waiting.pop()
+            if name not in sources.classes:
+                continue
+            path, of = sources.classes[name]
             waiting += [ast.unparse(base) for base in of.bases]
             for name, node in fields(of):
                 if name not in left_out:
@@ -197,7 +203,7 @@ def dotted(sources: Sources) -> Iterator[Row]:
             if ast.unparse(node.annotation) == "bool":
                 yield f"--{section}.no-{one.replace('_', '-')}", "", where
     recipes = [path for path in sources.trees if path.endswith("config_registry.py")]
-    named = [of.name for path in recipes for of in sources.trees[path].body if _is_recipe(of)]
+    named = [name for path in recipes for of in sources.trees[path].body for name in _recipe(of)]
     yield "--module", "|".join(Path(path).parent.name for path in recipes), "torchtitan/models"
     yield (
         "--config",
@@ -211,13 +217,11 @@ def dotted(sources: Sources) -> Iterator[Row]:
             yield f"{POLICY}:{ast.literal_eval(call.args[0])}", "", f"{path}:{call.lineno}"
 
 
-def _is_recipe(node: ast.stmt) -> bool:
-    """A function that `--config` may name."""
-    return (
-        isinstance(node, ast.FunctionDef)
-        and node.name[0] != "_"
-        and str(node.returns and ast.unparse(node.returns)) == "Trainer.Config"
-    )
+def _recipe(node: ast.stmt) -> list[str]:
+    """The function's name if `--config` may say it."""
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or node.returns is None:
+        return []
+    return [node.name] if ast.unparse(node.returns) == "Trainer.Config" else []
 
 
 def transferred(sources: Sources) -> Iterator[Row]:

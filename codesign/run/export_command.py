@@ -13,7 +13,7 @@ from .export_plan import SERVED, Deployment, unsaid
 OPTIONS = Path(__file__).resolve().parent / "engine_options"
 PACKAGES = {"vllm": "vllm", "sglang": "sglang", "megatron": "megatron-core", "torchtitan": "torchtitan"}
 UNCHECKED = {
-    "trtllm": "not checked: no package with the parser of TensorRT-LLM was to be had; names of its repository at 00209af"
+    "trtllm": "not checked: no package with the parser of TensorRT-LLM was to be had; names as of commit 00209af"
 }
 WIDTH = 116
 FILL_IN = "FILL-IN"  # begins what stands for something that this package does not know

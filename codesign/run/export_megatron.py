@@ -113,9 +113,9 @@ def _degrees(found: Deployment, command: Command) -> None:
 
 def _batch(found: Deployment, command: Command) -> None:
     command.add("--micro-batch-size", found.of("micro_batch"), "micro_batch")
-    command.add("--global-batch-size", round(found.number("global_batch")))
-    command.add("--seq-length", sequence_of(found), "context")
-    command.add("--max-position-embeddings", sequence_of(found))
+    command.add("--global-batch-size", round(found.number("global_batch")) or FILL_IN)
+    command.add("--seq-length", sequence_of(found) or FILL_IN, "context")
+    command.add("--max-position-embeddings", sequence_of(found) or FILL_IN)
     if steps_of(found):
         command.add("--train-iters", steps_of(found), "tokens")
     else:
@@ -132,6 +132,10 @@ def _memory(found: Deployment, command: Command) -> None:
         command.add("--data-parallel-sharding-strategy", ZERO[stage])
         command.add("--ckpt-format", "fsdp_dtensor")
         command.note("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1")
+    elif found.of("tp") > 1 or found.of("cp") > 1:
+        command.note(
+            "before Blackwell, Megatron wants CUDA_DEVICE_MAX_CONNECTIONS=1 with tensor or context parallelism"
+        )
     command.taken.add("zero")
     if found.plan["offload_optimizer"]:
         command.add("--optimizer-cpu-offload", None, "offload_optimizer")

@@ -53,6 +53,11 @@ class Deployment:
         return max(self.devices // (self.of("tp") * self.of("cp") * self.of("pp")), 1)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether the run knows the model's shape, and no experts in it."""
+        return bool(self.number("model", "layers")) and not self.has_experts
+
+    @property
     def has_experts(self) -> bool:
         """Whether the model is a mixture."""
         return bool(self.number("model", "feed_forward", "experts"))
@@ -125,7 +130,7 @@ def deployment(run: RunFolder, design: int) -> Deployment:
 
 def _row(run: RunFolder, design: int) -> dict[str, Any]:
     frame = run.designs
-    rows = frame[frame["rank"] == design] if "rank" in frame else frame.iloc[design - 1 : design] if design > 0 else ()
+    rows = frame[frame["rank"] == design] if "rank" in frame else frame.iloc[:0]
     if not len(rows):
         raise ConfigError(f"{str(run.path)!r} has no design {design}: 1 to {len(frame)}")
     return {str(key): value for key, value in rows.iloc[0].to_dict().items() if value == value}
@@ -147,7 +152,7 @@ def usual() -> dict[str, float]:
 
 def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
     """Every field: as varied, else as configured, else as usual."""
-    said = dict(run.setting("plan") or {})
+    said: dict[str, Any] = run.setting("plan") or {}
     known = usual() | {"device_count": float(run.setting("cluster.device_count") or 1)}
     shapes = {field.name for field in dataclasses.fields(ShapedPlan)}
     for name in shapes:
@@ -168,7 +173,7 @@ def _shaped(model: Mapping[str, Any], plan: Mapping[str, float]) -> dict[str, An
     ):
         chosen = {name: plan[name] for name in names if name in plan}
         if chosen and isinstance(found.get(part), Mapping):
-            found[part] = dict(found[part]) | chosen
+            found[part] = {**found[part], **chosen}
     return found
 
 

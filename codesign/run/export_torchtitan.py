@@ -60,7 +60,9 @@ def _degrees(found: Deployment, command: Command) -> None:
             "--parallelism.pipeline_parallel_schedule", "Interleaved1F1B" if of("virtual_stages") > 1 else "1F1B"
         )
         layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
-        command.add("--parallelism.pipeline_parallel_layers_per_stage", math.ceil(layers / stages), "virtual_stages")
+        command.add(
+            "--parallelism.pipeline_parallel_layers_per_stage", math.ceil(layers / stages) or FILL_IN, "virtual_stages"
+        )
         command.add("--parallelism.pipeline_parallel_first_stage_less_layers", 0)
         command.add("--parallelism.pipeline_parallel_last_stage_less_layers", 0)
 
@@ -87,11 +89,11 @@ def _batch(found: Deployment, command: Command) -> None:
     if total % found.replicas:
         raise ConfigError(f"export: a batch of {total} sequences does not divide over {found.replicas} replicas")
     local = total // found.replicas if found.of("pp") > 1 else micro
-    command.add("--training.local_batch_size", local, "micro_batch")
-    command.add("--training.global_batch_size", total)
+    command.add("--training.local_batch_size", local or FILL_IN, "micro_batch")
+    command.add("--training.global_batch_size", total or FILL_IN)
     if found.of("pp") > 1:
         command.add("--parallelism.pipeline_parallel_microbatch_size", micro)
-    command.add("--training.seq_len", sequence_of(found), "context")
+    command.add("--training.seq_len", sequence_of(found) or FILL_IN, "context")
     if steps_of(found):
         command.add("--training.steps", steps_of(found), "tokens")
     else:

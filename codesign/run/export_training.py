@@ -28,7 +28,8 @@ def sequence_of(found: Deployment) -> int:
 def steps_of(found: Deployment) -> int:
     """Steps of a whole run; 0 where the run priced one step."""
     tokens = found.plan.get("tokens", found.number("tokens"))
-    return math.ceil(tokens / (sequence_of(found) * found.number("global_batch", default=1.0)))
+    batch = sequence_of(found) * found.number("global_batch")
+    return math.ceil(tokens / batch) if batch else 0
 
 
 def add_overlaps(found: Deployment, command: Command) -> None:

@@ -31,7 +31,7 @@ def vllm_commands(found: Deployment, target: str = "vllm") -> list[Command]:
         ConfigError: vLLM cannot run the plan.
     """
     found.refuse_unless(SERVED, target)
-    if found.of("attention_dp") > 1 and not found.has_experts:
+    if found.of("attention_dp") > 1 and found.is_dense:
         raise ConfigError(
             f"export: attention_dp = {found.of('attention_dp')} of a model without experts: data-parallel ranks of"
             " vLLM would each hold the whole feed-forward network; --to sglang has --attn-dp-size"
