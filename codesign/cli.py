@@ -69,6 +69,9 @@ def parser() -> Parser:
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
+    one.add_argument(
+        "--from", dest="launch", metavar="COMMAND", help="the plan of a `vllm serve ...` or SGLang command"
+    )
     one = command("list", _list, "show what there is: groups, the options of one, or what a study can be asked")
     one.add_argument("group", nargs="?", help="a config group, such as accelerator; or metrics, variables, limits")
     one.add_argument("words", nargs="*", metavar="WORD", help="what a line must have; KEY=VALUE: of which study")
@@ -229,6 +232,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    if options.launch is not None:
+        options.overrides = _later("run.launch_command", "with_launch")(options.launch, options.overrides)
     _later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top)
     return 0
 

@@ -16,6 +16,7 @@ from codesign.run.export import TARGETS, exported
 from codesign.run.export_command import known_options
 from codesign.run.export_plan import SERVERS, TRAINERS, deployment, published, unsaid
 from codesign.run.export_torchtitan import RECIPES
+from codesign.run.launch_command import read_launch, with_launch
 from codesign.shipped import conf_dir
 
 CHECKED = ("vllm", "sglang", "megatron", "torchtitan")
@@ -310,3 +311,68 @@ def test_recipes_are_those_of_the_package():
 
 def test_targets_are_either_servers_or_trainers():
     assert set(TARGETS) == {*SERVERS, *TRAINERS}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        (DENSE, {"tp": 8, "micro_batch": 64, "chunk": 512}),
+        (DENSE, {"tp": 4, "pp": 2, "micro_batch": 32, "chunk": 2048}),
+        (SPARSE, {"tp": 1, "ep": 8, "micro_batch": 16, "chunk": 192}),
+        (SPARSE, {"tp": 8, "attention_dp": 8, "micro_batch": 256, "chunk": 1024}),
+    ],
+)
+def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
+    """The plan of one engine, as a model that has a published name and fp8 numbers."""
+    run = run_of(tmp_path / "run", SERVING | {"precision": FP8}, model, plan)
+    (words,) = commands(exported(run, engine)[f"{engine}.sh"])
+    found = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
+    assert found["model"] == model["name"]
+    assert found["workload"] == "continuous_fp8"
+    assert {key: float(found[f"plan.{key}"]) for key in plan} == plan
+    devices = plan["tp"] * plan.get("pp", 1) * plan.get("ep", 1)
+    assert float(found["cluster.device_count"]) == devices
+
+
+def test_names_of_an_option_are_one():
+    short = read_launch("vllm serve Qwen/Qwen3-32B -tp 4 -dp=2 --max_num_seqs 8 --kv-cache-dtype fp8")
+    long = read_launch(
+        "vllm serve Qwen/Qwen3-32B --tensor-parallel-size=4 --data-parallel-size 2 --max-num-seqs=8 \\\n"
+        " --kv-cache-dtype=fp8"
+    )
+    assert short == long
+    begun = read_launch("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --mem-fraction 0.9")
+    assert "plan.tp=4" in begun.overrides
+    assert "left aside: --mem-fraction 0.9" in begun.left
+    assert "cluster.device_count=8" in short.overrides
+    assert "workload.precision.weights=bf16" in short.overrides
+
+
+def test_what_is_left_aside_is_said(capsys):
+    text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --gpu-memory-utilization 0.9 --max-model-len 4096 -tp 2"
+    found = with_launch(text, ["plan.tp=4", "accelerator=h200"])
+    told = capsys.readouterr().err
+    assert "left aside: --gpu-memory-utilization 0.9" in told
+    assert "--max-model-len is a bound" in told
+    assert "plan.tp=2" not in found
+    assert found[-2:] == ["plan.tp=4", "accelerator=h200"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("vllm serve Qwen/Qwen3-32B --tensor-paralel-size 8", "did you mean '--tensor-parallel-size'"),
+        ("vllm serve Qwen/Qwen3-32 -tp 8", "did you mean 'Qwen/Qwen3-32B'"),
+        ("vllm serve Qwen/Qwen3-32B -tp eight", "no whole number"),
+        ("vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp9", "did you mean 'fp8'"),
+        ("vllm serve 'Qwen", "cannot be read as words of a shell"),
+        ("torchrun train.py", "no command that is read"),
+        ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tpp 8", "has no option '--tpp'"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_one_line(capsys, text, said):
+    assert main(["evaluate", "--from", text]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
