@@ -69,12 +69,20 @@ def parser() -> Parser:
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
+    one.add_argument(
+        "--from", dest="launch", metavar="COMMAND", help="the plan of a `vllm serve ...` or SGLang command"
+    )
     one = command("list", _list, "show what there is: groups, the options of one, or what a study can be asked")
     one.add_argument("group", nargs="?", help="a config group, such as accelerator; or metrics, variables, limits")
     one.add_argument("words", nargs="*", metavar="WORD", help="what a line must have; KEY=VALUE: of which study")
     one = command("report", _report, "rebuild the report of a run without rerunning it")
     one.add_argument("run", help="a run folder")
     one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
+    one = command("export", _export, "write launch commands or files of an engine for a design of a run")
+    one.add_argument("run", help="a run folder")
+    one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
+    one.add_argument("--design", type=int, default=1, metavar="N", help="of the run, by its rank (1)")
+    one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
     one = command("verify", _verify, "check the proof of a run by a program of its own and attack it; exit code 0 or 1")
     one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
     one.add_argument("--attack", type=int, default=1_000_000, metavar="N", help="designs that try to be better (10^6)")
@@ -224,6 +232,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    if options.launch is not None:
+        options.overrides = _later("run.launch_command", "with_launch")(options.launch, options.overrides)
     _later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top)
     return 0
 
@@ -278,6 +288,10 @@ def _report(options: argparse.Namespace) -> int:
     if options.reports:
         print(write_run_report(options.run, options.reports))
     return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    return _later("run.export", "export_design")(options.run, options.to, options.design, options.out)
 
 
 def _verify(options: argparse.Namespace) -> int:

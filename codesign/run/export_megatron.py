@@ -1,0 +1,174 @@
+"""`codesign export --to megatron`: `torchrun pretrain_gpt.py` with the switches of `megatron.training`."""
+
+import math
+
+from .export_command import FILL_IN, Command, script
+from .export_plan import TRAINED, Deployment
+from .export_training import add_overlaps, launcher, sequence_of, steps_of
+
+ZERO = {2: "optim_grads", 3: "optim_grads_params"}  # stage -> strategy of Megatron-FSDP
+FP8 = "hybrid"
+OFFLOADED = (
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+)  # inputs of modules that may go to the host
+
+
+def megatron(found: Deployment) -> dict[str, str]:
+    """A script with the command.
+
+    Raises:
+        ConfigError: this trains nothing.
+    """
+    found.refuse_unless(TRAINED, "megatron")
+    command = Command([*launcher(found), "pretrain_gpt.py"])
+    command.note(
+        "pretrain_gpt.py stands in the repository of Megatron-LM, not in the package; torchrun's own switches are not"
+        " checked; data, tokenizer, learning rate and checkpoints are yours to add"
+    )
+    for part in (_model, _degrees, _batch, _memory, _formats):
+        part(found, command)
+    add_overlaps(found, command)
+    return {"megatron.sh": script(found, "megatron", [command])}
+
+
+def _model(found: Deployment, command: Command) -> None:
+    """Shape, where the run knows it."""
+    if not found.number("model", "layers"):
+        command.note(f"{FILL_IN}: the model's shape, which stands in its own file and not in this run")
+        return
+    command.add("--num-layers", round(found.number("model", "layers")), "layers")
+    command.add("--hidden-size", round(found.number("model", "hidden")), "hidden", "vocab")
+    _attention(found, command)
+    _feed_forward(found, command)
+    if not found.number("model", "tied_embeddings"):
+        command.add("--untie-embeddings-and-output-weights")
+    if found.number("model", "norm_vectors", default=2.0) == 1:
+        command.add("--normalization", "RMSNorm")
+    if found.number("model", "vocab"):
+        command.add("--vocab-size", round(found.number("model", "vocab")))
+
+
+def _attention(found: Deployment, command: Command) -> None:
+    heads, kv_heads = found.number("model", "attention", "heads"), found.number("model", "attention", "kv_heads")
+    command.add("--num-attention-heads", round(heads), "heads", "kv_heads")
+    if found.number("model", "attention", "kv_rank"):
+        command.add("--multi-latent-attention")
+        ranks = {"--q-lora-rank": "q_rank", "--kv-lora-rank": "kv_rank", "--qk-head-dim": "nope_dim",
+                 "--qk-pos-emb-head-dim": "rope_dim", "--v-head-dim": "value_dim"}  # fmt: skip
+        for option, name in ranks.items():
+            if found.number("model", "attention", name):
+                command.add(option, round(found.number("model", "attention", name)))
+        return
+    if kv_heads and kv_heads < heads:
+        command.add("--group-query-attention")
+        command.add("--num-query-groups", round(kv_heads))
+    if found.number("model", "attention", "head_dim"):
+        command.add("--kv-channels", round(found.number("model", "attention", "head_dim")))
+
+
+def _feed_forward(found: Deployment, command: Command) -> None:
+    def of(name: str) -> int:
+        return round(found.number("model", "feed_forward", name))
+
+    command.taken.update({"width", "experts", "top_k", "expert_width"})
+    if of("width") or of("dense_width"):
+        command.add("--ffn-hidden-size", of("width") or of("dense_width"))
+    gated = found.number("model", "feed_forward", "gated", default=1.0 if of("experts") else 0.0)
+    if gated:
+        command.add("--swiglu")
+    if not of("experts"):
+        return
+    command.add("--num-experts", of("experts"))
+    command.add("--moe-router-topk", of("top_k"))
+    command.add("--moe-ffn-hidden-size", of("expert_width"))
+    if of("shared_experts"):
+        command.add("--moe-shared-expert-intermediate-size", of("shared_experts") * of("expert_width"))
+    if of("dense_layers"):
+        layers = round(found.number("model", "layers"))
+        command.add("--moe-layer-freq", f"[0]*{of('dense_layers')}+[1]*{layers - of('dense_layers')}")
+
+
+def _degrees(found: Deployment, command: Command) -> None:
+    of = found.of
+    command.add("--tensor-model-parallel-size", of("tp"), "tp")
+    command.add("--pipeline-model-parallel-size", of("pp"), "pp")
+    if of("virtual_stages") > 1:
+        command.add("--num-virtual-stages-per-pipeline-rank", of("virtual_stages"), "virtual_stages")
+    if of("cp") > 1:
+        command.add("--context-parallel-size", of("cp"), "cp")
+        command.add("--cp-comm-type", "p2p")
+    if of("ep") > 1:
+        command.add("--expert-model-parallel-size", of("ep"), "ep")
+    if found.has_experts:
+        command.add("--expert-tensor-parallel-size", of("tp"))
+    if of("sequence_parallel") and of("tp") > 1:
+        command.add("--sequence-parallel")
+    command.taken.update({"cp", "ep", "sequence_parallel"})
+    command.note(f"data parallel: {found.replicas} replicas, which Megatron derives from the number of devices")
+
+
+def _batch(found: Deployment, command: Command) -> None:
+    command.add("--micro-batch-size", found.of("micro_batch"), "micro_batch")
+    command.add("--global-batch-size", round(found.number("global_batch")) or FILL_IN)
+    command.add("--seq-length", sequence_of(found) or FILL_IN, "context")
+    command.add("--max-position-embeddings", sequence_of(found) or FILL_IN)
+    if steps_of(found):
+        command.add("--train-iters", steps_of(found), "tokens")
+    else:
+        command.note("the run prices one step: --train-iters or --train-samples are yours to add")
+
+
+def _memory(found: Deployment, command: Command) -> None:
+    _recompute(found, command)
+    stage = math.ceil(found.plan["zero"])
+    if stage and found.replicas * found.of("cp") > 1:
+        command.add("--use-distributed-optimizer")
+    if stage in ZERO and found.replicas * found.of("cp") > 1:
+        command.add("--use-megatron-fsdp")
+        command.add("--data-parallel-sharding-strategy", ZERO[stage])
+        command.add("--ckpt-format", "fsdp_dtensor")
+        command.note("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1")
+    elif found.of("tp") > 1 or found.of("cp") > 1:
+        command.note(
+            "before Blackwell, Megatron wants CUDA_DEVICE_MAX_CONNECTIONS=1 with tensor or context parallelism"
+        )
+    command.taken.add("zero")
+    if found.plan["offload_optimizer"]:
+        command.add("--optimizer-cpu-offload", None, "offload_optimizer")
+        command.add("--optimizer-offload-fraction", f"{found.plan['offload_optimizer']:g}")
+        command.add("--use-precision-aware-optimizer")
+    if found.plan["offload_activations"]:
+        command.add("--fine-grained-activation-offloading", None, "offload_activations")
+        command.add("--activation-offload-fraction", f"{found.plan['offload_activations']:g}")
+        command.add("--offload-modules", OFFLOADED)
+        command.note("the plan says what share of activations goes to the host, not of which modules: all inputs here")
+
+
+def _recompute(found: Deployment, command: Command) -> None:
+    """Selective is the attention core; full keeps a layer's input."""
+    level = found.of("recompute")
+    command.taken.update({"recompute", "shard_checkpoints"})
+    if level == 1:
+        command.add("--recompute-granularity", "selective")
+        command.add("--recompute-modules", "core_attn")
+    if level == 2:
+        command.add("--recompute-granularity", "full")
+        command.add("--recompute-method", "uniform")
+        command.add("--recompute-num-layers", 1)
+        scattered = found.of("sequence_parallel") and found.of("tp") > 1
+        if found.of("shard_checkpoints") and found.of("tp") > 1 and not scattered:
+            command.add("--distribute-saved-activations")
+
+
+def _formats(found: Deployment, command: Command) -> None:
+    command.add("--bf16")
+    if found.format("compute") == "fp8":
+        command.add("--fp8-format", FP8)
+    elif found.format("compute") not in ("bf16", "fp16"):
+        command.note(f"no switch: products in {found.format('compute')}")
+    if found.format("gradients") == "bf16":
+        command.add("--grad-reduce-in-bf16")
