@@ -13,6 +13,7 @@ from builders import training
 
 from codesign.cli import main
 from codesign.objective import Objective
+from codesign.report.run_folder import MANIFEST
 from codesign.run.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
@@ -223,6 +224,9 @@ def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeyp
     summary = json.loads(Path("front/summary.json").read_text())
     summary["certificate"]["front"]["hypervolume"] *= 1.01
     Path("front/summary.json").write_text(json.dumps(summary))
+    assert main(["verify", "front", "--attack", "0"]) == 2
+    assert "not what the run wrote" in capsys.readouterr().err
+    Path("front", MANIFEST).unlink()  # somebody who wants to be believed
     assert main(["verify", "front", "--attack", "0"]) == 1
     assert "differ in the front's hypervolume" in capsys.readouterr().out
     Path("front", FOLDER, HEADER).unlink()

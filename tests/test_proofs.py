@@ -15,10 +15,11 @@ PROVEN = (
     *("serve_llama31_405b_static", "serve_deepseek_v3"),
     *("photonic_rack", "photonic_vs_nvl72", "folded_clos", "workload_mix", "intranode_codesign"),
     *("serve_llama31_405b_pool", "serve_dlrm", "calculon", "busy_node", "lumorph_choice", "scin_node"),
-    "fabrex_cables",
+    *("fabrex_cables", "compute_optimal_machine"),
     *("pfa_offload", "disaggregation", "mixed_pools"),
 )
 EXCEPTIONS = {
+    "serve_goodput": "workloads/under_load.py",  # steps with few decodes put together from others, and a queue
     "lumorph_rack": "collectives/radix.py",  # lanes divided in whole numbers, and the best of several algorithms
     "serve_dlrm_pool": "hardware/memory_hits.py",  # hits of a cache
     "serve_llama31_405b_edge": "hardware/accelerator.py",  # traffic of a cache: shares that stand as 1 - x

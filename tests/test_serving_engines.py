@@ -91,7 +91,7 @@ def test_ranks_of_exports_that_state_a_degree_twice(tp, groups_of, moe_tp, moe_e
     assert closed_loop.ranks(row) == found
 
 
-def served_rows(engine: serving_fit.Engine) -> pd.DataFrame:
+def served_rows(engine: serving_fit.FittedEngine) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"between_s": rng.uniform(5e-3, 0.05, 60), "first_s": rng.uniform(0.05, 0.5, 60)})
     rows = rows.assign(between_slope=0.9 * rows["between_s"], first_slope=0.9 * rows["first_s"],
@@ -101,7 +101,7 @@ def served_rows(engine: serving_fit.Engine) -> pd.DataFrame:
 
 
 def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
-    engine = serving_fit.Engine(1.08, 4e-4, 0.08, 0.2)
+    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.08, 0.2)
     found = serving_fit.fit_engine(served_rows(engine))
     assert found.kernel_slowdown == pytest.approx(1.08, abs=0.04)
     assert found.request_overhead_s == pytest.approx(0.08, rel=0.2)

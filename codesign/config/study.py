@@ -311,7 +311,7 @@ def _scenario(built: Built) -> Scenario:
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
     workload, plan = built.objects["workload"], built.objects["plan"]
     if not isinstance(plan, workload.plan_class):
-        wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__}"
+        wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
         raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
     check_formats(scenario)

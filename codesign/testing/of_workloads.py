@@ -31,7 +31,7 @@ def legal_and_told_in_numbers(workload: AbstractWorkload) -> None:
     check_ranges(scenario)
     metrics = evaluate(scenario)
     broken = [rule for rule, value in metrics.violations.items() if float(value) > 0]
-    must(not broken, f"{workload.plan_class.__name__}.example() breaks the rules {', '.join(broken)}")
+    must(not broken, f"{type(workload.plan_class.example()).__name__}.example() breaks the rules {', '.join(broken)}")
     for name in ("time_s", "energy_j", "tokens_per_s"):
         value = float(metrics.get(name))
         must(np.isfinite(value) and value > 0, f"{name} is {value:g}")

@@ -10,7 +10,7 @@ from ..examples import by_default
 from ..showing import as_text
 from .layer_operations import Precision
 from .ops import Op
-from .plan import Layout, Plan
+from .plan import AbstractModelPlan, Layout
 from .plan_fields import AbstractPlan
 from .schedule import Priced, Timeline
 from .words import OTHERS, Words
@@ -22,7 +22,7 @@ class AbstractWorkload(eqx.Module):
     `plan_class` are the plans by which this family is laid out, `words` what reports call its numbers.
     """
 
-    plan_class: ClassVar[type[AbstractPlan]] = Plan
+    plan_class: ClassVar[type[AbstractPlan]] = AbstractModelPlan
     words: ClassVar[Words] = OTHERS
 
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own

@@ -74,7 +74,8 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     by_length = crowds.likely * crowds.seconds / (crowds.likely * crowds.seconds).sum()
     shares = jnp.concatenate([jnp.zeros(1), plain[None], mixed * by_length])
     busy = plain + mixed
-    return Met(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares.at[0].set(1 - busy))
+    shares = jnp.concatenate([(1 - busy)[None], shares[1:]])
+    return Met(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares)
 
 
 class BesideIt(NamedTuple):

@@ -154,6 +154,11 @@ class AbstractModelPlan(AbstractPlan):
         other = [name for name in USUAL if float(getattr(self, name)) != float(getattr(usual, name))]
         return {name: getattr(self, name) for name in (*self.said, *other)}
 
+    @classmethod
+    def example(cls) -> "AbstractModelPlan":
+        """One device."""
+        return Plan() if cls is AbstractModelPlan else cls()
+
 
 class Plan(AbstractModelPlan):
     """Degrees of parallelism and what is kept where, of a model whose shape is given."""

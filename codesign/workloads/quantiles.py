@@ -98,6 +98,8 @@ class _Sum(NamedTuple):
 
 def _quantile(left: Array, drawn: _Sum) -> Array:
     """By Newton's method on the logarithm of the tail, within ends that close in; half of the digits suffice there."""
+    unit = jax.lax.stop_gradient((drawn.base + drawn.spread + drawn.scale).max())  # fewer digits have less of a range
+    drawn = drawn._replace(base=drawn.base / unit, spread=drawn.spread / unit, scale=drawn.scale / unit)
     fixed = jax.lax.stop_gradient(drawn)
     rough, few = jax.tree.map(lambda value: value.astype(jnp.float32), (fixed, left))
 
@@ -121,4 +123,4 @@ def _quantile(left: Array, drawn: _Sum) -> Array:
     slope = jax.lax.stop_gradient(fixed.beyond(closer)[1])
     falls = slope < 0
     gap = (drawn.beyond(closer)[0] - left) / jnp.where(falls, slope, -1.0)
-    return closer - jnp.where(falls, jnp.clip(gap, -0.1 * closer, 0.1 * closer), 0.0)
+    return unit * (closer - jnp.where(falls, jnp.clip(gap, -0.1 * closer, 0.1 * closer), 0.0))

@@ -157,7 +157,8 @@ class AbstractOpenServing(AbstractContinuousServing):
         rhythm = self.rhythm(layout)
         others = (rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)
         usual = (_between(tokens, rhythm.state.tokens) * seconds).sum(-1)
-        times = NodeTimes(decodes, tokens, seconds.at[:, 0].set((1 - others) * seconds[:, 0] + others * usual))
+        plain = (1 - others) * seconds[:, 0] + others * usual
+        times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
         rate, seen, more = self.answered(times, layout)
         share, steps = seen.mixed_ratio, self.rhythm(layout).steps
         rate = jnp.minimum(rate, seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
@@ -175,7 +176,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         flat = jax.tree.map(lambda *each: jnp.stack(each), *[one for row in passes for one in row])
         mean = jax.tree.map(lambda each: rounds * (weight.ravel() * each).sum(), flat)
         parts = {"compute": mean.compute_s} | mean.exposed_s | {"head": mean.edge_s}
-        parts["overhead"] = time - sum(parts.values())
+        parts["overhead"] = at_least(time - sum(parts.values()), 0.0)  # rounding may take it below
         extra = self._seen(layout, seen, rate * engines) | more
         return Timeline(
             time, parts, mean.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
