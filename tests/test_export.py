@@ -270,6 +270,12 @@ def test_wrong_words_are_one_line(tmp_path, capsys, words, said):
     assert main(["export", str(tmp_path / "none"), "--to", "vllm"]) == 2
 
 
+@pytest.mark.parametrize("plan", [{"tp": 0}, {"tp": float("inf")}, {"chunk": -5}])
+def test_a_plan_that_is_none_is_one_line(tmp_path, plan):
+    with pytest.raises(ConfigError, match="of this run is no number from 1 to"):
+        exported(run_of(tmp_path / "run", SERVING, DENSE, plan), "vllm")
+
+
 def test_files_are_written_where_asked(tmp_path, capsys):
     run = run_of(tmp_path / "run", SERVING, DENSE, {})
     assert main(["export", str(run), "--to", "trtllm", "--out", str(tmp_path / "out")]) == 0
