@@ -1,8 +1,11 @@
 """`codesign export`: what it writes is what the engines' parsers take, and nothing of a plan is passed over."""
 
+import csv
 import itertools
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -270,6 +273,12 @@ def test_wrong_words_are_one_line(tmp_path, capsys, words, said):
     assert main(["export", str(tmp_path / "none"), "--to", "vllm"]) == 2
 
 
+@pytest.mark.parametrize("plan", [{"tp": 0}, {"tp": float("inf")}, {"chunk": -5}])
+def test_a_plan_that_is_none_is_one_line(tmp_path, plan):
+    with pytest.raises(ConfigError, match="of this run is no number from 1 to"):
+        exported(run_of(tmp_path / "run", SERVING, DENSE, plan), "vllm")
+
+
 def test_files_are_written_where_asked(tmp_path, capsys):
     run = run_of(tmp_path / "run", SERVING, DENSE, {})
     assert main(["export", str(run), "--to", "trtllm", "--out", str(tmp_path / "out")]) == 0
@@ -376,3 +385,37 @@ def test_a_command_that_cannot_be_read_is_one_line(capsys, text, said):
     told = capsys.readouterr().err
     assert said in told
     assert len(told.splitlines()) == 1
+
+
+def test_options_are_read_from_sources_without_importing_them(tmp_path):
+    """As the parsers of vLLM and SGLang are written: unpacked fields of a class, annotated fields of a struct."""
+    sources = {
+        "vllm/engine/arg_utils.py": (
+            "import absent\ncache_kwargs = get_kwargs(CacheConfig)\n"
+            'group.add_argument("--cache", "-c", **cache_kwargs["dtype"])\n'
+            'group.add_argument("--mode", choices=["a", "b"])\n'
+        ),
+        "vllm/config/cache.py": 'Kind = Literal["auto", "fp8"]\nclass CacheConfig:\n    dtype: Kind = "auto"\n',
+        "vllm/config/kv_transfer.py": 'class KVTransferConfig:\n    kv_role: Literal["one"] | None = None\n',
+        "vllm/distributed/kv_transfer/kv_connector/factory.py": 'Factory.register_connector("Own", "a", "b")\n',
+        "sglang/srt/arg_groups/choices.py": 'KINDS = ["fp8", "fp4"]\n',
+        "sglang/srt/arg_groups/fields/model.py": (
+            'class Model:\n    tp_size: A[int, Arg(help="x", aliases=["--tensor"])] = 1\n'
+            "    kind: A[Optional[str], Arg(choices=KINDS)] = None\n    own: A[int, Arg(no_cli=True)] = 0\n"
+        ),
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    script = Path(__file__).resolve().parent.parent / "benchmarks" / "engine_options.py"
+    for target, expected in (
+        ("vllm", {"--cache": "auto|fp8", "-c": "auto|fp8", "--mode": "a|b", "--kv-transfer-config.kv_role": "one",
+                  "--kv-transfer-config.kv_connector": "Own"}),
+        ("sglang", {"--tp-size": "", "--tensor": "", "--kind": "fp8|fp4"}),
+    ):  # fmt: skip
+        out = tmp_path / f"{target}.csv"
+        subprocess.run([sys.executable, script, target, "1.0", tmp_path, out], check=True, capture_output=True)
+        rows = list(csv.DictReader(out.open(encoding="utf-8")))
+        assert {row["option"]: row["choices"] for row in rows} == expected
+        assert {row["version"] for row in rows} == {"1.0"}
+        assert all(re.fullmatch(rf"{target}/[\w/.]+py:\d+", row["at"]) for row in rows)

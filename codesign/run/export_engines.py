@@ -91,13 +91,15 @@ def about(found: Deployment, group: EngineGroup, command: Command) -> None:
     times = f"start {group.count:,} of these" if group.count > 1 else "start one of these"
     command.note(f"{kind}: {group.devices} devices; {times}", *DEGREES, *POOL)
     if group.devices > found.domain:
-        command.note(f"an engine is larger than one domain of {found.domain} devices: it needs several nodes")
+        command.note(f"an engine is larger than a node of {found.domain} devices")
 
 
 def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
     """What the model takes for granted of requests and of what stands in front of the engines."""
     mean = f"{found.number('input_tokens'):g} tokens in, {found.number('output_tokens'):g} out"
     notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
+    if found.number("arrivals_per_s"):
+        notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
     if not longest(found):
         notes.append(
             f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): set the"

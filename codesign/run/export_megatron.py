@@ -7,7 +7,7 @@ from .export_plan import TRAINED, Deployment
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
 
 ZERO = {2: "optim_grads", 3: "optim_grads_params"}  # stage -> strategy of Megatron-FSDP
-FP8 = "hybrid"
+FORMATS = {"fp8": ("--fp8-format", "hybrid"), "fp4": ("--fp4-format", "e2m1")}
 OFFLOADED = (
     "attn_norm",
     "qkv_linear",
@@ -27,7 +27,7 @@ def megatron(found: Deployment) -> dict[str, str]:
     command = Command([*launcher(found), "pretrain_gpt.py"])
     command.note(
         "pretrain_gpt.py stands in the repository of Megatron-LM, not in the package; torchrun's own switches are not"
-        " checked; data, tokenizer, learning rate and checkpoints are yours to add"
+        " checked; data, tokenizer, learning rate, checkpoints, biases and --position-embedding-type are yours to add"
     )
     for part in (_model, _degrees, _batch, _memory, _formats):
         part(found, command)
@@ -166,8 +166,8 @@ def _recompute(found: Deployment, command: Command) -> None:
 
 def _formats(found: Deployment, command: Command) -> None:
     command.add("--bf16")
-    if found.format("compute") == "fp8":
-        command.add("--fp8-format", FP8)
+    if found.format("compute") in FORMATS:
+        command.add(*FORMATS[found.format("compute")])
     elif found.format("compute") not in ("bf16", "fp16"):
         command.note(f"no switch: products in {found.format('compute')}")
     if found.format("gradients") == "bf16":

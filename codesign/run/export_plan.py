@@ -19,7 +19,6 @@ SERVED = ("Serving", "ContinuousServing", "DisaggregatedServing", "ServingAtRate
 TRAINED = ("Training", "TrainingRun")
 UNCHANGED = ("device_count", "prefill_load")  # said elsewhere, or no choice of an engine's
 PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml
-FORMATS = ("compute", "weights", "kv_cache")  # of numbers, each of which is bf16 where nothing is said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,14 +67,15 @@ class Deployment:
 
     def format(self, tensor: str) -> str:
         """Number format of a class of tensors."""
-        return str((self.workload.get("precision") or {}).get(tensor, "bf16"))
+        said = self.workload.get("precision")
+        return str(said.get(tensor, "bf16")) if isinstance(said, Mapping) else "bf16"
 
     def number(self, *keys: str, default: float = 0.0) -> float:
         """A number of the workload, by keys; the default where nothing is said."""
         node: Any = {**self.workload, "model": self.model}
         for key in keys:
             node = node.get(key) if isinstance(node, Mapping) else None
-        return float(node) if isinstance(node, int | float) else default
+        return float(node) if isinstance(node, int | float) and math.isfinite(node) else default
 
     def refuse_unless(self, works: Iterable[str], target: str) -> None:
         """Raises:
@@ -106,13 +106,15 @@ def deployment(run: RunFolder, design: int) -> Deployment:
     """
     row = _row(run, design)
     workload = run.setting("workload")
-    if not isinstance(workload, Mapping) or not isinstance(workload.get("model"), Mapping):
+    mixed = str(run.setting("search._target_")).endswith(".Mix")
+    if mixed or not isinstance(workload, Mapping) or not isinstance(workload.get("model"), Mapping):
         raise ConfigError(f"export: {str(run.path)!r} has no single workload with a model: several cannot be exported")
     plan = _plan(run, row)
     model = dict(workload["model"])
     name = str(model.get("name", ""))
-    varied = {key.removeprefix(PLAN_PREFIX): float(row[key]) for key in row if key.startswith(PLAN_PREFIX)}
-    spilled = [key for key in row if re.fullmatch(r"memory_bytes\.(?!hbm/).*/weights", key)]
+    numbers = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
+    varied = {key.removeprefix(PLAN_PREFIX): numbers[key] for key in numbers if key.startswith(PLAN_PREFIX)}
+    spilled = [key for key in numbers if re.fullmatch(r"memory_bytes\.(?!hbm/).*/weights", key)]
     return Deployment(
         title=f"design {design} of {run.path.name}" + (f" ({row['method']})" if "method" in row else ""),
         feasible=bool(row.get("feasible", True)),
@@ -124,7 +126,7 @@ def deployment(run: RunFolder, design: int) -> Deployment:
         hub="" if _shaped(model, plan) != model else published(name),
         accelerator=str(row.get("device") or run.setting("cluster.accelerator.name") or ""),
         domain=_domain(run),
-        spilled_bytes=sum(float(row[key]) for key in spilled if math.isfinite(float(row[key]))),
+        spilled_bytes=sum(numbers[key] for key in spilled if math.isfinite(numbers[key])),
     )
 
 
@@ -152,16 +154,27 @@ def usual() -> dict[str, float]:
 
 def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
     """Every field: as varied, else as configured, else as usual."""
-    said: dict[str, Any] = run.setting("plan") or {}
-    known = usual() | {"device_count": float(run.setting("cluster.device_count") or 1)}
-    shapes = {field.name for field in dataclasses.fields(ShapedPlan)}
-    for name in shapes:
-        value = row.get(PLAN_PREFIX + name, said.get(name))
-        if isinstance(value, str):
-            value = words_of(name).index(value)
-        if value is not None:
-            known[name] = float(value)
+    said, known = run.setting("plan"), dict(usual())
+    told: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
+    told |= said if isinstance(said, dict) else {}
+    told |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
+    for field in dataclasses.fields(ShapedPlan):
+        if told.get(field.name) is not None:
+            known[field.name] = _legal(field.name, told[field.name], field.metadata)
     return known
+
+
+def _legal(name: str, value: Any, metadata: Mapping[str, Any]) -> float:
+    """A number in the range of its field.
+
+    Raises:
+        ConfigError: it is none, as in a folder that something else wrote.
+    """
+    number = words_of(name).index(value) if value in words_of(name) else value
+    low, high = float(metadata.get("low", 0.0)), float(metadata.get("high", math.inf))
+    if isinstance(number, int | float) and low <= number <= high:
+        return float(number)
+    raise ConfigError(f"export: {name} = {value!r} of this run is no number from {low:g} to {high:g}")
 
 
 def _shaped(model: Mapping[str, Any], plan: Mapping[str, float]) -> dict[str, Any]:
@@ -188,7 +201,8 @@ def published(name: str) -> str:
 
 def _domain(run: RunFolder) -> int:
     """Devices of the fastest network level; 8 where it does not say."""
-    return round(float(run.setting("cluster.network.scale_up.fabric.endpoints") or 8))
+    found = run.setting("cluster.network.scale_up.fabric.endpoints")
+    return round(found) if isinstance(found, int | float) and 1 <= found < math.inf else 8
 
 
 def value_text(name: str, value: float) -> str:
