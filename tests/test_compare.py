@@ -130,3 +130,12 @@ def test_a_variable_away_from_the_catalogue_makes_another_device():
     assert device_name(design, tuple(found.values())) == "h100_sxm (modified)"
     assert np.isclose(found["HBM bandwidth"].value / found["HBM bandwidth"].catalogue,
                       found["HBM capacity"].value / found["HBM capacity"].catalogue)  # fmt: skip
+
+
+def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    listed = ["accelerator=h100_sxm,h200", "model=llama31_8b", "workload=serving"]
+    assert main(["compare", *listed, "along=objective.limits.tpot:0.1"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "metric 'tpot' does not exist (did you mean 'tpot_s'?)" in told
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from ..errors import CodesignError, ConfigError
 from ..report.candidates_page import Comparison, columns, sentences, shortened, without, write
 from ..search import Mix, Pareto
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
-from .comparing import beside_each_other, goal_text, phases, with_designs, without_along
+from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
 from .optimize import check_study, new_folder, run_study, versions, write_text
 from .setup import prepare_jax
 from .terminal import console
@@ -35,6 +35,7 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     prepare_jax()
     overrides, along = without_along(arguments)
     candidates = listed(overrides)
+    refuse_along(candidates, along)
     say_default(overrides)
     folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
     found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]

@@ -46,6 +46,7 @@ def compare(*overrides: str, tell: Tell = _silent) -> Comparison:
     prepare_jax()
     arguments, along = without_along(overrides)
     candidates = listed(arguments)
+    refuse_along(candidates, along)
     found = [solved(candidate, tell=tell) for candidate in candidates]
     refuse_all(found)
     return beside_each_other(found, along, phases(candidates, along, tell))
@@ -66,6 +67,25 @@ def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple
     if not (key and colon and levels) or len(asked) > 1 or "=" in key:
         raise ConfigError(f"{asked[-1]}: one key and its values, as in along=objective.limits.tpot_s:0.02,0.03,0.05")
     return rest, (key, levels)
+
+
+def refuse_along(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]]) -> None:
+    """Refuse a key or value of a diagram that no candidate can take, before anything is searched.
+
+    Raises:
+        ConfigError: what the first candidate says of it.
+    """
+    key, levels = along
+    for level in levels:
+        told: list[CodesignError] = []
+        for candidate in candidates:
+            try:
+                check_study(study_of(candidate, [f"{key}={level}"]))
+                break
+            except CodesignError as error:
+                told.append(error)
+        else:
+            raise ConfigError(f"{ALONG}{key}:{level}: {told[0]}")
 
 
 def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent) -> Candidate:
