@@ -11,7 +11,7 @@ read or write; nothing else is caught.
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["CodesignError", "ConfigError", "DataError", "suggestion"]
+__all__ = ["CodesignError", "ConfigError", "DataError", "either", "suggestion"]
 
 
 LONGEST, LONGEST_WORD = 1_900, 300  # characters of a message, and of one word of it: some repeat what they were given
@@ -41,10 +41,10 @@ class DataError(CodesignError):
     """A measured table that does not follow the schema."""
 
 
-MOST_BEGUN = 6  # options that begin with a word and are still worth listing
+MOST_BEGUN = 8  # options that begin with a word and are still worth listing
 
 
-def _either(words: list[str]) -> str:
+def either(words: list[str]) -> str:
     """`'a', 'b' or 'c'`."""
     quoted = [repr(word) for word in words]
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
@@ -58,7 +58,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
     begun = [option for option in options if len(word) > 1 and option.lower().startswith(word.lower())]
     if 0 < len(begun) <= MOST_BEGUN:
-        return f" (did you mean {_either(begun)}?)"
+        return f" (did you mean {either(begun)}?)"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"

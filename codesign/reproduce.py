@@ -34,7 +34,9 @@ __all__ = [
     "write_reports",
 ]  # fmt: skip
 
-LONGEST_FIGURE = 60  # claims that a figure shows; of more those with a bar, and of these those farthest apart
+SAME_PER_CENT = 0.05  # that no figure shows
+COPIED = ("input", "transcription")  # kinds of claims that agree by themselves
+LONGEST_FIGURE = 40  # claims that a figure shows; of more those farthest apart
 
 KINDS = {
     "input": "a number of the document that the model is given, read back",
@@ -231,38 +233,55 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
         text = f"Question, command and what was expected: [experiments/{name}](../../experiments/{name}/README.md)."
         tables = {"Claims": part.reset_index(drop=True)} | getattr(module, "tables", dict)()
         both = (part["paper"].notna() & part["model"].notna()).any()
-        figures = {"Model against paper": agreement(part)} if both else {}
+        drawn = agreement(part) if both else None
+        figures = {"Model against paper": drawn} if drawn is not None else {}
         figures |= getattr(module, "figures", dict)()
         pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
     return pages
 
 
 def agreement(claims: Any) -> Any:
-    """Model over paper for every claim with both numbers, one row each, the bar shaded where it bounds that ratio."""
-    from matplotlib.figure import Figure
+    """How far the model is from the paper, in per cent, for what is predicted or fitted; the bar shaded; worst first.
 
-    shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)].iloc[::-1]
-    if len(shown) > LONGEST_FIGURE:
-        shown = shown[shown["bar"].notna()]
-    apart = (shown["model"] / shown["paper"] - 1).abs()
-    title = ""
-    if len(shown) > LONGEST_FIGURE:
-        title = f"the {LONGEST_FIGURE} of {len(shown)} claims that lie farthest apart"
-        shown = shown.loc[apart.sort_values().index[-LONGEST_FIGURE:]]
-    own = (shown["error"] - apart).abs() > 1e-9  # an error of its own kind, such as points: its bar has another scale
-    figure = Figure(figsize=(9.0, 1.0 + 0.27 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
-    heights = range(len(shown))
-    axes.axvline(1.0, color="0.4", linewidth=1)
-    for height, bar in zip(heights, shown["bar"].where(~own), strict=True):
-        if bar == bar and bar is not None:
-            axes.barh(height, 2 * bar, left=1 - bar, height=0.8, color="#0072b2", alpha=0.15)
-    axes.plot(shown["model"] / shown["paper"], list(heights), "o", color="#d55e00", markersize=5)
-    axes.set_yticks(list(heights), [_label(text) for text in shown["claim"]], fontsize=8)
-    axes.set_xlabel("model / paper")
-    axes.set_title(title, fontsize=9)
-    axes.set_ylim(-1, len(shown))
-    axes.grid(axis="x", alpha=0.3)
+    None where nothing is, or nothing differs: numbers that were put in, or formulas that were copied, agree anyhow.
+    """
+    from .report import canvas, style
+    from .report.labels import signed
+
+    shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)]
+    if "kind" in shown:
+        shown = shown[~shown["kind"].isin(COPIED)]
+    if shown.empty:
+        return None
+    shown = shown.assign(apart=100 * (shown["model"].astype(float) / shown["paper"].astype(float) - 1))
+    shown = shown.loc[shown["apart"].abs().sort_values(kind="stable").index]
+    if shown["apart"].abs().max() < SAME_PER_CENT:
+        return None
+    every, middle = shown, float(shown["apart"].abs().median())
+    missed = int((every["ok"].astype(str) == "False").sum()) if "ok" in every else 0
+    shown = shown.tail(LONGEST_FIGURE)
+    own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7  # an error of its own kind, such as points
+    with style():
+        figure, (axes,) = canvas(0.9 + 0.2 * len(shown))
+        axes.axvline(0.0, color="0.4", linewidth=1)
+        for height, bar in enumerate(shown["bar"].astype(float).where(~own)):
+            if bar == bar:
+                axes.barh(height, 200 * bar, left=-100 * bar, height=0.8, color="#0072b2", alpha=0.15)
+        axes.plot(shown["apart"], range(len(shown)), "o", color="#d55e00", markersize=4.5)
+        for height, value in enumerate(shown["apart"]):
+            where, side = (5, "left") if value >= 0 else (-5, "right")
+            axes.annotate(
+                f"{signed(value, 1)} %", (value, height), (where, 0), textcoords="offset points", ha=side, va="center",
+                fontsize=7,
+            )  # fmt: skip
+        axes.set_yticks(range(len(shown)), [_label(text) for text in shown["claim"]], fontsize=7)
+        axes.set_xlabel("model over paper, less 1 [%]" + ("; shaded: the bar" if shown["bar"].notna().any() else ""))
+        part = f", the farthest {len(shown)} shown" if len(shown) < len(every) else ""
+        told = f"; {missed} of {len(every)} miss the bar" if missed else ""
+        axes.set_title(f"Half of {len(every)} claims within {middle:.2g} % of the paper{told}{part}", loc="right")
+        axes.margins(x=0.18)
+        axes.set_ylim(-0.8, len(shown) - 0.2)
+        axes.grid(axis="y", visible=False)
     return figure
 
 

@@ -226,7 +226,8 @@ class Results:
     """The frames of one run.
 
     cables says which cable limits the best design's groups on each routed topology, regret what the best design may
-    lose to the others under draws of the model's errors, catalogue what of its hardware is not as products have it.
+    lose to the others under draws of the model's errors, catalogue what of its hardware is not as products have it,
+    errors the strata of cross-validation that its numbers rest on.
     """
 
     designs: pd.DataFrame
@@ -237,6 +238,7 @@ class Results:
     cables: dict[str, str] = field(default_factory=dict)
     regret: dict[str, Any] = field(default_factory=dict)
     catalogue: list[str] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def best(self) -> pd.Series:

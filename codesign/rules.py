@@ -28,7 +28,8 @@ class Rules:
         def one(point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
             candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
             layout = candidate.layout
-            return candidate.workload.violations(layout), candidate.plan.without_effect(layout)
+            without = candidate.plan.without_effect(layout) | candidate.workload.without_effect(layout)
+            return candidate.workload.violations(layout), without
 
         self._one = interpreted(jax.vmap(one), always=True)
 

@@ -65,8 +65,8 @@ class Fresh:
 def merge_files(self: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """What these files come to, one after the other; what a few of them that follow each other come to is kept."""
     where = places(repo)
-    if not where:
-        return merge(self, defaults, repo)
+    if not where:  # config.yaml was read before it was known that there are other folders, and is kept
+        return merge(self, defaults, Fresh(repo))
     parts = []
     for first in range(0, len(defaults), EACH):
         some = defaults[first : first + EACH]

@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 OFFERED = re.findall(r"^\| `(codesign[\w.]+)` \|", PAGE, re.MULTILINE)
 
 
-@pytest.mark.parametrize("menu", ["codesign", "codesign.config", "codesign.report"])
+@pytest.mark.parametrize("menu", ["codesign", "codesign.config", "codesign.explorer", "codesign.report"])
 def test_lazy_menus_are_typed_and_shown(menu: str):
     """What editors see below `TYPE_CHECKING`, what is imported when asked for, and `__all__` are one list."""
     package = importlib.import_module(menu)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from codesign import __version__
-from codesign.cli import main
+from codesign.cli import FUNCTIONS, main
 from codesign.config import composition, study_from_config
 from codesign.run.optimize import run_name
 
@@ -103,7 +103,7 @@ def test_interrupt_is_quiet(capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("codesign.cli._list", interrupted)
+    monkeypatch.setitem(FUNCTIONS, "list", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "codesign: interrupted\n"
 

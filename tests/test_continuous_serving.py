@@ -13,6 +13,7 @@ from codesign.config import check_plan
 from codesign.errors import ConfigError
 from codesign.metrics import evaluate
 from codesign.metrics.step_times import tabulated_steps
+from codesign.rules import Rules
 from codesign.scenario import Scenario
 from codesign.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
 from codesign.workloads.steady_state import chunks, length_nodes, steady_state
@@ -106,6 +107,14 @@ def test_speculation_divides_time_by_what_is_accepted():
     assert 0.5 < float(twice["tpot_s"] / plain["tpot_s"]) < 0.75
 
 
+@pytest.mark.parametrize(("feed_forward", "legal"), [(None, [True, False, False]), (experts(), [True, True, True])])
+def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, legal):
+    work = scenario(model=gpt3() if feed_forward is None else gpt3(feed_forward=feed_forward))
+    listed = {"tp": np.full(3, 1.0), "ep": np.array([1.0, 4.0, 8.0]), "micro_batch": np.full(3, 16.0)}
+    found, _ = Rules({name: np.unique(values) for name, values in listed.items()}, work)(listed)
+    assert found.tolist() == legal
+
+
 def test_attention_groups_hold_the_latent_cache_once():
     """Latent vectors lie on every tensor rank: with eight groups each rank holds an eighth of the sequences."""
     latent = LatentAttention(96.0, 1536.0, 512.0, 128.0, 64.0, 128.0)
@@ -135,7 +144,7 @@ def test_replicas_that_share_experts_step_together():
     [
         (
             Plan(tp=16.0, micro_batch=64.0, chunk=128.0),
-            ["prompts fill more", "256 prompt tokens", "+100", "plan.chunk of"],
+            ["prompts fill more", "256 prompt tokens", "2 times as many", "plan.chunk of"],
         ),
         (Plan(tp=8.0, pp=2.0, micro_batch=1.0), ["plan.micro_batch = 1", "pp 2", "at least 2"]),
         (Plan(tp=8.0, attention_dp=3.0, micro_batch=16.0), ["plan.attention_dp = 3", "plan.tp = 8"]),

@@ -9,7 +9,7 @@ from builders import training
 
 from codesign.errors import ConfigError
 from codesign.fields import replace, walk
-from codesign.hardware import Die
+from codesign.hardware import Die, Shoreline
 from codesign.metrics import device_capex_usd, device_provisioned_w, evaluate
 
 H100 = dict(
@@ -44,6 +44,19 @@ def test_each_law_by_hand():
     assert float(die.limits(jnp.asarray(350.0))["package_power"]) == pytest.approx(0.5)
 
 
+def test_dies_of_a_package_by_hand():
+    """Engines are shared, the other circuits and the edge come with each die, and joining loses packages."""
+    die = Die(**(H100 | {"engines_mm2": 800.0, "dies": 2.0, "joining_loss": 0.05}))
+    good = 814 * (1 + 814 * 0.001 / 3) ** 3
+    assert float(die.good_mm2()) == pytest.approx(2 * good * 1.05)
+    assert float(die.price_ratio()) == pytest.approx(2 * 1.05)
+    assert float(die.limits(jnp.asarray(350.0))["area"]) == pytest.approx(814 / 858)
+    assert float(die.peak_ratio()) == pytest.approx(2.0)
+    edge = Shoreline(72.0, {"hbm": 1e11})
+    alone, both = (float(edge.used_share({"hbm": jnp.asarray(3.6e12)}, dies)) for dies in (1.0, 2.0))
+    assert (alone, both) == pytest.approx((0.5, 0.25))
+
+
 def test_area_and_clock_reach_time_energy_power_and_price():
     slow, nominal = with_die(clock_hz=0.9e9), with_die()
     assert float(evaluate(slow).time_s) > 1.3 * float(evaluate(nominal).time_s)
@@ -55,7 +68,7 @@ def test_area_and_clock_reach_time_energy_power_and_price():
 
 
 def test_slopes_are_those_of_finite_differences():
-    scenario = with_die(engines_mm2=350.0, clock_hz=1.5e9)
+    scenario = with_die(engines_mm2=350.0, clock_hz=1.5e9, dies=1.3, joining_loss=0.02)
     die = scenario.cluster.accelerator.die
 
     def value(die):
@@ -67,18 +80,18 @@ def test_slopes_are_those_of_finite_differences():
         assert float(slope) == pytest.approx(float(up - down) / (2e-6 * at), rel=1e-5, abs=1e-12), path
 
 
-def test_every_quantity_is_log_convex_in_area_and_clock():
+def test_every_quantity_is_log_convex_in_area_clock_and_dies():
     rng = np.random.default_rng(0)
-    ends = np.log([[50.0, 0.9e9], [800.0, 2.2e9]])
+    ends = np.log([[50.0, 0.9e9, 1.0], [800.0, 2.2e9, 8.0]])
 
     def logs(at):
-        area, clock = np.exp(at)
-        die = Die(**(H100 | {"engines_mm2": area, "clock_hz": clock}))
+        area, clock, dies = np.exp(at)
+        die = Die(**(H100 | {"engines_mm2": area, "clock_hz": clock, "dies": dies, "joining_loss": 0.02}))
         parts = [die.power_ratio(), die.price_ratio(), die.energy_ratio(), 1 / die.peak_ratio()]
         return np.log([float(part) for part in [*parts, *die.limits(die.power_ratio() * 600).values()]])
 
     for _ in range(50):
-        a, b = rng.uniform(*ends, size=(2, 2))
+        a, b = rng.uniform(*ends, size=(2, 3))
         assert (logs((a + b) / 2) <= (logs(a) + logs(b)) / 2 + 1e-12).all()
 
 

@@ -10,7 +10,10 @@ import pytest
 from test_open_loop import ASK, STEP, traced
 
 from codesign.errors import ConfigError
-from codesign.workloads.goodput import Agreement, check_kept, goodput, replicas_by_hour, shares_at
+from codesign.simulation.serving import TabulatedSteps, least_token_s, most_rate
+from codesign.simulation.serving.no_scheduler import MeanRequest
+from codesign.workloads.daily_load import read_load, replicas_by_hour
+from codesign.workloads.goodput import Agreement, check_kept, goodput, shares_at
 from codesign.workloads.least_step import least_times, most_requests_s
 from codesign.workloads.open_loop import Demand, RooflineTimes
 
@@ -82,3 +85,50 @@ def test_replicas_follow_the_day():
             replicas_by_hour(rates, 1.0)
     with pytest.raises(ConfigError, match="serves nobody"):
         replicas_by_hour([1.0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "hour,requests_per_s\n0,1\n2,3\n", "line 3: hour = '2' where 1"),
+        ("a.csv", "hour,requests_per_s\n0,\n", "hour 0: requests_per_s is empty"),
+        ("a.csv", "hour,requests_per_s\n0,1\n1,many\n", "hour 1: requests_per_s = 'many' is no rate"),
+        ("a.csv", "time,rate\n0,1\n", "no column hour, requests_per_s"),
+        ("a.csv", "hour,requests_per_s\n", "has no hours"),
+        ("a.yaml", "- 1\n- -2\n", "hour 1: requests_per_s = -2 is no rate"),
+        ("a.yaml", "busy: 3\n", "holds no list"),
+        ("a.yaml", "- 0\n- 0\n", "nobody asks"),
+    ],
+)
+def test_a_load_with_gaps_or_text_is_refused_in_a_line(name, text, words, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_load(path)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_load_is_read_from_a_table_or_a_list(tmp_path):
+    (tmp_path / "a.csv").write_text("hour,requests_per_s\n0,1\n1,2.5\n")
+    (tmp_path / "a.yaml").write_text("[1, 2.5]\n")
+    assert read_load(tmp_path / "a.csv").tolist() == read_load(tmp_path / "a.yaml").tolist() == [1.0, 2.5]
+
+
+def test_no_schedule_beats_the_programme_of_steps():
+    """Steps in tiles, not convex; the reference is every mixture of two kinds of steps, tried one by one."""
+    found = serving_bounds.open_loops(8, 11, requests=300)
+    assert (found[["tpot_s", "rate", "rate_at_tpot"]] <= 1).all().all(), found.max()
+    assert found["tpot_s"].median() > 0.4
+
+
+def test_the_most_that_is_sustained_is_that_of_the_best_kind_of_step():
+    """Without prompts to speak of: the largest b / t over all numbers of decodes; a limit on tokens takes fewer."""
+    times = TabulatedSteps(
+        [0.0, 1.0, 64.0], [0.0, 1.0], np.array([[2.0, 2.0], [2.0, 2.0], [5.0, 5.0]]), np.zeros(3), 0.0
+    )
+    asked = MeanRequest(steps=10.0, prompt_tokens=1e-9, context=1.0, keys=1.0, most=64)
+    assert most_rate(times, asked) == pytest.approx(64 / 5 / 10)
+    assert most_rate(times, asked, 2.0) == pytest.approx(1 / 2 / 10)
+    assert least_token_s(times, asked, 64 / 5 / 10) == pytest.approx(5.0)
+    assert least_token_s(times, asked, 2.0) == np.inf

@@ -17,6 +17,7 @@ from codesign.fields import check_ranges
 from codesign.workloads import (
     GroupedQueryAttention,
     LatentAttention,
+    LocalAttention,
     MixtureOfExperts,
     from_config_json,
     transformer_from_dict,
@@ -31,26 +32,34 @@ CONFIGS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in s
 PUBLISHED = {
     "deepseek_v2": (236e9, 21e9),
     "deepseek_v3": (671e9, 37e9),
+    "deepseek_v32": (671e9, None),
+    "glm_45": (355e9, None),
+    "granite_40_h_small": (32e9, None),
     "gpt2": (124.4e6, None),
     "gpt_j_6b": (6.053e9, None),
     "gpt_neox_20b": (20.55e9, None),
     "gpt_oss_120b": (116.8e9, None),
     "llama2_70b": (68.98e9, None),
     "llama31_8b": (8.03e9, None),
+    "llama4_scout": (107.8e9, 17.2e9),  # without the vision part
     "mistral_7b": (7.24e9, None),
     "mixtral_8x7b": (46.7e9, 12.9e9),
     "qwen2_57b_a14b": (57.4e9, 14.2e9),
     "qwen2_7b": (7.62e9, None),
     "qwen3_235b_a22b": (235e9, 22e9),
     "qwen3_32b": (32.8e9, None),
+    "qwen3_next_80b_a3b": (80e9, None),
 }
 # What the files ask for and the model leaves out; every other file is read without a warning.
 LEFT_OUT = {
     "deepseek_v3": ("num_nextn_predict_layers", "quantization_config"),
+    "deepseek_v32": ("num_nextn_predict_layers", "quantization_config"),
+    "glm_45": ("num_nextn_predict_layers",),
     "gpt_j_6b": ("side by side",),
     "gpt_neox_20b": ("use_parallel_residual",),
-    "gpt_oss_120b": ("sliding_window", "quantization_config"),
-    "mistral_7b": ("sliding_window",),
+    "gpt_oss_120b": ("quantization_config",),
+    "llama4_scout": ("vision part",),
+    "qwen3_next_80b_a3b": ("gate",),
 }
 
 
@@ -113,6 +122,27 @@ def test_fields_that_say_how_a_model_differs():
 
 
 @pytest.mark.parametrize(
+    ("name", "changes", "window", "share"),
+    [
+        ("mistral_7b", {}, 4096, 1.0),
+        ("mistral_7b", {"sliding_window": None}, None, None),
+        ("mistral_7b", {"max_position_embeddings": 4096}, None, None),  # as long as any context
+        ("gpt_oss_120b", {}, 128, 0.5),
+        ("gpt_oss_120b", {"layer_types": ["sliding_attention"] * 30 + ["full_attention"] * 6}, 128, 30 / 36),
+        ("qwen2_7b", {"use_sliding_window": True, "max_window_layers": 21, "sliding_window": 4096}, 4096, 7 / 28),
+        ("llama31_8b", {"sliding_window": 1024, "sliding_window_pattern": 6}, 1024, 27 / 32),
+        ("llama4_scout", {}, 8192, 0.75),
+    ],
+)
+def test_windows_are_read(name, changes, window, share):
+    attention = read(name, **changes).attention
+    assert isinstance(attention, LocalAttention) == (window is not None)
+    if window is not None:
+        assert (float(attention.window), float(attention.share)) == (window, share)
+        assert attention.chunked == (name == "llama4_scout")
+
+
+@pytest.mark.parametrize(
     ("name", "changes", "dense"),
     [
         ("qwen3_235b_a22b", {}, 0),
@@ -159,6 +189,12 @@ def test_dense_layers_of_a_mixture_are_counted(name, changes, dense):
         ("deepseek_v3", {"kv_lora_rank": None}, ["kv_lora_rank is missing"]),
         ("deepseek_v3", {"q_lora_rank": ...}, ["q_lora_rank is missing"]),  # null means none; nothing means nothing
         ("deepseek_v3", {"n_routed_experts": ...}, ["n_routed_experts is missing"]),
+        ("mistral_7b", {"sliding_window": "long"}, ["sliding_window = 'long'"]),
+        ("gpt_oss_120b", {"layer_types": ["sliding_attention"]}, ["layer_types names 1 of 36 layers"]),
+        ("gpt_oss_120b", {"layer_types": 3}, ["layer_types = 3"]),
+        ("qwen3_next_80b_a3b", {"layer_types": ["full_attention"]}, ["layer_types names 1 of 48 layers"]),
+        ("llama4_scout", {"text_config": ...}, ["text_config is missing"]),
+        ("llama4_scout", {"text_config": []}, ["text_config is no object"]),
     ],
 )
 def test_refused_in_one_line_that_names_the_field(name, changes, words):

@@ -32,7 +32,7 @@ FOUNDATION = {
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
-    {"hardware", "slices", "quality", "reliability", "carbon"},
+    {"hardware", "slices", "quality", "reliability", "carbon", "distributing"},
     {"topology"},
     {"fabrics"},
     {"collectives", "workloads", "simulation"},
@@ -53,6 +53,9 @@ LAYERS = [
     {"validation"},
     {"reproduce"},
     {"run"},
+    {"explorer"},
+    {"loading", "command_line"},
+    {"evidence_commands"},
     {"cli"},
     {"__init__", "__main__"},
 ]

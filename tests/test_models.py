@@ -42,6 +42,16 @@ FILES = sorted(  # of published transformers
 
 # Published totals in billions (reports and model cards; [narayanan2021] and [korthikanti2022] for Megatron's).
 PUBLISHED = {
+    "deepseek_r1": 671,
+    "deepseek_v32": 671,
+    "glm_45": 355,
+    "glm_45_air": 106,
+    "granite_40_h_small": 32,
+    "kimi_k2": 1026,  # of the checkpoint's matrices; the report says 1.04e12
+    "llama4_maverick": 400,
+    "llama4_scout": 107.8,  # without the vision part
+    "qwen3_30b_a3b": 30.5,
+    "qwen3_next_80b_a3b": 80,
     "deepseek_v3": 671,
     "falcon_180b": 179.5,
     "gpt3_175b": 174.6,

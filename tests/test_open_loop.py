@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from codesign.errors import ConfigError
-from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, check_stable, open_loop
+from codesign.workloads.goodput import check_stable
+from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving as benchmark
@@ -73,10 +74,11 @@ def test_a_table_of_steps_answers_alike():
 
 
 def test_more_than_can_be_served_is_refused():
-    for changes, words in (({"rate": 60.0}, "every step with prompts"), ({"most": 8.0}, "sequences together")):
+    for changes, words in (({"rate": 60.0}, "prompts would fill"), ({"most": 8.0}, "sequences together")):
         demand = Demand(**(ASK | changes))
         with pytest.raises(ConfigError, match=words) as error:
-            check_stable(asked(**changes), demand)
+            check_stable(asked(**changes), demand, lambda: jnp.asarray(2.5))
+        assert "the 2.5 that the engines sustain" in str(error.value)
         assert "\n" not in str(error.value)
 
 

@@ -1,6 +1,11 @@
-"""The lock file works anywhere, and the wheel takes the configurations along."""
+"""The lock file works anywhere, and the wheel takes configurations and experiments along."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -29,7 +34,49 @@ def test_lock_satisfies_each_direct_dependency(requirement):
         assert requirement.specifier.contains(version), f"{pin} does not satisfy {requirement}"
 
 
-def test_wheel_ships_the_configurations():
+def test_wheel_ships_configurations_and_experiments():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["codesign"]
-    assert wheel["force-include"] == {"conf": "codesign/conf"}
+    assert wheel["force-include"] == {"conf": "codesign/conf", "experiments": "codesign/experiments"}
+
+
+FLOW = """
+import contextlib, io, json, sys
+from pathlib import Path
+from codesign.cli import main
+from codesign.config import conf_dir, own_files
+from codesign.config.composition import compose
+from codesign.reproduce import available, experiments_folder
+said = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        said.append([main(command), out.getvalue()])
+with own_files("mine"):
+    assert compose(["accelerator=my_chip"]).cluster.accelerator.name == "my_chip"
+print(json.dumps([said, str(conf_dir()), str(experiments_folder()), len(available())]))
+"""
+
+
+def test_what_is_installed_works_from_an_empty_folder(tmp_path: Path):
+    """The layout of the wheel, as the build file says it; `run_documented.py --codesign PATH` runs a built one."""
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    site, here = tmp_path / "site", tmp_path / "here"
+    here.mkdir()
+    for source, place in {**{name: name for name in wheel["packages"]}, **wheel["force-include"]}.items():
+        shutil.copytree(ROOT / source, site / place)
+    commands = [
+        ["list", "accelerator"],
+        ["new", "accelerator", "my_chip", "--conf", "mine"],
+        ["list", "accelerator", "my_chip", "--conf", "mine"],
+        ["new", "fabric", "my_ring"],
+    ]
+    known = os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
+    asked = [sys.executable, "-c", FLOW, json.dumps(commands)]
+    done = subprocess.run(asked, cwd=here, env=known, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said, conf, experiments, count = json.loads(done.stdout.splitlines()[-1])
+    assert [code for code, _ in said] == [0] * len(commands)
+    assert (conf, experiments) == (str(site / "codesign" / "conf"), str(site / "codesign" / "experiments"))
+    assert count > 30
+    assert "own file mine/accelerator/my_chip.yaml" in said[2][1]
+    assert "next: pip install -e codesign_my_ring" in said[3][1]

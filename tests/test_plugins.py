@@ -175,13 +175,13 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
         assert asked in told(kind, f"my_{kind}", files)
     project = tmp_path / "mine"
     entry = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"][
-        "codesign"
+        "codesign.plugins"
     ]
     about = project / "mine-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1\n", encoding="utf-8")
     points = "\n".join(f"{name} = {package}" for name, package in entry.items())
-    (about / "entry_points.txt").write_text(f"[codesign]\n{points}\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[codesign.plugins]\n{points}\n", encoding="utf-8")
     chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind not in ("search", "workload")]
     family = ["evaluate", "experiment=my_workload", "plan.tp=4", "--json"]
     found, own, listed, checked = ran_together(

@@ -11,6 +11,7 @@ from builders import training
 
 from codesign.errors import ConfigError
 from codesign.fields import replace
+from codesign.hardware import CachedPool, SharedPool, TieredMemory
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.reliability import Failure, Reliability, best_interval_s, growth, least_growth, young_interval_s
@@ -120,6 +121,24 @@ def test_a_scenario_without_failures_is_as_it_was_and_one_with_them_costs_more()
     assert 0.5 < float(after.get("goodput")) < 1
     assert float(after.capex_usd) == pytest.approx(1.02 * float(before.capex_usd), rel=1e-12)
     assert float(after.get("usage.spares")) > 0
+
+
+def test_checkpoints_may_go_to_a_pool_that_outlives_the_device():
+    """Each device writes its share through its port: the slower of port and memory; some are shared."""
+    kept = law(store="pool")
+    cached, shared = CachedPool.example(), SharedPool.example()
+    assert float(cached.beyond_s_per_byte()) == pytest.approx(1 / 3e11)
+    beta, sharers = float(shared.port.beta_s_per_byte), float(shared.sharers)
+    by_hand = max(sharers / float(shared.tier.bandwidth()), beta, sharers * beta / float(shared.ports))
+    assert float(shared.beyond_s_per_byte()) == pytest.approx(by_hand)
+    saved, devices = jnp.asarray(1e12), jnp.asarray(64.0)
+    found = kept.written_s(saved, devices, jnp.asarray(5e10), jnp.asarray(5e10), cached.beyond_s_per_byte())
+    assert float(found) == pytest.approx(1e12 / 64 / 3e11)
+    tiers = TieredMemory.example()
+    assert float(tiers.beyond_s_per_byte()) > 0
+    plain = training()
+    with pytest.raises(ConfigError, match=r"store = 'pool' needs memory that outlives a device"):
+        evaluate(dataclasses.replace(plain, cluster=dataclasses.replace(plain.cluster, reliability=kept)))
 
 
 def test_what_cannot_be_is_refused_in_one_line():

@@ -150,13 +150,19 @@ def test_committed_pages_of_experiments(toy):
     assert (page.parent / "model_against_paper.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_figure_shows_what_has_two_numbers_and_keeps_bars_when_crowded():
-    few = pd.DataFrame([Claim("toy", f"{i}: x", 1.0, 1.0 + i / 10, 0.1, "derived").row() for i in range(3)])
+def test_figure_says_how_far_the_model_is_and_shows_the_farthest():
+    few = pd.DataFrame([Claim("toy", f"{i}: x", 1.0, 1.0 + i / 10, 0.15, "derived").row() for i in range(3)])
     axes = agreement(few).axes[0]
     assert len(axes.get_yticks()) == 3
-    assert axes.lines[1].get_xdata().tolist() == pytest.approx([1.2, 1.1, 1.0])
-    many = [Claim("toy", f"{i}: x", 1.0, 1.0, 0.1 if i % 10 == 0 else None, "derived").row() for i in range(90)]
-    assert len(agreement(pd.DataFrame(many)).axes[0].get_yticks()) == 9
+    assert axes.lines[1].get_xdata().tolist() == pytest.approx([0.0, 10.0, 20.0])
+    assert axes.get_title(loc="right") == "Half of 3 claims within 10 % of the paper; 1 of 3 miss the bar"
+    many = [Claim("toy", f"{i}: x", 1.0, 1.0 + i / 1000, None, "derived").row() for i in range(90)]
+    axes = agreement(pd.DataFrame(many)).axes[0]
+    assert len(axes.get_yticks()) == 40
+    assert axes.lines[1].get_xdata()[-1] == pytest.approx(8.9)
+    same = pd.DataFrame([Claim("toy", "x", 1.0, 1.0, 0.1, "derived").row()])
+    assert agreement(same) is None
+    assert agreement(few.assign(kind="transcription")) is None
 
 
 def test_long_tables_are_linked_and_verdicts_fall_back_to_the_bar(tmp_path):

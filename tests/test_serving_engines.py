@@ -13,9 +13,10 @@ from codesign.config.composition import compose
 from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
-from codesign.validation import closed_loop, served_open_loop, serving_fit
+from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
+from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 
 SERVED = "experiment=serve_llama31_405b"
 
@@ -76,7 +77,7 @@ def test_an_engine_is_refused_where_nothing_is_served():
 def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
     fitted = read_yaml((groups.conf_dir() / "calibration" / "frameworks" / "serving.yaml").read_text())
     shipped = read_yaml((groups.conf_dir() / "framework" / f"{engine}.yaml").read_text())
-    for name in ("kernel_slowdown", "step_overhead_s", "request_overhead_s"):
+    for name in ("kernel_slowdown", "step_overhead_s", "request_overhead_s", "expert_overhead_s"):
         assert shipped[name] == fitted[engine][name]
         assert shipped["provenance"][name]["note"] == fitted["provenance"][engine]["note"]
 
@@ -88,24 +89,42 @@ def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
 )  # fmt: skip
 def test_ranks_of_exports_that_state_a_degree_twice(tp, groups_of, moe_tp, moe_ep, found):
     row = SimpleNamespace(tp=float(tp), attention_dp=float(groups_of), moe_tp=float(moe_tp), moe_ep=float(moe_ep))
-    assert closed_loop.ranks(row) == found
+    assert closed_loop_rows.ranks(row) == found
 
 
 def served_rows(engine: serving_fit.FittedEngine) -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    rows = pd.DataFrame({"between_s": rng.uniform(5e-3, 0.05, 60), "first_s": rng.uniform(0.05, 0.5, 60)})
-    rows = rows.assign(between_slope=0.9 * rows["between_s"], first_slope=0.9 * rows["first_s"],
-                       sequences=rng.integers(2, 128, 60))  # fmt: skip
+    rows = pd.DataFrame({"decode_s": rng.uniform(5e-3, 0.03, 90), "alone_s": rng.uniform(0.05, 0.5, 90)})
+    rows = rows.assign(between_s=rows["decode_s"] * rng.uniform(1.0, 3.0, 90), of_sequences=rng.integers(2, 128, 90),
+                       of_output_tokens=rng.integers(128, 1024, 90), of_varied=np.arange(90) % 2,
+                       of_experts=np.arange(90) % 3 == 0)  # fmt: skip
+    rows = rows.assign(**{f"{name}_slope": 0.9 * rows[name] for name in serving_fit.PARTS})
     first, between = serving_fit.predicted(rows, engine)
     return rows.assign(ttft_ms=1e3 * first, tpot_ms=1e3 * between)
 
 
 def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
-    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.08, 0.2)
-    found = serving_fit.fit_engine(served_rows(engine))
+    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.08, 0.05, 0.2, 5.0)
+    rows = served_rows(engine)
+    found = serving_fit.fit_engine(rows)
+    varied = serving_fit.fit_engine(rows[(rows["of_varied"] > 0) & ~rows["of_experts"]])
+    assert (varied.expert_overhead_s, varied.cohort_prompts) == (0.0, 1.0)
+    assert found.cohort_prompts == pytest.approx(5.0, rel=0.2)
     assert found.kernel_slowdown == pytest.approx(1.08, abs=0.04)
     assert found.request_overhead_s == pytest.approx(0.08, rel=0.2)
     assert found.burst_ratio == pytest.approx(0.2, rel=0.2)
+
+
+def test_what_is_waited_for_before_the_first_token_is_not_met_between_tokens():
+    """A whole request takes as long, however many wait for each other; one alone waits for nobody."""
+    steps = SteadyTimes(np.full(4, 0.2), np.full(4, 0.02), np.full(4, 0.01))
+    requests = Waiters(np.array([1.0, 8.0, 8.0, 64.0]), np.full(4, 100.0), np.array([0, 0, 1, 0]) > 0, np.zeros(4) > 0)
+    found = waiting(steps, requests, {"burst_ratio": 0.2, "cohort_prompts": 4.0})
+    assert found.first_s + 100 * found.between_s == pytest.approx(np.full(4, 0.2 + 2.0))
+    assert found.first_s[0] == 0.2
+    assert found.first_s[1] > found.first_s[2] > 0.2  # lengths that vary part the requests
+    everything = waiting(steps, requests, {"burst_ratio": 9.0})
+    assert everything.between_s[3] == pytest.approx(0.01 + 1.0 / 64 / 100)
 
 
 def exchanged(constants: Exchange) -> pd.DataFrame:

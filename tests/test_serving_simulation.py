@@ -197,7 +197,7 @@ def test_tables_of_steps_meet_what_they_are_made_of():
         ("arrival_s,input_tokens,output_tokens\n0,10,5\n1,ten,5\n", ["line 3", "input_tokens", "'ten'", "no number"]),
         ("arrival_s,input_tokens,output_tokens\n0,10,5\n1,,5\n", ["line 3", "input_tokens", "is empty"]),
         ("arrival_s,input_tokens,output_tokens\n2,10,5\n1,10,5\n", ["request 1", "1 s before", "sort"]),
-        ("arrival_s,input_tokens,output_tokens\n2,10,0\n", ["request 0", "outputs = 0", "at least 1"]),
+        ("arrival_s,input_tokens,output_tokens\n2,10,0\n", ["line 2", "output_tokens = 0", "outside"]),
     ],
 )
 def test_traces_with_gaps_or_text(text, words, tmp_path):

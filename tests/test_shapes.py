@@ -17,7 +17,16 @@ from codesign.scenario import Scenario
 from codesign.search import Certified
 from codesign.search.base import Problem
 from codesign.space import Continuous, DesignSpace
-from codesign.workloads import GroupedQueryAttention, MixtureOfExperts, Plan, ShapedPlan, TrainingRun
+from codesign.workloads import (
+    AlternatingAttention,
+    GroupedQueryAttention,
+    LinearAttention,
+    LocalAttention,
+    MixtureOfExperts,
+    Plan,
+    ShapedPlan,
+    TrainingRun,
+)
 
 OTHER = {"hidden": 6144.0, "layers": 48.0}
 
@@ -44,6 +53,21 @@ def test_a_shape_is_priced_as_the_model_of_that_shape():
         if not name.startswith("violations"):
             assert float(ours.get(name)) == pytest.approx(float(value), rel=1e-12), name
     assert float(ours.violations["whole heads"]) > 0  # 96 KV heads among 48
+
+
+def test_kinds_of_attention_are_chosen_by_how_often_one_is_full():
+    own = GroupedQueryAttention(96.0, 8.0, 128.0)
+    windows = gpt3(attention=LocalAttention(own, 128.0, 0.5))
+    chosen = shaped(full_every=4.0, window=512.0, kv_heads=16.0).shaped(windows).attention
+    assert (float(chosen.share), float(chosen.window), float(chosen.attention.kv_heads)) == (0.75, 512.0, 16.0)
+    assert float(shaped(full_every=1.0).shaped(windows).attention.share) == 0
+    states = gpt3(attention=AlternatingAttention(own, LinearAttention(32.0, 16.0, 128.0, 128.0), 0.75))
+    wider = shaped(full_every=8.0, hidden=2 * float(gpt3().hidden)).shaped(states).attention
+    assert (float(wider.share), float(wider.heads), float(wider.other.heads)) == (0.875, 192.0, 64.0)
+    with pytest.raises(ConfigError, match=r"plan\.full_every: the model's GroupedQueryAttention has no full_every"):
+        shaped(full_every=4.0).shaped(gpt3(attention=own))
+    with pytest.raises(ConfigError, match=r"plan\.window: the model's AlternatingAttention has no window"):
+        shaped(window=64.0).shaped(states)
 
 
 def test_what_is_not_given_stays_and_widths_are_whole_tiles():

@@ -8,9 +8,11 @@ import pytest
 from builders import cluster, gpt3
 
 from codesign.config import check_plan
+from codesign.config.load_checks import check_load
 from codesign.config.study import scenario_from_config
 from codesign.errors import ConfigError
 from codesign.results import numbers_of
+from codesign.run.day import day, hours
 from codesign.scenario import Scenario
 from codesign.workloads import Agreement, ContinuousServing, GoodputServing, Plan, ServingAtRate
 from codesign.workloads.clumps import alone, others
@@ -67,6 +69,18 @@ def test_goodput_ends_at_a_limit_and_prices_good_tokens(agreed):
     assert agreed["usd_per_million_tokens"] > 0.999 * full["usd_per_million_tokens"]
 
 
+def test_what_the_host_takes_is_added_and_left_less_of_an_agreement(quiet):
+    """A second at the host: requests wait it out; two seconds of an agreement with one of them are one without."""
+    later = numbers(lambda **known: ServingAtRate(**known, arrivals_per_s=1e-6, request_overhead_s=1.0))
+    for name in ("ttft_s", "ttft_p99_s", "e2e_s", "e2e_p50_s"):
+        assert later[name] == pytest.approx(quiet[name] + 1, rel=1e-12), name
+    assert later["tpot_s"] == quiet["tpot_s"]
+    left = numbers(lambda **known: GoodputServing(**known, agreement=Agreement(1.0, 0.2)))
+    whole = numbers(lambda **known: GoodputServing(**known, agreement=Agreement(2.0, 0.2), request_overhead_s=1.0))
+    assert whole["requests_per_s"] == pytest.approx(left["requests_per_s"], rel=1e-9)
+    assert whole["agreement_ttft_s"] == pytest.approx((left["agreement_ttft_s"] + 1) / 2, rel=1e-9)
+
+
 def test_parts_of_the_time_are_the_time(agreed):
     parts = [value for name, value in agreed.items() if name.startswith("breakdown_s.")]
     assert len(parts) > 3
@@ -89,3 +103,47 @@ def test_wrong_agreements_are_refused_in_a_line():
         with pytest.raises(ConfigError, match=words) as error:
             check_plan(scenario_from_config("workload=goodput", "model=llama31_405b", "plan=serving_node", override))
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (lambda **known: ServingAtRate(**known, arrivals_per_s=1e4), "workload.arrivals_per_s = 1e+04 is"),
+        (lambda **known: GoodputServing(**known, agreement=Agreement(5.0, 1e-4)), "workload.agreement.tpot_s = 0.0001"),
+    ],
+)
+def test_what_no_engine_keeps_is_infeasible_and_refused_in_a_line(work, words):
+    """A load beyond stability, and limits below the floor of one step."""
+    scenario = Scenario(cluster(16.0), work(model=gpt3(), **LENGTHS), PLAN)
+    found = numbers_of(scenario)
+    assert max(value for name, value in found.items() if name.startswith("usage.engine.")) > 1.01
+    with pytest.raises(ConfigError) as error:
+        check_load(scenario, found)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_engines_keep_is_feasible(agreed):
+    shares = [value for name, value in agreed.items() if name.startswith("usage.engine.")]
+    assert max(shares) <= 1
+    assert len(shares) == 4
+
+
+def test_following_a_day_of_load_switches_replicas_off(agreed):
+    """Twice what one replica is good for, then a tenth: three ways to pay for it, by hand."""
+    scenario = Scenario(cluster(16.0), GoodputServing(gpt3(), **LENGTHS, agreement=Agreement(5.0, 0.2)), PLAN)
+    good_for = agreed["requests_per_s"]
+    table = hours(scenario, np.array([1.9 * good_for, 0.1 * good_for]))
+    assert table["replicas"].tolist() == [2.0, 1.0]
+    assert (table["ttft_p99_s"] <= 5.0).all()
+    assert table["power_w"].tolist() == pytest.approx(
+        [table["power_all_on_w"][0], table["power_all_on_w"][1] / 2], rel=0.1
+    )
+    told = day(scenario, table)
+    assert told["peak"]["accelerator_hours"] == 64
+    assert told["hourly"]["accelerator_hours"] == 48
+    assert told["hourly"]["usd_accelerators"] == pytest.approx(0.75 * told["peak"]["usd_accelerators"], rel=0.05)
+    assert told["bought"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
+    assert told["bought"]["kwh"] == pytest.approx(table["power_w"].sum() / 1e3)
+    with pytest.raises(ConfigError, match="no agreement"):
+        hours(Scenario(cluster(16.0), ContinuousServing(gpt3(), **LENGTHS), PLAN), np.ones(2))

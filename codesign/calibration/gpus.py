@@ -182,6 +182,10 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     """
     option, accelerator = option_of(name), accelerator_of(name)
     if accelerator is None and name not in folder:
+        if option is not None:
+            raise DataError(
+                f"gpu {name!r} is accelerator={option}, of which nothing was measured: add it to a table of peaks"
+            )
         raise DataError(
             f"gpu {name!r} is not known{suggestion(name, aliases())}; add it to a table of peaks (see --schema)"
         )

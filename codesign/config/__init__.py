@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .groups import available as available
     from .groups import conf_dir as conf_dir
     from .groups import search_path as search_path
+    from .own import own_files as own_files
     from .study import Study as Study
     from .study import plain as plain
     from .study import scenario_from_config as scenario_from_config
@@ -30,11 +31,12 @@ else:
             "composition": ("compose",),
             "construct": ("Built", "build"),
             "groups": ("available", "conf_dir", "search_path"),
+            "own": ("own_files",),
             "study": ("Study", "plain", "scenario_from_config", "study_from_config", "study_from_resolved"),
         },
     )
 
 __all__ = [
     "Built", "Study", "available", "build", "check_formats", "check_memory", "check_plan", "compose", "conf_dir",
-    "plain", "scenario_from_config", "search_path", "study_from_config", "study_from_resolved",
+    "own_files", "plain", "scenario_from_config", "search_path", "study_from_config", "study_from_resolved",
 ]  # fmt: skip

@@ -16,12 +16,15 @@ from ..scenario import Cluster, Scenario
 from ..units import unit_of
 from .composition import chosen_options, compose
 from .construct import build
-from .groups import expand
+from .groups import edition, expand
+from .own import own_files
 from .plausibility import readable
 from .starting import started
 from .study import Study, plain
 
-HARDWARE = ("accelerator", "calibration", "memory", "die", "host", "fabric", "collective", "scale_out", "residual")
+HARDWARE = (
+    "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out", "residual",
+)  # fmt: skip
 PLACES = ("accelerator", "host", "network")
 CLOSE = 1e-9  # relative; what a search rounds away
 _SUFFIX = re.compile(r"_(bytes|flops|bits|s|j|w|hz|usd|mm2|mm)(_per_\w+)?$|_per_\w+$")
@@ -57,7 +60,8 @@ def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
     """Numbers of a scenario's accelerators, hosts and networks that are not the catalogue's."""
     if not _may_differ(study):
         return ()
-    known = _numbers(_catalogue(study.overrides))
+    with own_files(*study.conf):
+        known = _numbers(_catalogue(study.overrides, edition()))
     found = []
     for path, value in _numbers(scenario.cluster).items():
         usual = known.get(path)
@@ -81,7 +85,7 @@ def _may_differ(study: Study) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _catalogue(overrides: tuple[str, ...]) -> Cluster:
+def _catalogue(overrides: tuple[str, ...], _: Any) -> Cluster:
     options = chosen_options(started(list(overrides)))
     wanted = [f"{group}={options[group]}" for group in HARDWARE if options.get(group)]
     return build({"cluster": plain(compose(["experiment=null", *wanted]))["cluster"]}).objects["cluster"]

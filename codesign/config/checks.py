@@ -250,6 +250,17 @@ def _limits(scenario: Scenario) -> dict[str, dict[str, Array]]:
     return places
 
 
+def check_hopeful(scenario: Scenario) -> None:
+    """Refuse what does not fit, and would under no plan, before anything is priced.
+
+    Raises:
+        ConfigError: by how much.
+    """
+    hopeless = scenario.workload.hopeless(scenario.layout, _capacity(scenario))
+    if hopeless and shortage(scenario):
+        raise ConfigError(hopeless)
+
+
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
     """One line: which tier lacks how much, and what would help."""
     capacity = _capacity(scenario)

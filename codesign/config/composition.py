@@ -4,11 +4,12 @@
 argument of the class that stands there (`_target_`), so nobody has to know which defaults a file spells out.
 """
 
+import contextlib
 import functools
 import itertools
 import pickle  # in this process alone: nothing of it is read from a file
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
@@ -16,13 +17,14 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, suggestion
+from ..errors import ConfigError, either, suggestion
 from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
@@ -43,8 +45,8 @@ OPEN = {
 
 
 OPTIONAL = {
-    "memory", "die", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework", "reliability",
-    "carbon", "quality",
+    "memory", "die", "stack", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework",
+    "reliability", "carbon", "quality", "runner",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
@@ -189,8 +191,7 @@ def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
     others = [option for option in known if option.startswith(choice.lower()) and option != called]
     if called is None:
         return suggestion(choice, known)
-    also = f" or {' or '.join(map(repr, others))}" if others else ""
-    return f" (did you mean {called!r}{also}?)"
+    return f" (did you mean {either([called, *others])}?)"
 
 
 def _admit_value(item: Override, base: Any) -> str:
@@ -209,6 +210,9 @@ def _admit_value(item: Override, base: Any) -> str:
             known = {*_arguments(node), *(node if isinstance(node, dict) else ())} - {"_target_", "provenance"}
             known |= set(groups()) if depth == 0 else set()
             prefix = ".".join(keys[:depth])
+            if depth == 0 and key in OPTIONAL:
+                which = suggestion("", available(key))
+                raise ConfigError(f"{item.input_line}: no {key} is chosen that could have it; add {key}=NAME{which}")
             if isinstance(node, dict):
                 raise ConfigError(
                     f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{suggestion(key, known)}"
@@ -275,10 +279,22 @@ def _with_pool(config: DictConfig) -> DictConfig:
     return config
 
 
+@contextlib.contextmanager
+def _hydra() -> Iterator[None]:
+    """Hydra made ready to compose; within a job that it runs itself, what it knows of that job is put back after."""
+    running = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = running
+
+
 @functools.lru_cache(maxsize=64)
 def _chosen(overrides: tuple[str, ...], _: Any) -> bytes:
     """What Hydra composes of this edition of the files, pickled: read back in a seventh of the time of a copy."""
-    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+    with _hydra():
         return pickle.dumps(hydra_compose("config", overrides=[*search_path(), *overrides]))
 
 
@@ -290,6 +306,6 @@ def chosen_options(overrides: list[str]) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=64)
 def _options(overrides: tuple[str, ...], _: Any) -> dict[str, str]:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
+    with _hydra():
         config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
     return {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}

@@ -22,7 +22,7 @@ from .written import plain_number
 
 MENUS = (
     "hardware", "slices", "quality", "reliability", "carbon", "topology", "fabrics", "collectives", "workloads",
-    "ownership", "scenario", "space", "objective", "search",
+    "ownership", "scenario", "space", "objective", "distributing", "search",
 )  # fmt: skip
 FACTORIES = {
     "codesign.workloads.from_config_json",

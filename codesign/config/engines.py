@@ -4,7 +4,9 @@ A file of `framework` names them under `workload.engine`: `kernels` and `all_red
 `calibration/frameworks` and `collective/custom`, whose last word is the accelerator. One that was not measured takes
 the files of the first of its `relatives` of the same generation that was, or keeps its own. With `fused_floor` what
 tables count as a launch of its own, the quantisation of a product's input, is part of the pass before: the floor of 8
-and 4 bit products is then at most so many times that of 16 bits.
+and 4 bit products is then at most so many times that of 16 bits. Passes over memory
+stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input, which some write
+several times slower than a stream; norms, residual sums and activations are other kernels.
 """
 
 from pathlib import Path
@@ -18,6 +20,7 @@ from .groups import conf_dir, read_yaml
 KEYS = ("kernels", "all_reduce", "fused_floor")
 MEASURED = "codesign.collectives.Measured"
 FUSED = ("fp8", "fp4")
+KEPT = ("elementwise",)  # of the accelerator
 
 
 def with_engine(config: DictConfig) -> DictConfig:
@@ -79,6 +82,8 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
     result = OmegaConf.to_container(kernels)
     assert isinstance(result, dict)
     for kind, formats in mine.items():
+        if kind in KEPT:
+            continue
         old = result.get(kind, {})
         if kind != "provenance" and "fp8_block" in formats and "fp8" not in formats:
             formats = formats | {"fp8": formats["fp8_block"]}

@@ -1,4 +1,4 @@
-"""What there is to choose from: the folders of `conf/` and the files in them."""
+"""What there is to choose from: the folders of `conf/` and the files in them, of plug-ins and a user's own too."""
 
 import functools
 from pathlib import Path
@@ -7,26 +7,31 @@ from typing import Any
 from ..errors import ConfigError, suggestion
 from ..foreign import read_yaml_file
 from ..shipped import conf_dir as conf_dir
+from .own import groups_of_ours, origin, own_folders
 from .plugins import plugin_folders
 
-HIDDEN = {"hydra"}  # settings of the launcher, not of a design
+
+def folders() -> list[Path]:
+    """Folders of configurations beside ours: of plug-ins, and a user's own."""
+    return [*plugin_folders(), *own_folders()]
 
 
 def search_path() -> list[str]:
-    """What Hydra is told so that it finds the files of plug-ins; nothing where there is none."""
-    folders = ",".join(f"file://{folder}" for folder in plugin_folders())
-    return [f"hydra.searchpath=[{folders}]"] if folders else []
+    """What Hydra is told so that it finds the files beside ours; nothing where there is none."""
+    quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders())
+    listed = ",".join(f"'file://{folder}'" for folder in quoted)
+    return [f"hydra.searchpath=[{listed}]"] if listed else []
 
 
 def edition() -> tuple[tuple[str, int], ...]:
     """Every file that can be chosen from and when it was written, for whoever keeps what was composed of them."""
-    files = (path for folder in (conf_dir(), *plugin_folders()) for path in folder.rglob("*.yaml"))
+    files = (path for folder in (conf_dir(), *folders()) for path in folder.rglob("*.yaml"))
     return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in files))
 
 
 def groups() -> list[str]:
     """Config groups, in alphabetical order."""
-    return sorted(path.name for path in conf_dir().iterdir() if path.is_dir() and path.name not in HIDDEN)
+    return groups_of_ours()
 
 
 def describe(path: Path) -> str:
@@ -52,17 +57,23 @@ def available(group: str | None = None) -> dict[str, str]:
         raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
     if group == "accelerator":
         aliases()  # refuses files that claim the same measurements
-    return {path.stem: describe(path) for path in files(group)}
+    return {path.stem: _with_origin(path) for path in files(group)}
+
+
+def _with_origin(path: Path) -> str:
+    """What a file is, and whose, where it is not one of ours."""
+    told, whose = describe(path), origin(path)
+    return f"{told} ({whose})".strip() if whose else told
 
 
 def files(group: str) -> list[Path]:
-    """YAML files of a group, those of plug-ins too, in alphabetical order.
+    """YAML files of a group, those beside ours too, in alphabetical order.
 
     Raises:
         ConfigError: two files of one name.
     """
     found: dict[str, Path] = {}
-    for folder in (conf_dir(), *plugin_folders()):
+    for folder in (conf_dir(), *folders()):
         for path in sorted((folder / group).glob("*.yaml")):
             if path.is_file() and found.setdefault(path.stem, path) != path:
                 raise ConfigError(f"{group}={path.stem} is two files, {found[path.stem]} and {path}: rename one")
@@ -139,6 +150,7 @@ PACKAGES = {
     "calibration": "cluster.accelerator.kernels",
     "memory": "cluster.accelerator.hbm",
     "die": "cluster.accelerator.die",
+    "stack": "cluster.accelerator",
     "residual": "cluster.accelerator.residual",
     "framework": "workload",
     "host": "cluster.host",
@@ -159,6 +171,7 @@ PACKAGES = {
 
 SYNONYMS = {
     "objective.goal": "objective.minimise",
+    "workers": "runner.workers",
     "search.optimiser": "search.optimizer",
     "search.descent.optimiser": "search.descent.optimizer",
 }

@@ -51,8 +51,8 @@ def unusual(
     A range is told where no number that it moves is told already.
     """
     origins, scenario = provenance or {}, with_numpy(scenario)
-    usuals = {path: usual for path, usual, _ in _leaves(scenario)}
     leaves = [leaf for leaf in _leaves(scenario) if not _meant_so(leaf[0], origins)]
+    usuals = {path: usual for path, usual, _ in leaves}
     found = [_judged(path, float(value), usual, path) for path, usual, value in leaves]
     found += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
     told = {one.key for one in found if one}

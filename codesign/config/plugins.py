@@ -1,8 +1,8 @@
 """Packages beside this one that bring accelerators, fabrics, collectives, workloads, searches and experiments.
 
-A plug-in is an installed package that says so by an entry point of the group `codesign`:
+A plug-in is an installed package that says so by an entry point of the group `codesign.plugins`:
 
-    [project.entry-points.codesign]
+    [project.entry-points."codesign.plugins"]
     torus = "codesign_torus"
 
 What stands in the namespace of that package may be named in YAML as `codesign_torus.HyperX`, as the classes of this
@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-GROUP = "codesign"  # of entry points
+GROUPS = ("codesign.plugins", "codesign")  # of entry points, as they are called and as they were
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def plugins() -> tuple[Plugin, ...]:
         ConfigError: one names a package that is not there.
     """
     found: list[Plugin] = []
-    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+    points = {point.value: point for group in GROUPS[::-1] for point in importlib.metadata.entry_points(group=group)}
+    for point in sorted(points.values(), key=lambda point: point.name):
         spec = importlib.util.find_spec(point.value)
         if spec is None or spec.origin is None:
             raise ConfigError(f"plug-in {point.name!r} names the package {point.value!r}, which cannot be imported")

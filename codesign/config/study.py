@@ -3,12 +3,14 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ..distributing import AbstractRunner
 from ..errors import ConfigError, suggestion
 from ..fields import check_ranges, get_path
 from ..metrics import evaluate
@@ -37,6 +39,8 @@ from .composition import compose
 from .construct import Built, build
 from .groups import PACKAGES, available, expand
 from .in_units import in_si
+from .own import as_folders, own_files, own_folders
+from .own_settings import naming_files, origins
 from .plausibility import Unusual, unusual
 from .starting import names, started
 
@@ -45,7 +49,8 @@ SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
 MOST_LEVELS = 1_000_000  # of a variable's grid
 FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
 """Searches that ask for nothing but the best design: where there is only one, it is that."""
-KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch}
+KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch, "runner": AbstractRunner}
+OPTIONAL_KINDS = {"runner"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Study:
     """What `codesign optimize` runs.
 
     provenance: dotted path -> origin of the number there (source, at, kind, note); resolved: the configuration as
-    plain mappings, as the run folder keeps it.
+    plain mappings, as the run folder keeps it; conf: folders of own files that it was composed with.
     """
 
     scenario: Scenario
@@ -63,6 +68,7 @@ class Study:
     provenance: dict[str, dict[str, Any]]
     resolved: dict[str, Any]
     overrides: tuple[str, ...] = ()
+    conf: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         """Legal numbers, and variables that keep them so."""
@@ -132,33 +138,50 @@ class Study:
         return int(self.resolved.get("seed", 0))
 
 
-def scenario_from_config(*overrides: str) -> Scenario:
+Folders = Path | str | Sequence[Path | str] | None
+"""One folder of own files beside ours, or several: `--conf` of the command line."""
+
+
+def scenario_from_config(*overrides: str, conf: Folders = None) -> Scenario:
     """The scenario that these overrides name, such as `accelerator=b200`; the default experiment's without any.
+
+    Args:
+        overrides: as on the command line.
+        conf: folder of own files, as `--conf` there.
 
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    return documented_scenario(*overrides)[0]
+    return documented_scenario(*overrides, conf=conf)[0]
 
 
-def documented_scenario(*overrides: str) -> tuple[Scenario, dict[str, dict[str, Any]]]:
+def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario, dict[str, dict[str, Any]]]:
     """The same, with the origin of its numbers.
 
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    resolved = plain(compose(_texts(overrides)))
-    built = build({key: resolved[key] for key in SCENARIO})
-    return _scenario(built), built.provenance | _overridden(overrides)
+    with own_files(*as_folders(conf)):
+        composed = compose(_texts(overrides))
+        with naming_files(overrides):
+            resolved = plain(composed)
+            built = build({key: resolved[key] for key in SCENARIO})
+            scenario = _scenario(built)
+        return scenario, built.provenance | origins(overrides) | _overridden(overrides)
 
 
-def study_from_config(*overrides: str) -> Study:
+def study_from_config(*overrides: str, conf: Folders = None) -> Study:
     """The study that these overrides name, such as `experiment=serve_llama31_405b`; the default without any.
+
+    Args:
+        overrides: as on the command line.
+        conf: folder of own files, as `--conf` there.
 
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    return study_from_resolved(compose(_texts(overrides)), overrides)
+    with own_files(*as_folders(conf)):
+        return study_from_resolved(compose(_texts(overrides)), overrides)
 
 
 def _texts(overrides: Sequence[Any]) -> list[str]:
@@ -176,18 +199,23 @@ def _texts(overrides: Sequence[Any]) -> list[str]:
     return list(overrides)
 
 
-def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[str] = ()) -> Study:
+def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[str] = (), conf: Folders = None) -> Study:
     """The study of a composed configuration.
 
     Raises:
         ConfigError: anything wrong in it.
     """
-    resolved = plain(config)
+    with own_files(*as_folders(conf)), naming_files(overrides):
+        return _study(plain(config), overrides)
+
+
+def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
     known = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:
         if key not in known:
             raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
-    for key in (*SCENARIO, *KINDS):
+    asked = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
+    for key in asked:
         if key not in resolved:
             raise ConfigError(f"{key} is missing: a study needs it")
     seed = resolved["seed"]
@@ -195,9 +223,9 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
-    built = build({key: _complete(resolved)[key] for key in (*SCENARIO, *KINDS)})
+    built = build({key: _complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
-        if not isinstance(built.objects[key], kind):
+        if key in asked and not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
     problem, search = _problem(built), built.objects["search"]
     if isinstance(search, Mix):
@@ -205,9 +233,12 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         problem = next(iter(search.problems.values()))
     elif not problem.space.plan and not problem.space.hardware and isinstance(search, FOR_THE_BEST):
         search = Single()
-    provenance = built.provenance | _overridden(overrides)
+    if "runner" in asked:
+        search = search.over(built.objects["runner"])
+    provenance = built.provenance | origins(overrides) | _overridden(overrides)
     parts = (problem.scenario, problem.space, problem.objective, search)
-    return Study(*parts, provenance=provenance, resolved=resolved, overrides=tuple(overrides))
+    known = {"provenance": provenance, "resolved": resolved, "overrides": tuple(overrides), "conf": own_folders()}
+    return Study(*parts, **known)
 
 
 def _problem(built: Built) -> Problem:

@@ -82,6 +82,10 @@ class Accelerator(eqx.Module):
         """Price of the device without its HBM."""
         return self.price_usd if self.die is None else self.price_usd * self.die.price_ratio()
 
+    def dies(self) -> Array:
+        """Of a package; each has its edge."""
+        return jnp.asarray(1.0) if self.die is None else self.die.dies
+
     def limits(self) -> dict[str, Array]:
         """Used share of what bounds the die and its package, if that is a design of its own."""
         return {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())

@@ -60,6 +60,10 @@ class AbstractMemory(eqx.Module):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Constraint -> used share, beyond the total capacity; `stored` is class of data -> bytes."""
 
+    def beyond_s_per_byte(self) -> Array | None:
+        """Seconds a byte to memory that outlives the device: a pool, a tier on its own card; None: there is none."""
+        return None
+
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know about these numbers; asked outside `jit`."""
         return ()

@@ -47,6 +47,10 @@ class CachedPool(AbstractMemory):
         assert self.hit_ratio is not None
         return self.hit_ratio
 
+    def beyond_s_per_byte(self) -> Array:
+        """To the pool, through the port."""
+        return maximum(1 / self.pool.bandwidth_bytes_per_s, self.port.beta_s_per_byte)
+
     def usable_bytes(self) -> Array:
         """The pool's share of one accelerator."""
         return self.pool.usable_bytes()
@@ -122,6 +126,12 @@ class SharedPool(AbstractMemory):
     activity: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of its time that another one pulls")
     port_bound: Float[Array, "*b"] = switch(default=1.0, doc="0: bandwidth of the tier, whatever the ports carry")
     usd_per_port: Float[Array, "*b"] = quantity(default=0.0, usual=(3600.0, 3600.0))
+
+    def beyond_s_per_byte(self) -> Array:
+        """To the pool, while all others write too."""
+        beta = self.port.beta_s_per_byte
+        ports = maximum(beta / self.ports_per_accelerator, self.sharers * beta / self.ports)
+        return maximum(self.sharers / self.tier.bandwidth(), ports)
 
     def usable_bytes(self) -> Array:
         """An equal part of the pool."""

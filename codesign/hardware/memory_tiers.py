@@ -58,6 +58,12 @@ class TieredMemory(AbstractMemory):
             if not isinstance(usable, Tracer) and float(jnp.min(usable)) <= 0:
                 raise ConfigError(f"tiers.{name} has no capacity: {float(jnp.min(usable)):g} bytes are usable")
 
+    def beyond_s_per_byte(self) -> Array | None:
+        """To the first pool among the tiers, else to the first that is not `near`."""
+        pools = [found for tier in self.tiers.values() if (found := tier.beyond_s_per_byte()) is not None]
+        others = [1 / tier.bandwidth() for name, tier in self.tiers.items() if name != self.near]
+        return (pools + others)[0] if pools or others else None
+
     def shares(self, data: str) -> dict[str, Array]:
         """Tier -> share of a class of data."""
         if data in self.placement:

@@ -9,7 +9,7 @@ from ..smooth import used_share
 
 
 class Shoreline(eqx.Module):
-    """`edge_mm` of die edge, and the bandwidth that a millimetre of each technology carries.
+    """`edge_mm` of edge of each die, and the bandwidth that a millimetre of each technology carries.
 
     used = sum over technologies of bandwidth / density. HBM is counted by its PHY: bandwidth of a stack over the
     millimetres of its PHY. A technology without a density needs no edge (memory of the host).
@@ -29,6 +29,6 @@ class Shoreline(eqx.Module):
                 total = total + rate / self.bytes_per_s_per_mm[technology]
         return total
 
-    def used_share(self, bytes_per_s: dict[str, Array]) -> Array:
-        """Part of the edge that is taken; a design can be built up to one."""
-        return used_share(self.used_mm(bytes_per_s), self.edge_mm)
+    def used_share(self, bytes_per_s: dict[str, Array], dies: Array | float = 1.0) -> Array:
+        """Part of the edge of so many dies that is taken; a design can be built up to one."""
+        return used_share(self.used_mm(bytes_per_s), dies * self.edge_mm)

@@ -19,6 +19,9 @@ MS = tuple(
 CLOSED = (
     text("backend", "engine"), number("ttft_ms", "ms", "to the first token"), number("tpot_ms", "ms", "between tokens"),
 )  # fmt: skip
+ORIGIN = text("origin", "whose run: InferenceX draws each length from four fifths of what is stated up to it").or_blank(
+    "lengths are those stated"
+)
 SERVED_CARRIED = ("backend_version", "origin", "measured_date", "work_in_progress")
 
 STATIC = Schema(
@@ -59,8 +62,8 @@ AGGREGATED = Schema(
      whole("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),
      whole("moe_tp", "ranks that share an expert", zero=True),
      whole("moe_ep", "ranks experts are spread over", zero=True),
-     *CLOSED),
-    suite="closed loop", carried=SERVED_CARRIED,
+     *CLOSED, ORIGIN.if_there()),
+    suite="closed loop", carried=("backend_version", "measured_date", "work_in_progress"),
 )  # fmt: skip
 DISAGGREGATED = Schema(
     "disaggregated", "served models, prefill and decode apart",

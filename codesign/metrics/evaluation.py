@@ -191,7 +191,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if pool is not None:
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
-    usage |= lifetime_limits(scenario, cluster)
+    usage |= lifetime_limits(scenario, cluster) | timeline.usage
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,

@@ -39,5 +39,5 @@ def memory_limits(cluster: Cluster, used: dict[str, Array]) -> dict[str, Array]:
     if accelerator.shoreline is not None:
         link = cluster.network[cluster.levels[0]].fabric.link(Group(2.0))
         rates = accelerator.hbm.edge_bytes_per_s() | {"scale_up": 1 / link.beta_s_per_byte}
-        limits["shoreline"] = accelerator.shoreline.used_share(rates)
+        limits["shoreline"] = accelerator.shoreline.used_share(rates, accelerator.dies())
     return limits

@@ -65,7 +65,10 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
     network = cluster.network[cluster.levels[-1]].fabric.link(Group(2.0))
-    written = reliability.written_s(saved, devices, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte)
+    written = reliability.written_s(
+        saved, devices, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
+        cluster.accelerator.hbm.beyond_s_per_byte(),
+    )  # fmt: skip
     stretched = reliability.stretched(devices, written)
     return stretched, {
         "goodput": 1 / stretched,

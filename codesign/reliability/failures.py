@@ -10,7 +10,7 @@ from ..smooth import TINY, maximum, used_share
 from ..units import HOUR_S
 from .renewal import HOPELESS, best_interval_s, growth, least_growth
 
-STORES = ("storage", "host")
+STORES = ("storage", "host", "pool")
 WELL = 3.0  # standard deviations of parts under repair that spares should cover
 
 
@@ -36,16 +36,17 @@ class Reliability(eqx.Module):
 
         goodput = 1 / (g s)       g: `renewal`, s = 1 + straggling sqrt(2 log n): the slowest of n devices in a step
 
-    A checkpoint takes what storage takes, or the link to the host's memory, from where a copy goes to another host over
-    the outermost network; it is read back as fast. Without `interval_s` checkpoints are kept at the best interval, and
-    1 / goodput is log-convex in rates, times and bandwidths: a posynomial under an exponential, times `least_growth`.
+    A checkpoint takes what storage takes, or the link to the host's memory, from where a copy goes to another host
+    over the outermost network, or the way to a pool that outlives it; it is read back as fast. Without `interval_s`
+    checkpoints are kept at the best interval, and 1 / goodput is log-convex in rates, times and bandwidths: a
+    posynomial under an exponential, times `least_growth`.
 
     Where there are no spares a failed part is waited for (`repair_s`). Spares are bought, powered and idle; the used
     share `spares` says whether they cover parts under repair three standard deviations above their mean.
 
     Assumes: failures are independent and of constant rate; all devices stop with any of them; checkpoints stop the work
     but for the share `behind`; a second failure of the host that keeps the copy is not counted; times of devices are
-    normal and independent from step to step, where they straggle.
+    normal and independent from step to step, where they straggle; there is room for one checkpoint in the pool.
     Source: [daly2006]; [young1974]; of copies on other hosts [wang2023gemini].
     """
 
@@ -78,7 +79,12 @@ class Reliability(eqx.Module):
         return sum(self.rates_hz(devices).values(), jnp.asarray(0.0))
 
     def written_s(
-        self, saved_bytes: Array, devices: Array, host_bytes_per_s: Array, network_bytes_per_s: Array
+        self,
+        saved_bytes: Array,
+        devices: Array,
+        host_bytes_per_s: Array,
+        network_bytes_per_s: Array,
+        pool_s_per_byte: Array | None = None,
     ) -> Array:
         """Seconds to put `saved_bytes` of all devices together where they are kept, and to read them.
 
@@ -87,8 +93,19 @@ class Reliability(eqx.Module):
             devices: that write, each its share.
             host_bytes_per_s: of a device to its host.
             network_bytes_per_s: of a device on the outermost network.
+            pool_s_per_byte: of a device to memory that outlives it, where there is such.
+
+        Raises:
+            ConfigError: checkpoints go to a pool, and there is none.
         """
         each = saved_bytes / devices
+        if self.store == "pool":
+            if pool_s_per_byte is None:
+                raise ConfigError(
+                    "cluster.reliability.store = 'pool' needs memory that outlives a device, such as"
+                    " memory=photonic_pool; this accelerator has its own alone (storage and host are the others)"
+                )
+            return each * pool_s_per_byte
         if self.store == "host":
             return maximum(each / host_bytes_per_s, each / network_bytes_per_s)
         return maximum(saved_bytes / self.storage_bytes_per_s, each / host_bytes_per_s)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .run_folder import read_run as read_run
     from .topology import links_frame as links_frame
     from .topology import topology_figure as topology_figure
+    from .two_runs import compare_runs as compare_runs
 else:
     __getattr__, __dir__ = lazily(
         __name__,
@@ -32,10 +33,11 @@ else:
             "phases": ("phase_diagram",),
             "run_folder": ("RunFolder", "read_run"),
             "topology": ("links_frame", "topology_figure"),
+            "two_runs": ("compare_runs",),
         },
     )
 
 __all__ = [
-    "RunFolder", "build_report", "canvas", "links_frame", "phase_diagram", "read_run", "sharing", "style",
-    "topology_figure", "write_experiment_report", "write_run_report",
+    "RunFolder", "build_report", "canvas", "compare_runs", "links_frame", "phase_diagram", "read_run", "sharing",
+    "style", "topology_figure", "write_experiment_report", "write_run_report",
 ]  # fmt: skip

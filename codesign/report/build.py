@@ -2,18 +2,35 @@
 
 import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from ..objective import feasible
-from . import candidates_page, figures, front_on_page, mix_on_page, proof, series, text_tables, wording
+from . import (
+    bars,
+    candidates_page,
+    charts,
+    figures,
+    front_on_page,
+    how_sure,
+    interactive,
+    mix_on_page,
+    proof,
+    series,
+    text_tables,
+    wording,
+)
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import MissingPart, RunFolder, read_run
 from .topology import topology_load
+
+NOTHING = Markup("")
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with a sentence or two and what they are about; `missing` says why there is nothing to show."""
+    """A heading with a sentence or two and what they are about; `missing` says why there is nothing to show.
+
+    shown: what stands in the page in the place of the picture, which is kept for pages that cannot answer.
+    """
 
     title: str
     text: str = ""
@@ -40,6 +60,7 @@ class Section:
     table: text_tables.PageTable | None = None
     folded: tuple[str, text_tables.PageTable] | None = None
     missing: str = ""
+    shown: Markup = NOTHING
 
 
 def build_report(path: Path | str) -> Path:
@@ -80,6 +101,11 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         budgets=budgets,
         feasible=feasible,
         infinite=math.inf,
+        sure=how_sure.how_sure(run),
+        slides=how_sure.slides(run),
+        goal=run.metric(run.goal),
+        library=interactive.library(),
+        script=interactive.own_script(),
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 
@@ -111,14 +137,14 @@ def _picture(run: RunFolder, draw: Callable[[RunFolder], Figure], alt: str) -> P
 
 
 def _best_designs(run: RunFolder) -> Section:
-    shown = min(text_tables.BEST_DESIGNS, len(run.designs))
+    shown = min(text_tables.MOST_DESIGNS, len(run.designs))
     feasible = int(run.designs["feasible"].sum()) if "feasible" in run.designs else len(run.designs)
     text = f"The {shown} best of {len(run.designs):,} kept designs, {feasible:,} of them within all limits."
     if len(run.designs) == 1:
         text = f"The one design that was kept{', within all limits' if feasible else ', beyond its limits'}."
     if "time_s_low" in run.designs:
         text += " Below a metric: its 90 % interval."
-    return Section("Best designs", text, table=text_tables.best_designs(run))
+    return Section("Best designs", text, table=text_tables.best_designs(run, text_tables.MOST_DESIGNS))
 
 
 def _proof(run: RunFolder) -> Section:
@@ -157,9 +183,8 @@ def _time(run: RunFolder) -> Section:
     words = [f"{number(share, '%', 2)} {known.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
     text = f"One {run.words.step} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
-    return Section(
-        "Where the time goes", text, _picture(run, figures.time_breakdown, "Time of the best designs by part")
-    )
+    picture = _picture(run, figures.time_breakdown, "Time of the best designs by part")
+    return Section("Where the time goes", text, picture, shown=bars.time_bars(run))
 
 
 def _front(run: RunFolder) -> Section:
@@ -171,7 +196,20 @@ def _front(run: RunFolder) -> Section:
             f"Each point is a kept design. On the front ({front:,} of {feasible:,} feasible) nothing "
             "can be had faster without paying more, or cheaper without waiting longer."
         )
-    return Section("Time against cost", text, _picture(run, figures.time_against_cost, "Time and cost of all designs"))
+    text += " Choose some with the mouse: the table above shows these; a row that is pointed at shows its place here."
+    places = table.index
+    named = table.assign(name=[f"#{place + 1} {wording.degrees(row)}," for place, row in _rows_at(run, places)])
+    named["best"] = named.index == 0
+    made, source = charts.front_chart(run, named)
+    source.add([f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places], "design")
+    picture = _picture(run, figures.time_against_cost, "Time and cost of all designs")
+    return Section("Time against cost", text, picture, shown=interactive.chart(made, "front"))
+
+
+def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict]]:
+    """(place, plan) of some designs."""
+    plans = run.designs[[f"var.{name}" for name in run.columns("var.")]].to_dict(orient="records")
+    return ((int(place), plans[int(place)] if plans else {}) for place in places)
 
 
 def _roofline(run: RunFolder) -> Section:
@@ -182,7 +220,9 @@ def _roofline(run: RunFolder) -> Section:
         f"Arithmetic of the best design: a mark's area is its share of the time of all ops. Marks left of a roof's "
         f"corner are limited by memory bandwidth; they take {number(bound, '%', 2)} of that time."
     )
-    return Section("Roofline", text, _picture(run, figures.roofline, "Roofline of the best design's operations"))
+    made, _ = charts.roofline_chart(run)
+    picture = _picture(run, figures.roofline, "Roofline of the best design's operations")
+    return Section("Roofline", text, picture, shown=interactive.chart(made, "roofline"))
 
 
 def _ops(run: RunFolder) -> Section:
@@ -201,7 +241,8 @@ def _topology(run: RunFolder) -> Section:
 
 def _memory(run: RunFolder) -> Section:
     text = "Bytes per accelerator by class, as shares of what is used; the black mark is the usable capacity."
-    return Section("Memory", text, _picture(run, figures.memory_by_tier, "Memory of the best designs by class"))
+    picture = _picture(run, figures.memory_by_tier, "Memory of the best designs by class")
+    return Section("Memory", text, picture, shown=bars.memory_bars(run))
 
 
 def _cache(run: RunFolder) -> Section:
@@ -210,7 +251,8 @@ def _cache(run: RunFolder) -> Section:
 
 def _money(run: RunFolder) -> Section:
     text = "The best design's whole cluster, by part."
-    return Section("Price and power", text, _picture(run, figures.capex_and_power, "Capex and power by part"))
+    picture = _picture(run, figures.capex_and_power, "Capex and power by part")
+    return Section("Price and power", text, picture, shown=bars.money_bars(run))
 
 
 def _elasticities(run: RunFolder) -> Section:
@@ -225,9 +267,8 @@ def _elasticities(run: RunFolder) -> Section:
         )
     else:
         text += f"None of the {len(table)} that matter most is assumed."
-    return Section(
-        "What the result hangs on", text, _picture(run, figures.elasticities, "Elasticities of the objective")
-    )
+    picture = _picture(run, figures.elasticities, "Elasticities of the objective")
+    return Section("What the result hangs on", text, picture, shown=bars.elasticity_bars(run))
 
 
 def _constants(run: RunFolder) -> Section:

@@ -68,7 +68,8 @@ class Comparison:
     def label(self, name: str) -> str:
         """A metric in words; what serving is paid for are tokens that come out."""
         found = metric(name, self.words).label
-        return found.replace("tokens", "output tokens") if self.serving and name.startswith("usd_per_m") else found
+        paid = self.serving and name == "usd_per_million_tokens" and "output" not in found
+        return found.replace("tokens", "output tokens") if paid else found
 
     def text(self, name: str, value: Any) -> str:
         """A metric's value with its unit."""

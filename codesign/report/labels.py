@@ -207,7 +207,13 @@ def metric(name: str, words: Words = OTHERS) -> Metric:
     if name in words.metrics:
         return Metric(*words.metrics[name])
     found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
-    return Metric(counted(found.label, words.item), found.unit)
+    label = found.label.replace("tokens", "output tokens") if sold(name, words) else found.label
+    return Metric(counted(label, words.item), found.unit)
+
+
+def sold(name: str, words: Words) -> bool:
+    """Whether a price is of the tokens that come out, as that of serving is."""
+    return name == "usd_per_million_tokens" and words.item == "token" and words.job == "serving"
 
 
 def counted(text: str, item: str) -> str:

@@ -1,5 +1,6 @@
 """A run folder as the search left it: read once, checked at the edge, never written to by what shows it."""
 
+import functools
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,9 @@ from ..search.certificate import Certificate
 from ..workloads.words import SERVING, TRAINING, Words
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
-CHECKPOINT = "grid_checkpoint.npz"  # of a grid that was cut off
+CHECKPOINT, CHUNKS = "grid_checkpoint.npz", "chunks"  # of a grid that was cut off: in one pass, or by a runner
 MANIFEST = "written.json"  # checksums of what the run wrote
+CONF = "conf"  # copies of the user's own files that the study was composed with
 WRITTEN = (
     "config.yaml", "overrides.txt", "versions.json", "unusual.json", "summary.json", "designs.parquet",
     "pareto.parquet", "ops.parquet", "elasticities.parquet", "links.parquet",
@@ -49,6 +51,15 @@ class RunFolder:
     unusual: tuple[str, ...] = ()
 
     @property
+    def conf(self) -> tuple[Path, ...]:
+        """The folder with copies of own files, for whoever composes the study once more; none where it used none.
+
+        Raises:
+            ConfigError: a file is missing or was changed; names it.
+        """
+        return own_conf(self.path)
+
+    @property
     def certificate(self) -> Certificate | None:
         """What the search proved; None where it can prove nothing.
 
@@ -58,7 +69,7 @@ class RunFolder:
         found = self.summary.get("certificate")
         return Certificate.from_json(found) if found else None
 
-    @property
+    @functools.cached_property
     def best(self) -> dict[str, Any]:
         """The best design: column -> value."""
         return {str(key): value for key, value in self.designs.iloc[0].to_dict().items()}
@@ -76,7 +87,7 @@ class RunFolder:
             wanted = wanted.get("minimise") or wanted.get("maximise") or wanted.get("goal") or "time_s"
         return str(wanted)
 
-    @property
+    @functools.cached_property
     def words(self) -> Words:
         """What the family of workloads calls things; of a folder that does not say, what its numbers tell."""
         told = self.summary.get("words")
@@ -160,6 +171,21 @@ class RunFolder:
         return table
 
 
+def own_conf(path: Path) -> tuple[Path, ...]:
+    """The same of a folder that is not read.
+
+    Raises:
+        ConfigError: a file is missing or was changed; names it.
+    """
+    noted = _optional(path / MANIFEST, read_json)
+    names = [name for name in noted if name.startswith(f"{CONF}/")]
+    for name in names:
+        if not (path / name).is_file():
+            raise ConfigError(f"{str(path / name)!r} is missing: the run was composed with it")
+    refuse_changed(path, names, MANIFEST)
+    return (path / CONF,) if (path / CONF).is_dir() else ()
+
+
 def _newest(under: Path = Path("runs")) -> str:
     """What could have been meant: the folder that was written last."""
     known = [folder for folder in under.glob("*") if (folder / REQUIRED[0]).is_file()]
@@ -213,8 +239,9 @@ def read_run(path: Path | str) -> RunFolder:
 def _unfinished(path: Path) -> str:
     """What to do about a run whose search never came to its end."""
     overrides = [text for text in _overrides(path / "overrides.txt") if not text.startswith("search.resume=")]
-    again = " ".join(["codesign optimize", *map(shlex.quote, overrides)])
-    if (path / CHECKPOINT).is_file():
+    conf = [word for folder in own_conf(path) for word in ("--conf", str(folder))]
+    again = " ".join(["codesign optimize", *map(shlex.quote, [*conf, *overrides])])
+    if (path / CHECKPOINT).is_file() or any((path / CHUNKS).glob("*.parquet")):
         again += f" search.resume={path}"
         return f"the search of {str(path)!r} did not finish; its grid continues where it was with `{again}`"
     return f"the search of {str(path)!r} did not finish and left no design; repeat it with `{again}`"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .labels import MEMORY_CLASSES, PARTS, TIERS, kernel_class
-from .run_folder import MissingPart, RunFolder
+from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .wording import degrees
 
 SHOWN_DESIGNS = 8
@@ -27,7 +27,8 @@ def _in_order(names: list[str], known: Mapping[str, object]) -> list[str]:
 
 def design_labels(run: RunFolder, count: int = SHOWN_DESIGNS) -> list[str]:
     """`#1  TP 8 · PP 8` for the best designs."""
-    return [f"#{place + 1}  {degrees(row)}" for place, row in enumerate(_rows(run.designs.head(count)))]
+    plans = run.designs[[f"{PLAN_PREFIX}{name}" for name in run.columns(PLAN_PREFIX)]]
+    return [f"#{place + 1}  {degrees(row)}" for place, row in enumerate(_rows(plans.head(count)))]
 
 
 def _rows(frame: pd.DataFrame) -> list[dict]:

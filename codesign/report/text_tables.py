@@ -9,29 +9,35 @@ import pandas as pd
 from ..objective import share_text
 from ..workloads.words import Words
 from . import series
-from .labels import DASH, KINDS, TIERS, number, signed, unit_of, variable
+from .labels import DASH, KINDS, TIERS, number, signed, sold, unit_of, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
 BEST_DESIGNS, SHOWN_OPS = 10, 15
+MOST_DESIGNS = 200  # of a table that can be sorted
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """Cells of text. A cell of several lines is a tuple. `text` names the columns that hold words, not numbers."""
+    """Cells of text. A cell of several lines is a tuple. `text` names the columns that hold words, not numbers.
+
+    values: what cells are sorted by, where that is a number; ids: what rows are called by a picture beside the table.
+    """
 
     head: tuple[str, ...]
     rows: list[tuple[str | tuple[str, ...], ...]]
     text: frozenset[int] = frozenset({0})
     name: str = ""
+    values: tuple[tuple[float | None, ...], ...] = ()
+    ids: tuple[str, ...] = ()
 
 
-def best_designs(run: RunFolder) -> PageTable:
-    """The ten best designs: plan, hardware, what they do and cost, how full the memory is, what binds."""
+def best_designs(run: RunFolder, count: int = BEST_DESIGNS) -> PageTable:
+    """The best designs: plan, hardware, what they do and cost, how full the memory is, what binds."""
     middle = ("ttft_s", "tpot_s") if run.is_serving else ("time_s",)
     throughput = "tokens_per_s_per_device" if run.is_serving and run.device_count else "tokens_per_s"
     names = [*middle, throughput, "mfu", "joules_per_token", "usd_per_million_tokens"]
-    top = run.designs.head(BEST_DESIGNS)
+    top = run.designs.head(count)
     tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in top and top[f"usage.{tier}"].any()]
     if run.is_serving and run.device_count and "tokens_per_s" in top:
         devices = top.get(f"{PLAN_PREFIX}device_count", run.device_count)  # designs may buy different numbers
@@ -41,8 +47,11 @@ def best_designs(run: RunFolder) -> PageTable:
     split = len(varied) <= 3  # a column each while the page is wide enough
     columns = [variable(name) for name in varied] if split else ["Hardware"]
     head = ("#", "Plan", *columns, *_heads(run, names))
-    rows = []
+    rows, values, ids = [], [], []
     for place, row in enumerate(top.to_dict(orient="records")):
+        keys = [row[PLAN_PREFIX + name] for name in varied] if split else [None]
+        values.append((place + 1, None, *map(_sorted_by, (*keys, *(row[name] for name in names))), None))
+        ids.append(f"{row.get('design', place):g}")
         plan = tuple(text for text in (degrees(row), choices(row, run.words)) if text) or (DASH,)
         cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
         if split:
@@ -52,7 +61,13 @@ def best_designs(run: RunFolder) -> PageTable:
         cells += [_with_interval(run, name, row) for name in names]
         cells.append(_binds(row, run.words))
         rows.append(tuple(cells))
-    return PageTable((*head, "Binds"), rows, frozenset({1, 1 if split else 2, len(head)}), "designs")
+    words = frozenset({1, 1 if split else 2, len(head)})
+    return PageTable((*head, "Binds"), rows, words, "designs", tuple(values), tuple(ids))
+
+
+def _sorted_by(value: Any) -> float | None:
+    """A number, or nothing where there is none."""
+    return float(value) if isinstance(value, int | float) and value == value else None
 
 
 def _cell(run: RunFolder, name: str, value: Any) -> str:
@@ -83,6 +98,7 @@ SHORT = {
 
 def _heads(run: RunFolder, names: list[str]) -> list[str]:
     short = {name: text for name, text in SHORT.items() if name not in run.words.metrics}
+    short |= {name: "$/M output tokens" for name in short if sold(name, run.words)}
     return [run.counted(short[name]) if name in short else run.metric(name).label for name in names]
 
 

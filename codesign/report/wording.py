@@ -7,7 +7,21 @@ from ..search.certificate import Certificate, Shared
 from ..space import shown
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
-from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, metric, number, per_bit, variable
+from .labels import (
+    COMPONENTS,
+    HYPHEN,
+    METRICS,
+    PARTS,
+    THIN,
+    TIERS,
+    TIMES,
+    Metric,
+    is_number,
+    metric,
+    number,
+    per_bit,
+    variable,
+)
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")
@@ -181,24 +195,29 @@ def _named(part: str, words: Words) -> str:
     return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 
-def certainty(run: RunFolder) -> str:
+def claim(run: RunFolder) -> str:
     """What the search did and how much that proves."""
     counts = run.summary.get("counts") or {}
     done = [f"{value:,.0f} {str(name).replace('_', ' ')}" for name, value in counts.items() if _is_count(value)]
-    claim = str(run.summary.get("claim") or "").rstrip(".")
+    told = str(run.summary.get("claim") or "").rstrip(".")
     methods = run.designs["method"].dropna().unique().tolist() if "method" in run.designs else []
     how = " and ".join(
         {"grid": "an exhaustive grid", "gradient": "gradient descent"}.get(str(name), str(name))
         for name in sorted(methods, key=lambda name: name != "grid")
     )
-    text = claim or f"Best found by {how or 'the search'}, no proof that nothing is better"
+    text = told or f"Best found by {how or 'the search'}, no proof that nothing is better"
     seconds = _total(run.summary.get("seconds"))
     if done:
         took = f"; {number(seconds, 's')}" if seconds else ""
         text += f" ({', '.join(done)}{took})"
+    return text[:1].upper() + text[1:] + "."
+
+
+def certainty(run: RunFolder) -> str:
+    """The same, and what the best design may lose to the others under the model's errors."""
     regret = run.summary.get("regret") or {}
     more = f" {regret['text']}" if isinstance(regret, dict) and isinstance(regret.get("text"), str) else ""
-    return text[:1].upper() + text[1:] + "." + more
+    return claim(run) + more
 
 
 def title(run: RunFolder) -> str:
@@ -229,11 +248,19 @@ def _listed(parts: list[str]) -> str:
 KEY_FIGURES = ("joules_per_token", "usd_per_million_tokens", "capex_usd", "provisioned_power_w")
 
 
-def key_figures(run: RunFolder) -> list[tuple[str, str]]:
-    """(label, value) of what a reader wants first, of the best design."""
+def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
+    """(label, value, 90 % interval where it is known) of what a reader wants first, of the best design."""
     best = dict(run.best)
     if run.device_count and "tokens_per_s" in best:
-        best["tokens_per_s_per_device"] = best["tokens_per_s"] / run.device_count
+        for end in ("", "_low", "_high"):
+            if f"tokens_per_s{end}" in best:
+                best[f"tokens_per_s_per_device{end}"] = best[f"tokens_per_s{end}"] / run.device_count
     first = [f"{name}_per_device" if run.is_serving and name == "tokens_per_s" else name for name in run.words.headline]
     known = [(name, run.metric(name)) for name in (*first, *KEY_FIGURES) if name in best]
-    return [(entry.label, entry.text(best[name])) for name, entry in known]
+    return [(entry.label, entry.text(best[name]), interval(entry, best, name)) for name, entry in known]
+
+
+def interval(known: Metric, design: Mapping[str, Any], name: str) -> str:
+    """`2.9 s to 14.9 s`; empty where the ends are not known."""
+    low, high = design.get(f"{name}_low"), design.get(f"{name}_high")
+    return f"{known.text(low)} to {known.text(high)}" if is_number(low) and is_number(high) else ""

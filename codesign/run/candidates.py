@@ -113,7 +113,7 @@ def of_folders(folders: Sequence[Path]) -> list[Candidate]:
             continue
         overrides = tuple(_text(folder / "overrides.txt").splitlines())
         run = read_run(folder)
-        study = study_from_resolved(OmegaConf.create(run.config), overrides)
+        study = study_from_resolved(OmegaConf.create(run.config), overrides, run.conf)
         claim = str(run.summary.get("claim") or "")
         found.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
     return _told_apart(found)

@@ -1,13 +1,15 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
 from ..config import check_memory, check_plan
-from ..config.checks import shortage
+from ..config.checks import check_hopeful, shortage
+from ..config.load_checks import check_load
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
 from ..results import busy_links, numbers_of, ops
 from ..strict_json import dumps
 from ..uncertainty import as_columns, intervals, with_room
 from ..units import GB
+from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text, show_evaluation
 from .unusual import say_default, warn
@@ -23,11 +25,15 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     """
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
+    check_hopeful(scenario)
+    scenario = legal_start(scenario, overrides)
     check_plan(scenario)
     say_default(overrides)
     warn(unusual(scenario, provenance=provenance))
     roomy = with_room(scenario)  # one trace for numbers and draws
     numbers, uncertain = numbers_of(roomy), intervals(roomy)
+    if not shortage(scenario):
+        check_load(scenario, numbers)
     if as_json:
         print(dumps(numbers | as_columns(uncertain), indent=2))
     else:

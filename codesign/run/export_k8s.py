@@ -11,7 +11,10 @@ from .export_plan import Deployment
 from .export_vllm import vllm_commands
 
 PORT = 8000
-RESOURCES = {"mi": "amd.com/gpu"}  # beginnings of accelerators' names; others are NVIDIA's
+RESOURCES = {
+    "mi": "amd.com/gpu", "tpu": "google.com/tpu", "trainium": "aws.amazon.com/neuron", "gaudi": "habana.ai/gaudi",
+}  # fmt: skip
+"""Beginnings of accelerators' names -> what their device plug-in calls one; others are NVIDIA's."""
 NVIDIA = "nvidia.com/gpu"
 RANK_LABEL = "metadata.labels['apps.kubernetes.io/pod-index']"
 

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ..config import Study
-from ..config.checks import does_not_fit, shortage
+from ..config.checks import check_hopeful, does_not_fit, shortage
+from ..config.load_checks import check_load
 from ..errors import ConfigError
 from ..objective import feasible, share_text
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
-from ..results import placed
+from ..results import numbers_of, placed
 from ..search.certificate import Certificate, MustGive
+from ..workloads.under_load import ENGINE
 from .terminal import texts
 
 
@@ -30,9 +32,26 @@ def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | 
     if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
+    _served(study, best, over)
     broken = [_broken(study, name, share) for name, share in sorted(over.items(), key=lambda item: -item[1])]
     hint = "" if certificate is not None else "; search=certified tells how much each must give"
     raise ConfigError(f"no design keeps all limits; the nearest one found breaks {' and '.join(broken)}{hint}")
+
+
+def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
+    """Say what engines cannot keep, or that a request fits nowhere, where that is all there is to say.
+
+    Raises:
+        ConfigError: of the nearest design.
+    """
+    scenario = placed(study.problem, best)
+    try:
+        if "usage.hbm" in over:
+            check_hopeful(scenario)
+        if over and all(name.startswith(f"usage.{ENGINE}.") for name in over):
+            check_load(scenario, numbers_of(scenario))
+    except ConfigError as error:
+        raise ConfigError(f"no design of the space serves that; the nearest: {error}") from error
 
 
 def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
@@ -54,7 +73,7 @@ def _place(name: str) -> str:
         return name
     if not rest:
         return TIERS.get(kind, kind)
-    owner = {"hbm": "cluster.accelerator.hbm", "die": "cluster.accelerator.die"}
+    owner = {"hbm": "cluster.accelerator.hbm", "die": "cluster.accelerator.die", ENGINE: "an engine"}
     return f"{rest} of {owner.get(kind, f'cluster.network.{kind}.fabric')}"
 
 

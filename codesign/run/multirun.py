@@ -11,15 +11,17 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import compose, conf_dir, search_path, study_from_resolved
+from ..config import Study, compose, conf_dir, own_files, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
+from ..config.plugins import plugin_folders
 from ..errors import CodesignError, ConfigError, suggestion
-from ..plain_yaml import read_yaml
+from ..foreign import read_text, refuse_changed
+from ..plain_yaml import read_yaml, write_yaml
 from ..report.figures import render, style
 from ..report.labels import unit_of
 from ..report.phases import phases_of
-from ..report.run_folder import read_run
+from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
 from .infeasible import refuse_infeasible
@@ -87,7 +89,10 @@ def multirun(arguments: list[str]) -> int:
 def hydra_job(config: DictConfig) -> None:
     """One job that Hydra composed and runs."""
     settings = HydraConfig.get()
-    job(settings.job.num, list(settings.overrides.task), Path(settings.runtime.output_dir), config)
+    beside = {str(conf_dir()), *map(str, plugin_folders())}
+    own = [one.path for one in settings.runtime.config_sources if one.schema == "file" and one.path not in beside]
+    with own_files(*own):  # a process of its own knows of them by Hydra alone
+        job(settings.job.num, list(settings.overrides.task), Path(settings.runtime.output_dir), config)
 
 
 def job(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> None:
@@ -106,6 +111,10 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
         check_study(study)
         warn(study.unusual)
+        if finished(study, overrides, folder):
+            print(f"{label}: found before", flush=True)
+            return
+        (folder / "error.txt").unlink(missing_ok=True)
         write_text(folder / "job.txt", " ".join(overrides))
         done = run_study(study, folder, console(), alone=False)
         if done.interrupted:
@@ -116,6 +125,18 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
     except CodesignError as error:
         write_text(folder / "error.txt", f"{error}\n")
         print(f"{label}: {error}", flush=True)
+
+
+def finished(study: Study, overrides: list[str], folder: Path) -> bool:
+    """Whether a multirun that was cut off left this job whole, of the same study: it is not done again."""
+    try:
+        if not (folder / MANIFEST).is_file() or (folder / "error.txt").is_file():
+            return False
+        refuse_changed(folder, WRITTEN, MANIFEST)
+        asked = read_text(folder / "config.yaml", "config.yaml") == write_yaml(study.resolved)
+        return asked and read_text(folder / "job.txt", "job.txt") == " ".join(overrides)
+    except ConfigError:
+        return False
 
 
 def collect_jobs(root: Path) -> int:

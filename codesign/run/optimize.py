@@ -17,14 +17,15 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from ..config import Study, check_formats, check_plan, study_from_config
+from ..config import Study, check_formats, check_plan, own_files, study_from_config
+from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..foreign import written
 from ..plain_yaml import write_yaml
 from ..report import build_report
-from ..report.run_folder import MANIFEST, WRITTEN
+from ..report.run_folder import CONF, MANIFEST, WRITTEN
 from ..results import Results, collect, placed
 from ..scenario import Scenario
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
@@ -32,7 +33,7 @@ from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
 from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
-from ..uncertainty import as_columns, of_designs, trace_with_draws
+from ..uncertainty import as_columns, of_designs, strata_of, trace_with_draws
 from .devices import add_devices
 from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
@@ -46,7 +47,7 @@ PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", 
 
 SHOWN = 8  # designs in the table
 COMPARED = 16  # designs with intervals
-NAMING = ("accelerator", "die", "memory", "fabric", "collective", "scale_out", "model", "workload")
+NAMING = ("accelerator", "die", "stack", "memory", "fabric", "collective", "scale_out", "model", "workload")
 MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
@@ -191,7 +192,8 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         answer = unusual_answer(study, results)
         warn(answer)
         _write_unusual((*study.unusual, *answer), folder)
-        write_text(folder / MANIFEST, dumps(written(folder, WRITTEN), indent=1))
+        kept = [str(path.relative_to(folder)) for path in sorted((folder / CONF).rglob("*.yaml"))]
+        write_text(folder / MANIFEST, dumps(written(folder, [*WRITTEN, *kept]), indent=1))
         page = build_report(folder) if alone else None
     if page is not None:
         show(study, results, trace, out)
@@ -213,6 +215,7 @@ def add_intervals(study: Study, results: Results) -> None:
     results.designs = frame.join(told)
     results.pareto = results.pareto.join(told)
     results.regret = found.regret._asdict() | {"text": found.regret.text()}
+    results.errors = strata_of(scenarios[0])
 
 
 def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
@@ -225,12 +228,16 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
 
 
 def write_inputs(study: Study, folder: Path) -> None:
-    """Resolved configuration, overrides, versions and what is unusual, before the search starts."""
+    """Resolved configuration, overrides, own files, versions and what is unusual, before the search starts."""
     write_text(folder / "config.yaml", write_yaml(study.resolved))
     write_text(folder / "overrides.txt", "".join(f"{text}\n" for text in study.overrides))
     write_text(folder / "versions.json", dumps(versions(), indent=2))
     write_text(folder / "provenance.json", dumps(study.provenance, indent=2))
     _write_unusual(study.unusual, folder)
+    with own_files(*study.conf):
+        for place, text in own_texts().items():
+            (folder / CONF / place).parent.mkdir(parents=True, exist_ok=True)
+            write_text(folder / CONF / place, text)
 
 
 def _write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
@@ -253,7 +260,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "limits": dict(objective.limits), "floors": dict(objective.floors),
         "certificate": proof.as_plain() if proof else {}, "cables": results.cables,
         "words": dataclasses.asdict(study.scenario.workload.words),
-        "regret": results.regret, "catalogue": results.catalogue,
+        "regret": results.regret, "catalogue": results.catalogue, "errors": results.errors,
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
     write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run

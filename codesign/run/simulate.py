@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
@@ -24,12 +23,16 @@ from ..report.simulation import timeline_figure
 from ..results import numbers_of, placed
 from ..scenario import Scenario
 from ..simulation.serving import (
+    LEAST_REQUESTS,
     Engine,
     Requests,
     Served,
     TabulatedSteps,
     arrivals,
+    least_token_s,
     lengths,
+    mean_request,
+    most_rate,
     read_trace,
     simulate_closed,
     simulate_open,
@@ -37,55 +40,74 @@ from ..simulation.serving import (
 from ..strict_json import dumps
 from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
-from ..workloads.open_loop import Demand, OpenLoop, TableTimes, check_stable, open_loop
+from ..workloads.goodput import check_stable, sustained
+from ..workloads.open_loop import Demand, OpenLoop, TableTimes, open_loop
 from ..workloads.under_load import AbstractOpenServing
 from .optimize import write_text
 from .setup import prepare_jax
 from .simulate_pools import has_two_pools, pools_of
 from .terminal import console, job_text
 
+__all__ = ["design_of", "engine_of", "simulate_design"]
+
 FOLDER = "simulation"  # in the run's
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
+FEWEST = 100  # requests that a simulation says anything of
+MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 
 def simulate_design(
-    what: Sequence[str], *, design: int, requests: int, seed: int, rate: float, cv: float, trace: str, as_json: bool
+    what: Sequence[str],
+    *,
+    design: int,
+    requests: int,
+    seed: int,
+    rate: float,
+    cv: float | None,
+    trace: str,
+    as_json: bool,
 ) -> int:
     """Simulate a design of a run, or that of overrides, and print what came of it beside the closed form.
 
     Raises:
         ConfigError: no such run or design, one that serves no continuous batches, a load that it cannot sustain.
     """
-    if requests < 100 or seed < 0 or cv < 0 or rate < 0:
-        raise ConfigError(
-            f"simulate: --requests {requests} must be at least 100;"
-            f" --seed {seed}, --rate {rate:g} and --cv {cv:g} at least 0"
-        )
+    if requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
+        if not 0 <= value <= MOST[name]:
+            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
     prepare_jax()
-    run = Path(what[0]) if len(what) == 1 and "=" not in what[0] else None
-    scenario = _of_run(run, design) if run else scenario_from_config(*what)
-    closed = _checked(scenario)
-    if isinstance(scenario.workload, AbstractOpenServing):
-        rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv)
-    engine, group = engine_of(scenario)
-    pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
-    if pools is not None:
-        group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
+    run, scenario = design_of(what, design)
     out = Console(stderr=True, quiet=as_json)
-    asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
     with _Bar(out) as bar:
+        bar.say("pricing the design")
+        closed = _checked(scenario)
+        if isinstance(scenario.workload, AbstractOpenServing):
+            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv) if cv is None else cv
+        cv = 1.0 if cv is None else cv
+        host = float(scenario.workload.first_overhead_s())  # type: ignore[attr-defined]
+        engine, group = engine_of(scenario)
+        pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
+        if pools is not None:
+            group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
+        asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
+        if asked.arrivals is not None:
+            form = pools.closed_form(asked) if pools else _open_form(scenario, engine, asked, group)
+            came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
+            closed = closed | _told(form.later(host)) | {"requests_per_s": came}
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
         if pools is not None:
+            bar.begin(len(asked))
             found, again = (pools.simulated(one, bar.tell) if one else None for one in (asked, more))
         else:
-            found = _simulated(engine, asked, closed, group, bar, timeline=True)
-            again = _simulated(engine, more, closed, group, bar) if more else None
+            found = _simulated(engine, asked, closed, group, host, bar, timeline=True)
+            again = _simulated(engine, more, closed, group, host, bar) if more else None
     assert found is not None
-    if asked.arrivals is not None:
-        form = pools.closed_form(asked) if pools else _open_form(scenario, engine, asked)
-        closed = closed | _told(form) | {"requests_per_s": (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group}
+    found, again = found.later(host), again and again.later(host)
     told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
+    told["no_scheduler"] = {} if pools else _bounds(engine, asked, found, group)
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
         print(dumps(told, indent=2))
@@ -97,13 +119,23 @@ def simulate_design(
     return 0
 
 
+def design_of(what: Sequence[str], design: int) -> tuple[Path | None, Scenario]:
+    """The folder and a design of a run, or the design of overrides.
+
+    Raises:
+        ConfigError: no such run or design, or wrong overrides.
+    """
+    run = Path(what[0]) if len(what) == 1 and "=" not in what[0] else None
+    return run, _of_run(run, design) if run else scenario_from_config(*what)
+
+
 def _of_run(run: Path, design: int) -> Scenario:
     """The scenario of a design, by its rank."""
     folder = read_run(run)
     rows = folder.designs[folder.designs["rank"] == design] if "rank" in folder.designs else folder.designs.iloc[:0]
     if not len(rows):
         raise ConfigError(f"{str(run)!r} has no design {design}: 1 to {len(folder.designs)}")
-    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
+    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides, folder.conf)
     return placed(study.problem, rows.iloc[0])
 
 
@@ -163,6 +195,8 @@ def _asked(
         found = read_trace(trace)
         assert found.arrivals is not None
         mine = np.arange(0, len(found), max(round(group), 1))  # by turns over the engines
+        if len(mine) < LEAST_REQUESTS:
+            raise ConfigError(f"trace {trace!r}: {len(found)} requests over {group:g} engines leave one to an engine")
         found = Requests(found.prompts[mine], found.outputs[mine], found.arrivals[mine])
         span = float(found.arrivals[-1]) if found.arrivals is not None else 0.0
         rate = len(mine) / span * group if span > 0 else 0.0
@@ -183,7 +217,7 @@ def _asked(
     return Requests(prompts, outputs, came, prefixes, shared)
 
 
-def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> OpenLoop:
+def _open_form(scenario: Scenario, engine: Engine, asked: Requests, group: float) -> OpenLoop:
     """The open loop's closed form for these requests.
 
     Raises:
@@ -204,9 +238,23 @@ def _open_form(scenario: Scenario, engine: Engine, asked: Requests) -> OpenLoop:
         chunk=float(engine.chunk), input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
         gap_cv=gaps.std() / gaps.mean(), most=min(most, float(engine.sequences)),
     )  # fmt: skip
-    found = jax.jit(open_loop)(times, demand)
-    check_stable(found, demand)
+    found = _open(times, demand)
+    check_stable(found, demand, lambda: sustained(times, demand), group)
     return found
+
+
+_open = interpreted(open_loop, always=True)
+
+
+def _bounds(engine: Engine, asked: Requests, found: Served, group: float) -> dict[str, float]:
+    """What no order of serving these requests beats on this design: a token's mean time at this rate, requests/s."""
+    times = engine.times
+    assert isinstance(times, TabulatedSteps)
+    cached = asked.prefix_tokens if len(asked.prefixes) else 0
+    means = mean_request(asked, min(engine.sequences, engine.blocks), cached)
+    return {
+        "tpot_s": least_token_s(times, means, found.rate), "requests_per_s": group * most_rate(times, means),
+    }  # fmt: skip
 
 
 def _told(found: OpenLoop) -> dict[str, float]:
@@ -225,12 +273,20 @@ def _groups(scenario: Scenario) -> float:
 
 
 def _simulated(
-    engine: Engine, asked: Requests, closed: dict[str, float], group: float, bar: "_Bar", *, timeline: bool = False
+    engine: Engine,
+    asked: Requests,
+    closed: dict[str, float],
+    group: float,
+    host: float,
+    bar: "_Bar",
+    *,
+    timeline: bool = False,
 ) -> Served:
     bar.begin(len(asked))
     if asked.arrivals is not None:
         return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
-    under_way = max(round(closed["concurrency"] / group), 1)
+    at_the_host = closed["requests_per_s"] * host
+    under_way = max(round((closed["concurrency"] - at_the_host) / group), 1)
     if under_way * 4 > len(asked):
         raise ConfigError(f"--requests {len(asked)}: {under_way} at a time need at least {4 * under_way}")
     return simulate_closed(engine, asked, under_way, report=bar.tell, timeline=timeline)
@@ -253,8 +309,11 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
+    def say(self, what: str) -> None:
+        self.bar.update(self.task, description=what)
+
     def begin(self, total: int) -> None:
-        self.bar.reset(self.task, total=total)
+        self.bar.reset(self.task, total=total, description="requests")
 
     def tell(self, done: int, total: int) -> None:
         self.bar.update(self.task, completed=done, total=total)
@@ -289,6 +348,12 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) 
     if not is_closed:
         said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
         out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
+    bound = told["no_scheduler"]
+    if bound and math.isfinite(bound["tpot_s"]):
+        out.print(
+            f"no order of serving brings a token below {written(bound['tpot_s'], 's')} on average at this rate,"
+            f" or sustains more than {bound['requests_per_s']:.4g} requests/s on this design"
+        )
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
 

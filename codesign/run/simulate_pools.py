@@ -13,9 +13,10 @@ from ..scenario import Scenario
 from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, simulate_apart
 from ..simulation.serving.serve import Report
 from ..workloads import ContinuousServing, DisaggregatedServing
-from ..workloads.open_loop import Demand, OpenLoop, Percentiles, TableTimes, check_stable
+from ..workloads.goodput import check_stable, sustained
+from ..workloads.open_loop import Demand, OpenLoop, TableTimes
 from ..workloads.ops import HANDOVER
-from ..workloads.pools_apart import pools_apart
+from ..workloads.pools_apart import decodes_of, pools_apart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +54,12 @@ class Pools:
         )  # fmt: skip
         engines = (jnp.asarray(float(self.counts[0])), jnp.asarray(float(self.counts[1])))
         crossing = jnp.asarray(self.token_s * prompts.mean())
-        found = jax.jit(pools_apart)(_traced(self.prefill), _traced(self.decode), demand, engines, crossing)
-        check_stable(found, demand)
-        later = Percentiles(*(value + self.drain_s for value in found.ttft_s))
-        return found._replace(ttft_s=later, e2e_s=Percentiles(*(value + self.drain_s for value in found.e2e_s)))
+        decode = _traced(self.decode)
+        found = jax.jit(pools_apart)(_traced(self.prefill), decode, demand, engines, crossing)
+        alone = decodes_of(demand, engines[1])
+        prompts = demand.rate / found.load
+        check_stable(found, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
+        return found.later(self.drain_s)
 
 
 def _traced(engine: Engine) -> TableTimes:

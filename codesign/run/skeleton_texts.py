@@ -11,7 +11,7 @@ name = "{project}"
 version = "0.1.0"
 dependencies = ["codesign"]
 
-[project.entry-points.codesign]
+[project.entry-points."codesign.plugins"]
 {package} = "{package}"
 
 [tool.hatch.build.targets.wheel]
@@ -161,5 +161,13 @@ cluster:
       capacity_bytes: 128.0e+9
     provenance:
       hbm.capacity_bytes: {{source: assumption, kind: assumed, note: "where the number comes from"}}
+""",
+    "model": """# @package workload.model
+# {title}: what it is, in one line
+defaults:
+  - llama31_70b # what is not said below is as there; `model=hub model.path=config.json` needs no file at all
+  - _self_
+name: {name}
+layers: 96
 """,
 }

@@ -6,13 +6,15 @@ the same package.
 
 import keyword
 import re
+import shlex
 from pathlib import Path
 
 from ..errors import ConfigError, suggestion
 from .skeleton_texts import CLASSES, EXPERIMENT, FILES, PYPROJECT
 from .skeleton_workload import WORKLOAD_FILES
 
-KINDS = (*CLASSES, "accelerator", "experiment")
+WITHOUT_CODE = ("accelerator", "model", "experiment")
+KINDS = (*CLASSES, *WITHOUT_CODE)
 ALSO = {"workload": ("Model", "Plan")}  # further classes of a kind: names that begin with that of the component
 
 
@@ -35,8 +37,7 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
         raise ConfigError(f"kind {kind!r} does not exist{suggestion(kind, KINDS)}")
     package = package or f"codesign_{name}"
     for word in (name, package):
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", word) or keyword.iskeyword(word):
-            raise ConfigError(f"name {word!r} must be lower-case letters, digits and underscores, a letter first")
+        _check_name(word)
     project = Path(root) / package
     made, words = _files(kind, name, package), project / package / "__init__.py"
     for place in made:
@@ -58,6 +59,30 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
     return [project / place for place in made]
 
 
+def new_file(kind: str, name: str, conf: Path | str) -> Path:
+    """Write one file into a folder of own files (`--conf`), which is made where it is not there yet.
+
+    Raises:
+        ConfigError: a kind that needs code, no name, or a file that exists.
+    """
+    if kind not in WITHOUT_CODE:
+        needs = "needs a package of its own: leave out --conf" if kind in CLASSES else "does not exist"
+        raise ConfigError(f"kind {kind!r} {needs}{suggestion(kind, WITHOUT_CODE) if kind not in CLASSES else ''}")
+    _check_name(name)
+    path = Path(conf) / kind / f"{name}.yaml"
+    if path.exists():
+        raise ConfigError(f"{str(path)!r} exists already: choose another name, or edit that file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(next(iter(_files(kind, name, "").values())), encoding="utf-8")
+    return path
+
+
+def told_of_file(kind: str, name: str, path: Path, conf: str) -> str:
+    """What was written, and what to do next."""
+    then = "optimize" if kind == "experiment" else "evaluate"
+    return f"wrote {path}\nnext: edit it, then codesign {then} --conf {shlex.quote(conf)} {kind}={name}"
+
+
 def told(kind: str, name: str, files: list[Path]) -> str:
     """What was written, and what to do next."""
     project = next(folder for folder in files[0].parents if (folder / "pyproject.toml").is_file())
@@ -65,6 +90,11 @@ def told(kind: str, name: str, files: list[Path]) -> str:
     kind = "experiment" if kind == "workload" else kind  # its model, plan and space go with it
     lines = [f"wrote {path}" for path in files]
     return "\n".join([*lines, f"next: pip install -e {project} && codesign {then} {kind}={name}"])
+
+
+def _check_name(word: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word) or keyword.iskeyword(word):
+        raise ConfigError(f"name {word!r} must be lower-case letters, digits and underscores, a letter first")
 
 
 def _files(kind: str, name: str, package: str) -> dict[str, str]:

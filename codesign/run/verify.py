@@ -52,7 +52,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     claimed = folder.certificate
     if claimed is None or not (claimed.front or claimed.goal):
         raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
-    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides)
+    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides, folder.conf)
     asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
     stored = read_evidence(Path(run))
     if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):

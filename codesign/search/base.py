@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..distributing import AbstractRunner
 from ..errors import ConfigError
 from ..examples import by_default
 from ..objective import Objective
@@ -137,6 +138,17 @@ class AbstractSearch(abc.ABC):
             ConfigError: saying what is too much.
         """
         problem.space.check_listable()
+
+    def over(self, runner: AbstractRunner) -> "AbstractSearch":
+        """The same search with its parts computed by a runner, where it has parts that know nothing of each other.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        raise ConfigError(
+            f"runner = {type(runner).__name__}: {type(self).__name__} is one search in one process;"
+            " take search=grid, grid_then_proof or grid_then_gradient, or leave runner out"
+        )
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
         """(key, quantity) of what the search takes logarithms of although its form may let it fall to zero or below."""

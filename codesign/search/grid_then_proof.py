@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..distributing import AbstractRunner
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .branch_and_bound.certified import Certified
 from .exhaustive.grid import Grid
@@ -27,6 +28,10 @@ class GridThenProof(AbstractSearch):
     @property
     def _grid(self) -> Grid:
         return replace(self.grid, resume=self.resume or self.grid.resume)
+
+    def over(self, runner: AbstractRunner) -> "GridThenProof":
+        """The grid in chunks; the proof is one search."""
+        return replace(self, grid=self.grid.over(runner))
 
     def refuse(self, problem: Problem) -> None:
         """What either of the two refuses."""

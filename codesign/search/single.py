@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..distributing import AbstractRunner
 from .base import AbstractSearch, Problem, Report, Trace, silent
 
 
@@ -14,6 +15,10 @@ class Single(AbstractSearch):
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
         """Nothing."""
         return []
+
+    def over(self, runner: AbstractRunner) -> "Single":
+        """One design is computed here."""
+        return self
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """One design; it may break limits."""

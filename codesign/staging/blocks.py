@@ -152,15 +152,34 @@ class Blocks:
 
     def levels(self) -> Iterator[tuple[int, int]]:
         """(first, count) of the levels of each block: the last one of a variable's range may have fewer."""
-        inner, within = 1, 1  # levels of whole variables in a block, and of the next variable with these
+        return map(self.levels_of, range(self.columns))
+
+    @property
+    def columns(self) -> int:
+        """Blocks that the levels of some plans come in."""
+        span = self._span()
+        return math.prod(self.shape) // span * -(-span // self.wide)
+
+    def levels_of(self, column: int) -> tuple[int, int]:
+        """(first, count) of the levels of one of these blocks."""
+        span = self._span()
+        before, within = divmod(column, -(-span // self.wide))
+        start = within * self.wide
+        return before * span + start, min(self.wide, span - start)
+
+    def column_of(self, level: Int[np.ndarray, " levels"]) -> Int[np.ndarray, " levels"]:
+        """The block that each level stands in."""
+        span = self._span()
+        return level // span * -(-span // self.wide) + level % span // self.wide
+
+    def _span(self) -> int:
+        """Levels of whole variables that blocks never reach across."""
+        inner = 1
         for size in reversed(self.shape):
-            within = inner * size
-            if within > self.wide:
+            inner *= size
+            if inner > self.wide:
                 break
-            inner = within
-        for start in range(0, math.prod(self.shape), within):
-            for first in range(start, start + within, self.wide):
-                yield first, min(self.wide, start + within - first)
+        return inner
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:
         """[start, stop) of the levels of each variable."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from .. import collectives, fabrics, hardware, search, workloads
+from .. import collectives, distributing, fabrics, hardware, search, workloads
 from ..config.plugins import plugin_classes
 from ..errors import ConfigError, suggestion
-from . import of_collectives, of_fabrics, of_kernels, of_memories, of_searches, of_workloads
+from . import of_collectives, of_fabrics, of_kernels, of_memories, of_runners, of_searches, of_workloads
 
 Promise = Callable[[Any], None]
 
@@ -50,6 +50,7 @@ FAMILIES = {
     "kernel": ComponentFamily(hardware.AbstractKernel, hardware, of_kernels.PROMISES),
     "memory": ComponentFamily(hardware.AbstractMemory, hardware, of_memories.PROMISES),
     "workload": ComponentFamily(workloads.AbstractWorkload, workloads, of_workloads.PROMISES),
+    "runner": ComponentFamily(distributing.AbstractRunner, distributing, of_runners.PROMISES),
     "search": ComponentFamily(search.AbstractSearch, search, of_searches.PROMISES, of_searches.FoundBySearch.of),
 }
 

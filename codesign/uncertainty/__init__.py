@@ -13,3 +13,4 @@ from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE
 from .spreads import Spread as Spread
 from .spreads import spreads as spreads
+from .strata import strata_of as strata_of

@@ -25,7 +25,7 @@ PARTS = {  # class of kernel -> the part its number format plays in a precision
 }  # fmt: skip
 
 Adjust = Callable[[Scenario], Scenario]
-Priced = Callable[[Scenario], tuple[np.ndarray, np.ndarray]]
+Priced = Callable[[Scenario], tuple[np.ndarray, ...]]
 
 
 class Batch(NamedTuple):
@@ -97,24 +97,27 @@ def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
     return Batch([place for place, _ in members], jax.tree.unflatten(structure, list(np.ascontiguousarray(rows.T))))
 
 
-def vectorised(function: Callable[[Scenario], tuple[Any, Any]]) -> Priced:
+def vectorised(function: Callable[[Scenario], tuple[Any, ...]]) -> Priced:
     """A function of one scenario as a function of a piece."""
     return at_many(function)
 
 
-def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s: s) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers of each scenario, in its place.
+def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s: s) -> tuple[np.ndarray, ...]:
+    """Numbers of each scenario, in its place.
 
     Args:
         priced: what `vectorised` returns.
         adjust: the last change to every stacked batch (a fitted constant), of its numbers alone.
     """
     count = sum(len(batch.places) for batch in prepared)
-    first, second = np.zeros(count), np.zeros(count)
+    found: list[np.ndarray] = []
     for places, scenarios in prepared:
         changed = adjust(scenarios)
         for start in range(0, len(places), PIECE):
             piece = jax.tree.map(lambda leaf, at=start: leaf[at : at + PIECE], changed)
             mine = places[start : start + PIECE]
-            first[mine], second[mine] = priced(piece)
-    return first, second
+            values = priced(piece)
+            found = found or [np.zeros(count) for _ in values]
+            for whole, part in zip(found, values, strict=True):
+                whole[mine] = part
+    return tuple(found)

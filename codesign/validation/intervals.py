@@ -21,14 +21,16 @@ from ..errors import ConfigError, suggestion
 from ..uncertainty.fitting import Missed, as_text
 from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
 from .measured_kernels import STRATA, constants
-from .scores import Errors, observed, stratum_name
+from .scores import Errors, observed, stratum_name, word
 
 FEWEST = 10  # rows of a kind below which nothing is said
 LEAST_SHARE = 0.05  # of all rows: a device and model of fewer is no group of its own
+PARTS = 5  # of rows at random: each is held against the quantiles of the others
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 RATES = ("output_tokens_per_s_per_gpu",)  # measured over predicted the other way round
 SHARDED = "ZeRO-3"
 UNNAMED = ", engine not named"
+OTHERS = ", GPU and model left out"
 FIRST_TOKENS = ("static-batch inference", f"concurrency to 4{UNNAMED}")
 """Strata in which the first token does not wait for others: beyond, the error is that of a queue, not of a machine."""
 SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
@@ -38,8 +40,8 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
     "tpot": (("itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
     "tpot, closed loop": (("tpot", "itl"), lambda stratum: stratum.endswith(UNNAMED) or stratum == "this model"),
-    "tpot, closed loop, framework named": (("tpot",), lambda stratum: stratum == "every concurrency"),
-    "ttft, framework named": (("ttft",), lambda stratum: stratum in ("concurrency to 4", "this model")),
+    "tpot, closed loop, framework named": (("tpot",), lambda stratum: stratum == f"every concurrency{OTHERS}"),
+    "ttft, framework named": (("ttft",), lambda stratum: stratum in (f"concurrency to 4{OTHERS}", "this model")),
     "power": (("board_power",), lambda _: True),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
@@ -134,15 +136,16 @@ def _generation(gpu: str) -> str:
     return crossed.generation_of(accelerator_of(gpu) or gpu)
 
 
-def _log(seen: SuiteErrors) -> np.ndarray:
+def _log(seen: SuiteErrors, of_times: bool) -> np.ndarray:
+    """log(measured / predicted); of rates the other way round where what is drawn are times."""
     ratio = np.log(seen.errors.measured / seen.errors.predicted)
-    return -ratio if seen.quantity in RATES else ratio
+    return -ratio if of_times and seen.quantity in RATES else ratio
 
 
 def _together(
     kind: str, name: str, regime: str, seen: Sequence[SuiteErrors], groups: Sequence[str]
 ) -> Iterator[Missed]:
-    errors = np.concatenate([_log(one) for one in seen]) if seen else np.empty(0)
+    errors = np.concatenate([_log(one, of_times=kind != "stratum") for one in seen]) if seen else np.empty(0)
     named = np.concatenate(
         [np.full(len(one.errors.measured), g) for one, g in zip(seen, groups, strict=True)] or [errors]
     )
@@ -178,27 +181,48 @@ def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)]
         least = max(FEWEST, LEAST_SHARE * sum(len(one.errors.measured) for one in rows))
-        groups = [_source(one, least) for one in rows]
+        sizes: dict[tuple[str, str], int] = {}
+        for one in rows:
+            whole = (one.errors.stratum, one.errors.group)
+            sizes[whole] = sizes.get(whole, 0) + len(one.errors.measured)
+        groups = [_source(one, sizes[one.errors.stratum, one.errors.group] < least) for one in rows]
         yield from _together("source", name, NEW, rows, groups)
 
 
-def _source(seen: SuiteErrors, least: float) -> str:
+def _source(seen: SuiteErrors, small: bool) -> str:
     """What was measured together: a table of training steps; of requests a device and model, of few rows the table."""
-    few = seen.quantity == "step_time" or len(seen.errors.measured) < least
+    few = seen.quantity == "step_time" or small
     return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
 def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
-    """Of every stratum that a suite scores, kernels apart: what its own rows missed by, a group left out at a time."""
+    """Of every stratum that a suite scores, kernels apart, and of its parts: rows at random and groups left out.
+
+    A group that was measured is covered as rows that were left out at random are; any other as groups that were.
+    """
     names: dict[str, list[SuiteErrors]] = {}
     for one in seen:
         if not one.errors.stratum.startswith("peer "):
-            names.setdefault(stratum_name(one.suite, one.errors.stratum, one.quantity), []).append(one)
+            for name in one.errors.spreads(one.suite, one.quantity):
+                names.setdefault(name, []).append(one)
     learned = {*STRATA.values()} - {"elementwise"}
     for name, rows in sorted(names.items()):
         stratum = rows[0].errors.stratum.partition(",")[0]
         if rows[0].suite != "kernels" or (stratum not in learned and not stratum.startswith("gemm ")):
-            yield from _together("stratum", name, MEASURED, rows, [one.errors.group for one in rows])
+            groups = [one.errors.group for one in rows]
+            for missed in _together("stratum", name, MEASURED, rows, groups):
+                parts = np.random.default_rng(0).permutation(len(missed.errors)) % PARTS
+                yield missed._replace(groups=parts, members=tuple(sorted(set(map(word, groups)))))
+                yield from _apart(missed)
+
+
+def _apart(missed: Missed) -> Iterator[Missed]:
+    """The same of groups left out, the smallest of them together; nothing of what is one group."""
+    names, counts = np.unique(missed.groups, return_counts=True)
+    few = names[counts < max(FEWEST, LEAST_SHARE * len(missed.errors))]
+    groups = np.where(np.isin(missed.groups, few), "", missed.groups)
+    if len(set(groups)) > 1:
+        yield missed._replace(regime=NEW, groups=groups)
 
 
 def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:

@@ -48,6 +48,7 @@ BARS = (
 )  # fmt: skip
 FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions -> what was fitted; the first counts
     (".*", "peer .*", "a peer's prediction"),
+    ("closed loop", ".*left out", "six constants an engine, on its rows of others"),
     (".*", ".*GPU left out.*", "relatives: the device is left out"),
     ("training", ".*framework fitted", "the framework, on this table"),
     ("training", ".*framework of .*", "the framework, on another source"),
@@ -56,7 +57,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("kernels", ".*", "physics and learned factors, on these rows"),
     ("collectives", ".*", "curves, on these rows"),
     ("expert exchange", ".*", "four constants a library and phase, on these rows"),
-    ("closed loop", ".*", "four constants an engine, on these rows"),
+    ("closed loop", ".*", "six constants an engine, on these rows"),
     ("open loop", ".*", "one constant, on these rows"),
     ("power", ".*", "floors and energies, on the dense rows of decoding"),
     ("across nodes", "inside one node", "curves, on another source"),
@@ -115,8 +116,11 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
     yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
     known = [row for row in strata if row["coverage"] is not None]
     good = sum(0.85 <= row["coverage"] <= 0.95 for row in known)
-    yield f"\nIntervals of 90 % hold 85 to 95 % of the rows in {good} of {len(known)} strata, fewer in these:\n"
     thin = [row for row in known if row["coverage"] < 0.85]
+    fewer = "fewer in these:\n" if thin else "more in the others."
+    yield f"\nIntervals of 90 % hold 85 to 95 % of the rows in {good} of {len(known)} strata, {fewer}"
+    if not thin:
+        return
     yield from _table(
         ("suite", "stratum", "quantity", "rows", "inside %", "half width"),
         [

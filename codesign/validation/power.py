@@ -20,7 +20,7 @@ from ..measurements import tables
 from ..metrics.evaluation import priced_ops
 from ..scenario import Scenario
 from .batches import batches, grouped, vectorised
-from .closed_loop import readable
+from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
 from .served_rows import Job, format_of, model_of, scenario

@@ -8,20 +8,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..calibration.prediction_errors import score
-from ..uncertainty.spreads import LEARNED, MEASURED, find
+from ..uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
 
 Row = dict[str, Any]
+GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
 SMALL = 3  # a group of fewer rows has no rank correlation worth printing
 
 
 class Errors(NamedTuple):
-    """Predicted and measured values of one group."""
+    """Predicted and measured values of one group.
+
+    regime: whether the device was measured. detail: a part of the stratum whose errors have a spread of their own.
+    """
 
     stratum: str
     group: str
     predicted: np.ndarray
     measured: np.ndarray
     regime: str = MEASURED
+    detail: str = ""
+
+    def spreads(self, suite: str, quantity: str) -> tuple[str, ...]:
+        """Names that its interval may have, the nearest first."""
+        names = (f"{self.stratum}; {self.detail}", self.stratum) if self.detail else (self.stratum,)
+        return tuple(stratum_name(suite, name, quantity) for name in names)
 
 
 Observed = list[tuple[str, str, Errors]]
@@ -75,12 +85,25 @@ def _row(suite: str, stratum: str, quantity: str, group: str, predicted: np.ndar
     return {"suite": suite, "stratum": stratum, "quantity": quantity, "group": group, **found._asdict(), "rank": rank}
 
 
+def word(group: str) -> str:
+    """A group as it stands among the members of a spread."""
+    return "_".join(group.split())
+
+
+def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
+    """Errors to expect of a group: of its own kind, and as of one that was left out where none of it was measured."""
+    names = part.spreads(suite, quantity)
+    known = find("stratum", names, LEARNED, part.regime) or find("stratum", names, LEARNED, MEASURED)
+    if known is None or suite == GENERATIONS or not known.members or word(part.group) in known.members:
+        return known
+    return find("stratum", names, LEARNED, NEW) or known
+
+
 def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
     """Share of rows inside the 90 % interval, and its typical factor up and down; None where none is known."""
     inside, factors = [], []
     for part in parts:
-        names = (stratum_name(suite, part.stratum, quantity),)
-        spread = find("stratum", names, LEARNED, part.regime) or find("stratum", names, LEARNED, MEASURED)
+        spread = spread_of(suite, quantity, part)
         if spread is not None:
             low, high = spread.interval()
             ratio = np.log(part.measured / part.predicted)

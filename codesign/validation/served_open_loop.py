@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ..measurements import tables
-from .closed_loop import readable
+from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
 from .served_rows import STATIC as METHOD

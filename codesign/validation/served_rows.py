@@ -1,11 +1,19 @@
 """What a served row is: model, layout and number format; and the one place where its service is predicted.
 
 `service` is asked by every suite of served models: continuous batching (`ContinuousServing`) on the kernels and the
-all-reduce of the row's engine, with what `calibration/frameworks/serving.yaml` adds. A client keeps so many requests
-open; it starts with all of them at once, so that a share `burst_ratio` of the requests finds the prompts of half the
-others before its own. With T the time of its own steps and the wait in the steady state:
+all-reduce of the row's engine, with what `calibration/frameworks/serving.yaml` adds. A client keeps C requests open and
+starts with all of them at once. While one of them decodes its L tokens it meets the prompts of the others, each P long;
+what of them it waits for before its first token it does not meet between tokens, so that a whole request takes as long:
 
-    TTFT = request_overhead_s + T + burst_ratio (C - 1) / 2 (T - TPOT)
+    P = L (TPOT0 - f0) / C                 f0 a step without prompts, TPOT0 between tokens in the steady state
+    W = ((n - 1) + burst_ratio (C - 1)) / 2 P,   at most (C - 1) P
+    TTFT = request_overhead_s + expert_overhead_s + T + W,    TPOT = TPOT0 - W / L
+
+T is the first token of a prompt that meets nobody. All prompts of the start wait for half of the others: burst_ratio is
+the share of a run that is still like that, 1 where an engine takes prompts first and requests stay in step for ever.
+Where all lengths are alike, n = cohort_prompts of the requests (at most C) end together and come together again; where
+they vary, none do. expert_overhead_s is the host's, of prompts of models with experts: their many small launches are
+outside of graphs.
 """
 
 import functools
@@ -31,6 +39,7 @@ from ..workloads import (
     Serving,
     Transformer,
 )
+from ..workloads.schedule import one_pass
 from .batches import anonymous, batches, grouped, sized, vectorised
 from .published_training import configured_model
 
@@ -38,7 +47,9 @@ METHOD = "continuous batching at the concurrency, prompts beside decodes in step
 STATIC = "static batches: no waiting, no prompts between decode steps"
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
-BURST = "burst_ratio"
+STEPS = ("kernel_slowdown", "step_overhead_s")
+"""Constants of an engine that its steps see; the others are those of requests."""
+WAITING = ("request_overhead_s", "expert_overhead_s", "burst_ratio", "cohort_prompts")
 CONFIGURED = {  # pattern of a published name -> model of the configuration
     r"llama-?3\.?[13]-405b": "llama31_405b", r"llama-?3(\.[13])?-70b": "llama31_70b", r"llama-?3\.1-8b": "llama31_8b",
     r"llama-?2-70b": "llama2_70b", r"llama-?2-13b": "llama2_13b", r"llama-?2-7b": "llama2_7b",
@@ -61,6 +72,7 @@ class Job(NamedTuple):
 
     `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
     of `tp` that attend sequences of their own. `engine` is a framework; none prices by the reference kernels.
+    Lengths of `varied` requests are means.
     """
 
     cluster: Cluster
@@ -75,6 +87,7 @@ class Job(NamedTuple):
     output_tokens: float
     engine: str = ""
     groups: float = 1.0
+    varied: bool = False
 
 
 class Service(NamedTuple):
@@ -191,7 +204,7 @@ def continuous(job: Job, added: dict[str, float]) -> Scenario:
         ConfigError: the device has no such number format.
     """
     cluster, precision = anonymous(job.cluster, precision_of(job.number_format))
-    own = {name: jnp.asarray(value) for name, value in added.items() if name != BURST}
+    own = {name: jnp.asarray(value) for name, value in added.items() if name in STEPS}
     model, output = replace(job.model, name=""), max(job.output_tokens, 2.0)
     served = replace(
         ContinuousServing(model, input_tokens=job.input_tokens, output_tokens=output, precision=precision), **own
@@ -210,15 +223,76 @@ def stored_serving() -> dict[str, dict[str, float]]:
     return {engine: dict(constants) for engine, constants in data.items() if engine != "provenance"}
 
 
-def _first_and_step(one: Scenario):
-    """As `evaluate` says, without memory and money."""
-    ops, layout = one.workload.lower(one.layout), one.layout
-    costs = one.cluster.price(ops, layout, one.workload.repeats(layout))
-    extra = one.workload.timeline(list(zip(ops, costs, strict=True)), layout).extra
-    return extra["ttft_s"], extra["tpot_s"]
+def _steps(one: Scenario):
+    """First token, between tokens, a step without prompts: as `evaluate` says, without memory and money."""
+    layout, job = one.layout, one.workload
+    assert isinstance(job, ContinuousServing)
+    ops = job.lower(layout)
+    costs = one.cluster.price(ops, layout, job.repeats(layout))
+    priced = list(zip(ops, costs, strict=True))
+    extra = job.timeline(priced, layout).extra
+    plain = one_pass(priced, "decode", layout.plan, job.kernel_slowdown, job.launch_s)
+    return extra["ttft_s"], extra["tpot_s"], job.step_s(plain, layout)
 
 
-_stepped = vectorised(_first_and_step)
+_stepped = vectorised(_steps)
+
+
+class SteadyTimes(NamedTuple):
+    """Seconds of jobs in the steady state: first token alone, between tokens, a step without prompts."""
+
+    alone_s: np.ndarray
+    between_s: np.ndarray
+    decode_s: np.ndarray
+
+
+class Waiters(NamedTuple):
+    """What waiting depends on: requests open, tokens of an answer, whether lengths vary, whether experts are chosen."""
+
+    sequences: np.ndarray
+    output_tokens: np.ndarray
+    varied: np.ndarray
+    experts: np.ndarray
+
+
+def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
+    """What steps alone make of jobs; a prompt that meets nobody is priced once for all concurrencies.
+
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    single: dict[Any, int] = {}
+    members = [single.setdefault(_alone_key(job), len(single)) for job in jobs]
+    first = {number: place for place, number in reversed(list(enumerate(members)))}
+    lone = [jobs[first[number]]._replace(sequences=1.0) for number in range(len(single))]
+    drawn = [continuous(job, constants.get(job.engine, {})) for job in (*jobs, *lone)]
+    firsts, between, decode = grouped(batches(drawn), _stepped)
+    count = len(jobs)
+    return SteadyTimes(firsts[count:][members], between[:count], decode[:count])
+
+
+def _alone_key(job: Job) -> Any:
+    """What a lone prompt depends on."""
+    return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
+
+
+def requests_of(jobs: Sequence[Job]) -> Waiters:
+    """What waiting depends on, of jobs."""
+    sequences, output = (np.array([getattr(job, name) for job in jobs]) for name in ("sequences", "output_tokens"))
+    chosen = [hasattr(job.model.feed_forward, "experts") for job in jobs]
+    return Waiters(sequences, np.maximum(output, 2.0), np.array([job.varied for job in jobs]), np.array(chosen))
+
+
+def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.ndarray | float]) -> Service:
+    """Service of requests that wait for each other's prompts; see the module."""
+    none = np.zeros(len(parts.alone_s))
+    host, experts, ratio, cohort = (constants.get(name, none) for name in WAITING)
+    prompt = requests.output_tokens * np.maximum(parts.between_s - parts.decode_s, 0.0) / requests.sequences
+    together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
+    others = requests.sequences - 1
+    met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
+    first = host + experts * requests.experts + parts.alone_s + met
+    return Service(first, parts.between_s - met / requests.output_tokens)
 
 
 def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None) -> Service:
@@ -232,12 +306,9 @@ def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | Non
         ConfigError: a device lacks a number format.
     """
     known = stored_serving() if constants is None else constants
-    added = [known.get(job.engine, {}) for job in jobs]
-    found = batches([continuous(job, mine) for job, mine in zip(jobs, added, strict=True)])
-    first, between = grouped(found, _stepped)
-    host, ratio = (np.array([mine.get(name, 0.0) for mine in added]) for name in ("request_overhead_s", BURST))
-    others = (np.array([job.sequences for job in jobs]) - 1) / 2
-    return Service(first + ratio * others * np.maximum(first - host - between, 0.0), between)
+    mine = [known.get(job.engine, {}) for job in jobs]
+    added = {name: np.array([one.get(name, 0.0) for one in mine]) for name in WAITING}
+    return waiting(parts_of(jobs, known), requests_of(jobs), added)
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""What serving engines add to kernels and all-reduce: four constants each, fitted on served models at a concurrency.
+"""What serving engines add to kernels and all-reduce: six constants each, fitted on served models at a concurrency.
 
-kernel_slowdown multiplies kernels and step_overhead_s is added to every step, both from times between tokens; then
-request_overhead_s and burst_ratio from times to the first token (`served`). The first two are held near 1 and 0, so
-that a few rows cannot pull them where other devices and models do not follow. Kept in
-`conf/calibration/frameworks/serving.yaml`.
+kernel_slowdown multiplies kernels and step_overhead_s is added to every step; request_overhead_s, expert_overhead_s,
+burst_ratio and cohort_prompts are what requests wait for before their first token, and no more between tokens
+(`served_rows`). All are fitted at once on both times; the first two are held near 1 and 0, so that a few rows cannot
+pull them where other devices and models do not follow. Kept in `conf/calibration/frameworks/serving.yaml`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +17,20 @@ from scipy.optimize import minimize
 
 from ..calibration.constants import provenance_lines
 from ..calibration.publish import publish
-from .closed_loop import jobs_of
-from .served_rows import BURST, service
+from .closed_loop_rows import BANDS, jobs_of
+from .served_rows import WAITING, Service, SteadyTimes, Waiters, parts_of, requests_of, waiting
 
-__all__ = ["FittedEngine", "calibrate_serving", "fit_engine", "observations", "predicted"]
+__all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "fit_seen", "observations", "predicted"]
 
-FIELDS = ("kernel_slowdown", "step_overhead_s", "request_overhead_s", BURST)
 FEWEST = 20  # rows of an engine
-FARTHEST = 0.5  # log error beyond which a row counts no more: runs with speculation are not marked as such
+FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts no more: runs with
+# speculation are not marked as such
 HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
-SLOWER = 1.25  # at which rows are priced again: times between tokens are linear in kernel_slowdown
+HOLD = 0.3  # of the squared log of kernel_slowdown
+SLOWER = 1.25  # at which rows are priced again: times of steps are linear in kernel_slowdown
+SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1.0, 1.0)
+STARTS = ((1.05, 0.2, 5.0, 5.0, 0.15, 2.0), (1.05, 0.2, 5.0, 0.0, 0.8, 4.0), (1.05, 0.2, 5.0, 10.0, 0.15, 6.0))
+EVALUATIONS = 1500
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
@@ -36,56 +40,97 @@ class FittedEngine(NamedTuple):
     kernel_slowdown: float = 1.0
     step_overhead_s: float = 0.0
     request_overhead_s: float = 0.0
+    expert_overhead_s: float = 0.0
     burst_ratio: float = 0.0
+    cohort_prompts: float = 1.0
+
+
+PARTS = tuple(f"{name}_s" for name in ("alone", "between", "decode"))
 
 
 def observations(directory: Path, progress: Callable[[str], None] = lambda text: None) -> pd.DataFrame:
-    """Rows with times as kernels alone make them (`first_s`, `between_s`) and what slower kernels add to them."""
+    """Rows with times as kernels alone make them (`PARTS`), what slower kernels add to them, and what waiting sees."""
     messages: list[str] = []
     table, jobs = jobs_of(directory, messages)
     for message in messages:
         progress(message)
     if not jobs:
         return pd.DataFrame()
-    plain, slow = (
-        service(jobs, {engine: {"kernel_slowdown": g} for engine in set(table["backend"])}) for g in (1.0, SLOWER)
-    )
-    return table.assign(
-        first_s=plain.first_s, between_s=plain.between_s, sequences=[job.sequences for job in jobs],
-        first_slope=(slow.first_s - plain.first_s) / (SLOWER - 1),
-        between_slope=(slow.between_s - plain.between_s) / (SLOWER - 1),
-    )  # fmt: skip
+    plain, slow = (parts_of(jobs, {engine: {"kernel_slowdown": g} for engine in set(table["backend"])})
+                   for g in (1.0, SLOWER))  # fmt: skip
+    slopes = {f"{name}_slope": (b - a) / (SLOWER - 1) for name, a, b in zip(PARTS, plain, slow, strict=True)}
+    return table.assign(**plain._asdict(), **slopes, **{f"of_{k}": v for k, v in requests_of(jobs)._asdict().items()})
 
 
-def predicted(rows: pd.DataFrame, engine: FittedEngine) -> tuple[np.ndarray, np.ndarray]:
+class SeenRows(NamedTuple):
+    """Rows as arrays."""
+
+    parts: SteadyTimes
+    slopes: SteadyTimes
+    requests: Waiters
+
+    def under(self, engine: FittedEngine) -> Service:
+        """Seconds under an engine, as `service` has them."""
+        slower = engine.kernel_slowdown - 1
+        both = zip(self.parts, self.slopes, strict=True)
+        steps = SteadyTimes(*(plain + slower * slope + engine.step_overhead_s for plain, slope in both))
+        return waiting(steps, self.requests, {name: getattr(engine, name) for name in WAITING})
+
+    def some(self, chosen: np.ndarray) -> "SeenRows":
+        """These rows."""
+        return SeenRows(*(type(part)(*(column[chosen] for column in part)) for part in self))
+
+
+def arrays_of(rows: pd.DataFrame) -> SeenRows:
+    """Rows of `observations`."""
+
+    def those(names: Iterable[str]) -> Iterator[np.ndarray]:
+        return (rows[name].to_numpy(dtype=float) for name in names)
+
+    requests = Waiters(*those(f"of_{name}" for name in Waiters._fields))
+    seen = SeenRows(SteadyTimes(*those(PARTS)), SteadyTimes(*those(f"{name}_slope" for name in PARTS)), requests)
+    return seen._replace(requests=requests._replace(varied=requests.varied > 0, experts=requests.experts > 0))
+
+
+def predicted(rows: pd.DataFrame, engine: FittedEngine) -> Service:
     """Seconds to the first token and between tokens, as `service` has them."""
-    slower = engine.kernel_slowdown - 1
-    between = (rows["between_s"] + slower * rows["between_slope"] + engine.step_overhead_s).to_numpy(dtype=float)
-    own = (rows["first_s"] + slower * rows["first_slope"] + engine.step_overhead_s).to_numpy(dtype=float)
-    others = engine.burst_ratio * (rows["sequences"].to_numpy(dtype=float) - 1) / 2
-    return engine.request_overhead_s + own + others * np.maximum(own - between, 0.0), between
+    return arrays_of(rows).under(engine)
 
 
 def fit_engine(rows: pd.DataFrame) -> FittedEngine:
     """Constants of one engine's rows."""
-    tpot, ttft = (rows[name].to_numpy(dtype=float) * 1e-3 for name in ("tpot_ms", "ttft_ms"))
+    return fit_seen(arrays_of(rows), [rows[name].to_numpy(dtype=float) * 1e-3 for name in ("ttft_ms", "tpot_ms")])
 
-    def missed(ours: np.ndarray, theirs: np.ndarray) -> float:
-        return float(np.mean(np.minimum(np.abs(np.log(ours / theirs)), FARTHEST)))
 
-    def steps(x: np.ndarray) -> float:
-        engine = FittedEngine(float(np.exp(x[0])), abs(float(x[1])) * 1e-3)
-        held = x[0] ** 2 + (engine.step_overhead_s / HELD_STEP_S) ** 2
-        return missed(predicted(rows, engine)[1], tpot) + held
+def fit_seen(seen: SeenRows, theirs: Sequence[np.ndarray]) -> FittedEngine:
+    """Constants from seconds to the first token and between tokens; not those that no row tells."""
+    told = np.array([1.0, 1.0, 1.0, seen.requests.experts.any(), 1.0, not seen.requests.varied.all()])
 
-    def requests(x: np.ndarray) -> float:
-        engine = known._replace(request_overhead_s=abs(x[0]) * 1e-2, burst_ratio=abs(x[1]))
-        return missed(predicted(rows, engine)[0], ttft)
+    alike = weights_of(seen.requests.sequences)
 
-    x = minimize(steps, np.array([0.02, 0.2]), method="Nelder-Mead", options={"maxfev": 400}).x
-    known = FittedEngine(_short(np.exp(x[0])), _short(abs(x[1]) * 1e-3))
-    x = minimize(requests, np.array([5.0, 0.1]), method="Nelder-Mead", options={"maxfev": 400}).x
-    return known._replace(request_overhead_s=_short(abs(x[0]) * 1e-2), burst_ratio=_short(abs(x[1])))
+    def engine_of(x: np.ndarray) -> FittedEngine:
+        slowdown, *others, cohort = np.abs(x) * told * SCALES
+        step, host, experts, ratio = others
+        return FittedEngine(slowdown, step, host, experts, ratio, max(float(cohort), 1.0))
+
+    def missed(x: np.ndarray) -> float:
+        engine = engine_of(x)
+        held = HOLD * np.log(engine.kernel_slowdown) ** 2 + (engine.step_overhead_s / HELD_STEP_S) ** 2
+        return held + sum(
+            float(np.average(np.minimum(np.abs(np.log(ours / measured)), farthest), weights=alike))
+            for ours, measured, farthest in zip(seen.under(engine), theirs, FARTHEST, strict=True)
+        )
+
+    options = {"maxfev": EVALUATIONS, "xatol": 1e-4, "fatol": 1e-6}
+    tried = [minimize(missed, np.array(start), method="Nelder-Mead", options=options) for start in STARTS]
+    best = engine_of(min(tried, key=lambda one: one.fun).x)
+    return FittedEngine(**{name: _short(value) for name, value in best._asdict().items()})
+
+
+def weights_of(sequences: np.ndarray) -> np.ndarray:
+    """Of rows, so that each band of concurrencies that `closed_loop` scores counts alike."""
+    band = np.searchsorted([high for high, _ in BANDS], sequences)
+    return 1 / np.bincount(band)[band]
 
 
 def _short(value: Any) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import ConfigError
 from ..measurements import tables
-from .closed_loop import readable
+from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
 from .served_rows import Job, fastest, format_of, model_of, scenario

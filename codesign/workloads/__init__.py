@@ -13,6 +13,9 @@ from .goodput import Agreement as Agreement
 from .hub import from_config_json as from_config_json
 from .hub import transformer_from_dict as transformer_from_dict
 from .layer_operations import Precision as Precision
+from .linear_attention import AlternatingAttention as AlternatingAttention
+from .linear_attention import LinearAttention as LinearAttention
+from .local_attention import LocalAttention as LocalAttention
 from .lowering import indivisible as indivisible
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
@@ -31,8 +34,10 @@ from .schedule import Priced as Priced
 from .schedule import Timeline as Timeline
 from .schedule import total as total
 from .served import AbstractServing as AbstractServing
+from .served_run import ServedRun as ServedRun
 from .serving import Serving as Serving
 from .shaped_plan import ShapedPlan as ShapedPlan
+from .sparse_attention import SparseAttention as SparseAttention
 from .training import Training as Training
 from .training_run import TrainingRun as TrainingRun
 from .transformer import Transformer as Transformer
@@ -42,9 +47,10 @@ from .words import Words as Words
 
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
-    "Agreement", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward", "DisaggregatedServing",
-    "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "LatentAttention", "Layout", "MixtureOfExperts",
-    "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel", "RecommendationTraining", "Serving",
-    "ServingAtRate", "ShapedPlan", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words",
+    "Agreement", "AlternatingAttention", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
+    "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "LatentAttention",
+    "Layout", "LinearAttention", "LocalAttention", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced",
+    "Recommendation", "RecommendationModel", "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate",
+    "ShapedPlan", "SparseAttention", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words",
     "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from ..smooth import at_least
 from .layer_operations import (
     BlockComm,
     BlockOp,
+    Precision,
     Shard,
     branch,
     elementwise,
@@ -40,8 +41,8 @@ class AbstractAttention(eqx.Module):
         """Weights of one layer, on all devices together."""
 
     @abc.abstractmethod
-    def cache_elements(self, tp: Array) -> Array:
-        """Key-value cache elements of one token, one layer, one tensor rank."""
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """What is kept of a sequence of `tokens` while it is decoded: one layer, one tensor rank."""
 
     @abc.abstractmethod
     def flops_per_token(self, keys: Array) -> Array:
@@ -69,8 +70,12 @@ class GroupedQueryAttention(AbstractAttention):
         """Query, key, value and output projections."""
         return hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
 
-    def cache_elements(self, tp: Array) -> Array:
-        """A key and a value for each key-value head this rank holds."""
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """A key and a value for each token and each key-value head this rank holds."""
+        return tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+
+    def _cached(self, tp: Array) -> Array:
+        """Elements of one token."""
         return 2 * self._kv_heads(tp) * self.head_dim
 
     def flops_per_token(self, keys: Array) -> Array:
@@ -84,7 +89,7 @@ class GroupedQueryAttention(AbstractAttention):
         """Tensor-parallel joins, and the ring that passes keys and values round the context ranks."""
         layout = shard.layout
         again = jnp.maximum(layout.selective, layout.regather)
-        chunk = shard.sequences * shard.queries * self.cache_elements(layout.plan.tp)
+        chunk = shard.sequences * shard.queries * self._cached(layout.plan.tp)
         around = layout.plan.cp - 1
         ring = BlockComm(
             "attention_ring", "send", "cp", chunk * shard.precision.bytes_of("activations"),
@@ -241,8 +246,12 @@ class LatentAttention(AbstractAttention):
         up = self.kv_rank * self.heads * (self.nope_dim + self.value_dim)
         return self._query_parameters(hidden) + down + up + self.heads * self.value_dim * hidden
 
-    def cache_elements(self, tp: Array) -> Array:
-        """The latent vector and the rotary key, on every tensor rank."""
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """The latent vector and the rotary key of each token, on every tensor rank."""
+        return tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+
+    def _cached(self, tp: Array) -> Array:
+        """Elements of one token."""
         return (self.kv_rank + self.rope_dim) * jnp.ones_like(tp)
 
     def flops_per_token(self, keys: Array) -> Array:
@@ -253,7 +262,7 @@ class LatentAttention(AbstractAttention):
         """Tensor-parallel joins and the context ring over the latent vectors."""
         layout = shard.layout
         again = jnp.maximum(layout.selective, layout.regather)
-        chunk = shard.tokens * self.cache_elements(layout.plan.tp) * shard.precision.bytes_of("activations")
+        chunk = shard.tokens * self._cached(layout.plan.tp) * shard.precision.bytes_of("activations")
         around = layout.plan.cp - 1
         ring = BlockComm("attention_ring", "send", "cp", chunk, around, 2 * around, layout.selective * around)
         return [*tensor_parallel_comms("attention", shard, hidden, again=again), ring]

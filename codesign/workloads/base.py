@@ -80,6 +80,11 @@ class AbstractWorkload(eqx.Module):
         """One line on a rule of this family that a plan breaks; None leaves it at the rule's name."""
         return None
 
+    def without_effect(self, layout: Layout) -> dict[str, Array]:
+        """Field of the plan -> whether no value of it makes a difference to this job; see `AbstractPlan`."""
+        del layout
+        return {}
+
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.
 

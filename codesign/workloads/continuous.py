@@ -74,6 +74,7 @@ class AbstractContinuousServing(AbstractServing):
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -151,7 +152,7 @@ class AbstractContinuousServing(AbstractServing):
         counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
-        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.request_overhead_s
+        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.first_overhead_s()
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
         often = self.repeats(layout)
@@ -208,11 +209,15 @@ class AbstractContinuousServing(AbstractServing):
         rounds, counted = rhythm.steps * layout.plan.pp, rhythm.mixed * rhythm.state.counted
         return {"decode": rounds * (1 - counted), "mixed": rounds * counted}
 
-    def kv_bytes_per_token(self, layout: Layout) -> Array:
-        """Key-value cache of one token on one device."""
+    def kv_bytes(self, layout: Layout, tokens: Array) -> Array:
+        """Key-value cache of a sequence of `tokens` on one device."""
         tp = layout.plan.tp / layout.plan.attention_dp
-        elements = self.model.attention.cache_elements(tp) * self.layers_per_stage(layout)
-        return elements / layout.plan.cp * self.precision.bytes_of("kv_cache")
+        held = self.model.attention.cache_bytes(tokens, tp, self.precision)
+        return held * self.layers_per_stage(layout) / layout.plan.cp
+
+    def kv_bytes_per_token(self, layout: Layout) -> Array:
+        """Key-value cache of one token of a mean sequence on one device."""
+        return self.kv_bytes(layout, self.context()) / self.context()
 
     def held_tokens(self, layout: Layout) -> Array:
         """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
@@ -271,10 +276,12 @@ class AbstractContinuousServing(AbstractServing):
             return broken(self, rule, layout)
         state = self.rhythm(layout).state
         load, comes = float(state.load), float(state.arrivals * self.computed_tokens())
+        fewer = int(batch / load * 0.98)
+        by = f"{load - 1:+.1%}" if load < 2 else f"{load:.4g} times as many"
+        most = f", or plan.micro_batch of {fewer} or fewer" if fewer >= stages * groups else ""
         return (
             f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.chunk ="
-            f" {chunk:g} ({load - 1:+.1%}); take plan.chunk of {comes * 1.02 + 1:.0f} or more, or plan.micro_batch of"
-            f" {batch / load * 0.98:.0f} or fewer"
+            f" {chunk:g} ({by}); take plan.chunk of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
         )
 
     @classmethod

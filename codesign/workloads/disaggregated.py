@@ -81,7 +81,7 @@ class DisaggregatedServing(AbstractContinuousServing):
             ended = at_most(tokens / self.computed_tokens(), 1.0)
             step = self.prompt_step(tokens)
             ops += step.lower(pool, layers, ended, phase=phase, mixed=True, decodes=False)
-        cache = maximum(self.kv_bytes_per_token(pool), self.kv_bytes_per_token(layout)) * self.input_tokens
+        cache = maximum(self.kv_bytes(pool, self.input_tokens), self.kv_bytes(layout, self.input_tokens))
         return (*ops, CommOp("cache", "send", "pools", HANDOVER, cache, jnp.asarray(1.0)))
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
@@ -113,7 +113,7 @@ class DisaggregatedServing(AbstractContinuousServing):
         time = maximum(rounds * f0, paced)
         late = load ** (jnp.sqrt(2 * (engines + 1)) - 1) / (engines * (1 - load))
         ttft = (1 + late * 0.5 * (self.gap_cv**2 + self.input_cv**2)) * busy + (pool.plan.pp - 1) * stage
-        ttft = ttft + self.request_overhead_s
+        ttft = ttft + self.first_overhead_s()
         once = (1 + self.output_cv**2) / self.rhythm(layout).steps
         tpot = plan.pp * f0 / self.accepted_tokens * (1 + 0.5 * once) + crossing.time_s * once
         beside = sequences / engines * (cut.whole * whole.energy_j + cut.rest * rest.energy_j + crossing.energy_j)

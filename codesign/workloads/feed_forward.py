@@ -1,7 +1,6 @@
 """Feed-forward sub-layers: dense (GELU or SwiGLU) and mixtures of experts."""
 
 import abc
-from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,10 +19,9 @@ from .layer_operations import (
     linear,
     norm,
     residual,
+    scaled,
     tensor_parallel_comms,
 )
-
-Scaled = TypeVar("Scaled", BlockOp, BlockComm)
 
 
 class AbstractFeedForward(eqx.Module):
@@ -44,10 +42,6 @@ class AbstractFeedForward(eqx.Module):
     @abc.abstractmethod
     def active_parameters(self, hidden: Array, layers: Array) -> Array:
         """Weights of an average layer that one token uses."""
-
-
-def _scale(op: Scaled, per_layer: Array) -> Scaled:
-    return eqx.tree_at(lambda o: o.per_layer, op, op.per_layer * per_layer)
 
 
 def mlp(
@@ -160,7 +154,7 @@ class MixtureOfExperts(AbstractFeedForward):
         apart = sparse * jnp.where(layout.plan.ep > 1, 1.0, 0.0)  # layers whose experts work on token copies alone
         alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
         whole = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
-        joins = [_scale(comm, 1 - alone) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
+        joins = [scaled(comm, 1 - alone) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
         tp = layout.plan.tp
         return [
             *joins,
@@ -191,10 +185,10 @@ class MixtureOfExperts(AbstractFeedForward):
         return [
             branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("mlp_norm", shard, hidden, vectors=norm_vectors),
-            _scale(router, 1 - dense),
-            *[_scale(op, some * (1 - dense)) for op in shared],
-            *[_scale(op, 1 - dense) for op in self._routed(shard, hidden)],
-            *[_scale(op, dense) for op in dense_ops],
+            scaled(router, 1 - dense),
+            *[scaled(op, some * (1 - dense)) for op in shared],
+            *[scaled(op, 1 - dense) for op in self._routed(shard, hidden)],
+            *[scaled(op, dense) for op in dense_ops],
             *residual("mlp", shard, hidden, dropout=dropout),
         ]
 

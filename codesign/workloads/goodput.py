@@ -5,28 +5,37 @@ load of prompts, the room for decodes. Found by bisection and a step of Newton's
 (implicit function theorem) through the balance of decodes and steps.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..fields import quantity
+from ..interpreting import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
-__all__ = ["Agreement", "Day", "Goodput", "check_kept", "goodput", "most_kept", "replicas_by_hour", "used_shares"]
+__all__ = [
+    "Agreement", "Goodput", "check_kept", "check_stable", "goodput", "most_kept", "sustained", "used_shares",
+]  # fmt: skip
 
 HALVINGS = 50  # of the logarithm of the rate
 FEW_HALVINGS = 18  # of it, where the most is known
 FEWEST = 1e-4  # of that
 BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
+FOREVER_S = 1e15  # an agreement that everything keeps that does not pile up
+HELPS = {
+    "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
+    "tpot_s": "faster memory, more tensor ranks or a smaller model",
+}  # fmt: skip
+"""Limit -> what brings a request that is alone below it."""
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
@@ -122,38 +131,55 @@ def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
         ConfigError: the limit, the floor under it, and what would help.
     """
     alone = shares_at(times, demand, agreed, jnp.asarray(LEAST))
-    helps = {
-        "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
-        "tpot_s": "faster memory, more tensor ranks or a smaller model",
-    }
-    for name, advice in helps.items():
+    for name in HELPS:
         limit, used = float(getattr(agreed, name)), float(alone[name])
         if used > 1:
-            raise ConfigError(
-                f"{name} = {limit:.4g} s is {1 - 1 / used:.1%} below the {limit * used:.4g} s that {agreed.share:.0%}"
-                f" of requests see alone on the engine: allow {limit * used * 1.01:.4g} or take {advice}"
-            )
+            raise ConfigError(below_the_floor(name, limit, limit * used, agreed.share))
 
 
-class Day(NamedTuple):
-    """Replicas hour by hour, and accelerator-hours saved against as many as the busiest hour needs all day."""
+def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
+    """One line on a limit that a request does not keep that is alone: by how much, and what would help."""
+    return (
+        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below the {floor:.4g} s that {share:.0%} of requests see"
+        f" alone on the engine: allow {floor * 1.01:.4g} or take {HELPS[name.rpartition('.')[2]]}"
+    )
 
-    replicas: np.ndarray
-    saved: float
+
+@functools.partial(interpreted, always=True)
+def sustained(times: Times, demand: Demand) -> Array:
+    """Requests/s of one engine at which neither prompts nor decodes pile up yet."""
+    forever = jnp.asarray(FOREVER_S)
+    return goodput(times, demand, Agreement(forever, forever)).rate
 
 
-def replicas_by_hour(rates: Sequence[float], of_one: float) -> Day:
-    """How many replicas run when, each good for so many requests/s; at least one.
+def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], engines: float = 1.0) -> None:
+    """Refuse a rate at which prompts or decodes pile up.
+
+    Args:
+        found, demand: of one engine.
+        most: requests/s that it sustains.
+        engines: how many share the requests.
 
     Raises:
-        ConfigError: an hour without a rate, or a replica that is good for nothing.
+        ConfigError: by how much, and what would help.
     """
-    hours = np.asarray(rates, dtype=float)
-    wrong = np.flatnonzero(~(np.isfinite(hours) & (hours >= 0)))
-    if hours.ndim != 1 or not len(hours) or len(wrong):
-        where = f"hour {wrong[0]} has a rate of {hours[wrong[0]]}" if len(wrong) else "there are no hours"
-        raise ConfigError(f"daily load: {where}: give requests/s, 0 or more, for each hour")
-    if not of_one > 0:
-        raise ConfigError(f"daily load: a replica that is good for {of_one:g} requests/s serves nobody")
-    replicas = np.maximum(np.ceil(hours / of_one - 1e-9), 1)
-    return Day(replicas, float(1 - replicas.sum() / (replicas.max() * len(replicas))))
+    load, fill = float(found.load), float(found.fill)
+    if load < FULLEST and fill < 1:
+        return
+    if load >= FULLEST:
+        why = f"prompts would fill {load:.4g} of every step of plan.chunk = {float(demand.chunk):g} tokens"
+        helps = "more prompt tokens a step"
+    else:
+        together = f"{float(found.decodes) * max(fill, 1):.4g} sequences together"
+        why = f"{together} on an engine are {fill - 1:+.1%} of the {float(demand.most):.4g} that have room"
+        helps = "more memory or slots"
+    rate, kept = (engines * float(value) for value in (demand.rate, most()))
+    raise ConfigError(over_the_rate(f"{rate:.4g} requests/s", rate, kept, why, helps))
+
+
+def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) -> str:
+    """One line on a rate that the engines do not sustain: by how much, and what would help."""
+    return (
+        f"{asked} is {rate / kept:.3g} times the {kept:.4g} that the engines sustain, {why}:"
+        f" ask for {0.98 * kept:.3g} or fewer, or take {helps}, or more accelerators"
+    )

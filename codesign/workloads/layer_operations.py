@@ -4,6 +4,8 @@ A `Shard` says which part of the tensor a device holds; constructors below give 
 stored activations of the common operations. Symbols in comments: N tokens, h hidden, t tensor-parallel degree.
 """
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -102,6 +104,14 @@ class BlockComm(eqx.Module):
     per_layer: Float[Array, "*b"] = quantity(default=1.0)
     local: Work | None = None
     element_bytes: float = static(default=0.0)
+
+
+Scaled = TypeVar("Scaled", BlockOp, BlockComm)
+
+
+def scaled(one: Scaled, per_layer: Array) -> Scaled:
+    """An operation or communication that only so many of the layers have."""
+    return eqx.tree_at(lambda o: o.per_layer, one, one.per_layer * per_layer)
 
 
 def linear(

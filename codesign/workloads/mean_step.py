@@ -25,7 +25,10 @@ FURTHEST = 0.7  # that one of them goes, in the logarithm
 
 
 class EngineStep(NamedTuple):
-    """At so many decodes: mean step, those without and with prompts, share of the latter, load of prompts."""
+    """At so many decodes: mean step, those without and with prompts, share of the latter, load of prompts.
+
+    `asked` is the load that there would be, `load` at most what steps have room for.
+    """
 
     mean: Array
     plain: Array
@@ -33,6 +36,7 @@ class EngineStep(NamedTuple):
     share: Array
     load: Array
     decodes: Array
+    asked: Array
 
 
 def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
@@ -41,8 +45,9 @@ def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes
     plain = times.step_s(decodes, demand.context, jnp.asarray(0.0), demand.keys)
     mixed = times.step_s(decodes, demand.context, tokens, demand.keys)
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
-    busy = jnp.minimum(demand.rate * demand.computed / demand.chunk * full, FULLEST)
-    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes)
+    asked = demand.rate * demand.computed / demand.chunk * full
+    busy = jnp.minimum(asked, FULLEST)
+    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked)
 
 
 def _decodes(demand: Demand, step: Array) -> Array:

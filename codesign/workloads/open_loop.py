@@ -19,22 +19,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..errors import ConfigError
 from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .clumps import others
 from .first_token import STEEPEST, Crowds, crowds_at, first_token
 from .mean_step import EngineStep, agreed, slope
 from .quantiles import NORMAL, Percentiles, above, spread_about
-from .steady_state import FULLEST
 
 __all__ = [
-    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "Spell", "TableTimes", "Times", "check_stable",
-    "open_loop",
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "Spell", "TableTimes", "Times", "open_loop",
 ]  # fmt: skip
 
 
 class OpenLoop(NamedTuple):
-    """What requests of an open loop see; `decodes` together, `load` of prompts and `fill` of decodes, below 1."""
+    """What requests of an open loop see; `decodes` together; `load` of prompts, `fill` of decodes: too much at 1."""
 
     ttft_s: Percentiles
     tpot_s: Percentiles
@@ -45,6 +42,11 @@ class OpenLoop(NamedTuple):
     load: Array
     fill: Array
     step_s: Array
+
+    def later(self, seconds: Array | float) -> "OpenLoop":
+        """The same where every request takes so much longer to its first token."""
+        ttft, e2e = (Percentiles(*(value + seconds for value in values)) for values in (self.ttft_s, self.e2e_s))
+        return self._replace(ttft_s=ttft, e2e_s=e2e)
 
 
 def open_loop(times: Times, demand: Demand) -> OpenLoop:
@@ -62,7 +64,7 @@ def open_loop(times: Times, demand: Demand) -> OpenLoop:
     ttft = first_token(times, demand, at, crowds, decodes)
     return OpenLoop(
         ttft, above(at.plain, tpot, variance), whole(demand, ttft, tpot, variance), variance, decodes, at.share,
-        at.load, demand.rate * demand.steps * step / demand.most, step,
+        at.asked, demand.rate * demand.steps * step / demand.most, step,
     )  # fmt: skip
 
 
@@ -97,22 +99,3 @@ def _tpot_variance(demand: Demand, at: EngineStep, crowds: Crowds, slope: Array,
     met = at.share * ((1 - at.share) * (at.mixed - at.plain) ** 2 + within) * spell * shorter
     most = jnp.maximum((at.mean - at.plain) * (at.mixed - at.mean), 1e-30)  # of a mean of steps between the two
     return crowd + met * most / jnp.maximum(met + most, 1e-30)
-
-
-def check_stable(found: OpenLoop, demand: Demand) -> None:
-    """Refuse a rate at which prompts or decodes pile up.
-
-    Raises:
-        ConfigError: by how much, and what would help.
-    """
-    load, fill = float(found.load), float(found.fill)
-    if load >= FULLEST:
-        raise ConfigError(
-            f"{float(demand.rate):.4g} requests/s of one engine fill more than every step with prompts: take fewer, or"
-            f" more prompt tokens a step than plan.chunk = {float(demand.chunk):g}"
-        )
-    if fill >= 1:
-        raise ConfigError(
-            f"{float(demand.rate):.4g} requests/s of one engine need {float(found.decodes):.4g} sequences together"
-            f" ({fill - 1:+.1%} beyond the {float(demand.most):g} that have room): take fewer, or more memory"
-        )

@@ -137,7 +137,7 @@ class AbstractModelPlan(AbstractPlan):
     def changes(self) -> dict[str, Change]:
         """Smaller micro-batches, more recomputed, more ranks, more offloaded."""
         return {
-            "micro_batch": lambda x: [x / 2**i for i in range(1, 9) if x / 2**i >= 1],
+            "micro_batch": lambda x: [float(x // 2**i) for i in range(1, 9) if x >= 2**i],
             "sequence_parallel": lambda x: [1.0] if x < 1 else [],
             "zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
             "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],

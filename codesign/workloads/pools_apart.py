@@ -17,7 +17,7 @@ from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
 from .quantiles import above, lognormal, tail_quantiles
 from .steady_state import FULLEST
 
-__all__ = ["pools_apart", "prompt_s"]
+__all__ = ["decodes_of", "pools_apart", "prompt_s"]
 
 
 def prompt_s(times: Times, demand: Demand) -> Array:
@@ -45,12 +45,13 @@ def pools_apart(
     seconds = prompt_s(prefill, demand)
     mean = seconds.mean()
     varied = (demand.gap_cv**2 + (seconds**2).mean() / mean**2 - 1) / 2
-    load = jnp.minimum(demand.rate * mean / engines[0], FULLEST)
+    asked = demand.rate * mean / engines[0]
+    load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
     weight = jnp.ones(len(seconds)) / len(seconds)
     tails = tail_quantiles(seconds, jnp.zeros_like(seconds), weight, wait, late)
-    alone = _decodes(demand, engines[1])
+    alone = decodes_of(demand, engines[1])
     found = open_loop(decode, alone)
     joins = transfer_s + 0.5 * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
     shorter = (1 + demand.output_cv**2) / demand.steps
@@ -60,11 +61,11 @@ def pools_apart(
     ttft = Percentiles(mean + wait, *tails)
     return found._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
-        mixed_ratio=jnp.asarray(0.0), load=load,
+        mixed_ratio=jnp.asarray(0.0), load=asked,
     )  # fmt: skip
 
 
-def _decodes(demand: Demand, engines: Array) -> Demand:
+def decodes_of(demand: Demand, engines: Array) -> Demand:
     """Of one decode engine: contexts as they are, prompts of next to nothing."""
     return Demand(
         rate=demand.rate / engines, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens,

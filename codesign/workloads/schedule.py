@@ -19,7 +19,7 @@ class Timeline(eqx.Module):
     `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for
     kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
     `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
-    input tokens.
+    input tokens. `usage` are used shares of what bounds the job beside memory and networks, feasible up to 1.
     """
 
     time_s: Float[Array, "*b"]
@@ -30,6 +30,7 @@ class Timeline(eqx.Module):
     extra: dict[str, Float[Array, "*b"]]
     billed: dict[str, tuple[Float[Array, "*b"], Float[Array, "*b"]]] = eqx.field(default_factory=dict)
     beside_j: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
+    usage: dict[str, Float[Array, "*b"]] = eqx.field(default_factory=dict)
 
 
 class Pass(eqx.Module):

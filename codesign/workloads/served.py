@@ -23,6 +23,8 @@ class AbstractServing(AbstractWorkload):
     model: eqx.AbstractVar[Transformer]
     input_tokens: eqx.AbstractVar[Float[Array, "*b"]]
     output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+    request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -32,15 +34,29 @@ class AbstractServing(AbstractWorkload):
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
 
+    def first_overhead_s(self) -> Array:
+        """The host's time of a request to its first step."""
+        has_experts = hasattr(self.model.feed_forward, "experts")
+        return self.request_overhead_s + (self.expert_overhead_s if has_experts else 0.0)
+
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
         return broken(self, rule, layout)
 
+    def without_effect(self, layout: Layout) -> dict[str, Array]:
+        """Expert parallelism of a model without experts."""
+        del layout
+        return (
+            {}
+            if hasattr(self.model.feed_forward, "experts")
+            else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
+        )
+
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""
         weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
-        elements = float(self.model.attention.cache_elements(jnp.asarray(1.0)) * self.model.layers)
-        cache = elements * float(self.input_tokens + self.output_tokens) * self.precision.bytes_of("kv_cache")
+        one, tokens = jnp.asarray(1.0), self.input_tokens + self.output_tokens
+        cache = float(self.model.attention.cache_bytes(tokens, one, self.precision) * self.model.layers)
         devices = float(layout.devices)
         lacks = weights + cache - devices * capacity["hbm"]
         if lacks <= 0:

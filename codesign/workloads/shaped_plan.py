@@ -11,13 +11,15 @@ from ..fields import quantity
 from ..smooth import at_least, ceil
 from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
+from .linear_attention import AlternatingAttention
+from .local_attention import LocalAttention
 from .lowering import indivisible
 from .plan import MOST, AbstractModelPlan, Layout
 from .transformer import Transformer
 
 SHAPE = (
     *("layers", "hidden", "width", "heads", "kv_heads", "experts", "top_k", "expert_width", "vocab"),
-    *("context", "tokens"),
+    *("full_every", "window", "context", "tokens"),
 )
 """Fields that change the model or its training; one that is not given leaves it as it is."""
 
@@ -30,7 +32,8 @@ class ShapedPlan(AbstractModelPlan):
 
     Listed in `space.plan` they are enumerated, bounded and proven like degrees of parallelism; `search=gradient`
     relaxes them in their logarithms and rounds. What is not given follows `hidden` as in the model that is configured:
-    heads of the same size, feed-forward widths in proportion, rounded up to whole tiles of 128; KV heads stay.
+    heads of the same size, feed-forward widths in proportion, rounded up to whole tiles of 128; KV heads stay. A model
+    with two kinds of attention may have the full one in every layer, every fourth, ...; no law of quality knows of it.
     """
 
     layers: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of the model")
@@ -42,6 +45,10 @@ class ShapedPlan(AbstractModelPlan):
     top_k: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="experts that a token visits")
     expert_width: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of one expert")
     vocab: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="words")
+    full_every: Float[Array, "*b"] | None = quantity(
+        low=1.0, high=MOST, default=None, doc="layers, of which one has full attention: the others windows or states"
+    )
+    window: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="tokens that such a layer sees")
     context: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="tokens of a sequence")
     tokens: Float[Array, "*b"] | None = quantity(low=1.0, high=1e18, default=None, doc="trained on")
 
@@ -68,7 +75,17 @@ class ShapedPlan(AbstractModelPlan):
 
     def _attention(self, own: AbstractAttention, wider: Array) -> AbstractAttention:
         heads = own.heads * wider if self.hidden is not None and self.heads is None else self.heads
-        return self._given(own, {"heads": heads, "kv_heads": self.kv_heads})
+        if not isinstance(own, LocalAttention | AlternatingAttention):
+            kinds = {"full_every": self.full_every, "window": self.window}
+            return self._given(own, {"heads": heads, "kv_heads": self.kv_heads} | kinds)
+        first = self._given(own.attention, {"heads": heads, "kv_heads": self.kv_heads})
+        changed = {"share": None if self.full_every is None else 1 - 1 / self.full_every}
+        if isinstance(own, LocalAttention):
+            return self._given(dataclasses.replace(own, attention=first), changed | {"window": self.window})
+        grown = first.heads / own.attention.heads
+        other = dataclasses.replace(own.other, heads=own.other.heads * grown)
+        mixed = dataclasses.replace(own, attention=first, other=other)
+        return self._given(mixed, changed | {"window": self.window})
 
     def _feed_forward(self, own: AbstractFeedForward, wider: Array) -> AbstractFeedForward:
         if isinstance(own, MixtureOfExperts):

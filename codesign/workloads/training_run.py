@@ -3,15 +3,14 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..quality import AbstractLaw, Bits, Trained
-from .feed_forward import MixtureOfExperts
 from .ops import Op
 from .plan import Layout
 from .schedule import Priced, Timeline
+from .seen_by_laws import seen_by_laws
 from .shaped_plan import ShapedPlan, broken_shapes
 from .training import AbstractTraining, Training
 from .transformer import Transformer
@@ -37,6 +36,8 @@ RUN = Words(
         "top_k": "{:g} visited",
         "expert_width": "experts of {:g}",
         "vocab": "vocabulary {:g}",
+        "full_every": "full attention every {:g}",
+        "window": "window {:g}",
         "context": "context {:g}",
         "tokens": "{:.3g} tokens",
     },
@@ -118,17 +119,8 @@ class TrainingRun(AbstractTraining):
 
     def trained(self, model: Transformer, layout: Layout) -> Trained:
         """What laws of quality see."""
-        one, forward = jnp.asarray(1.0), model.feed_forward
-        sparse = isinstance(forward, MixtureOfExperts)
-        return Trained(
-            parameters=model.parameters(),
-            active=model.active_parameters() + model.vocab * model.hidden * (1 - model.tied_embeddings),
-            inner=model.inner_parameters(),
-            tokens=self.run_tokens(layout),
-            expansion=forward.experts / forward.top_k if sparse else one,
-            granularity=forward.top_k if sparse else one,
-            bits=Bits(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache"))),
-        )
+        bits = Bits(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache")))
+        return seen_by_laws(model, self.run_tokens(layout), bits)
 
     @classmethod
     def example(cls) -> "TrainingRun":

@@ -1,5 +1,6 @@
 """Serving at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -15,16 +16,28 @@ from .mixed_step import MixedStep
 from .open_loop import OpenLoop, open_loop
 from .ops import Op
 from .plan import Layout
-from .quantiles import Percentiles
 from .schedule import Pass, Priced, Timeline, one_pass
+from .steady_state import FULLEST
 from .words import OPEN_SERVING, Words
 
 FEWER = 4.0  # times fewer decodes of the node between one and all
 SHORTER = 8.0  # times fewer prompt tokens of short mixed steps
 DECODES = ("decode_one", "decode_few", "decode")
 MIXED = (("mixed_one_short", "mixed_one"), ("mixed_short", "mixed"))
+LEAST_LEFT_S = 1e-9  # of a limit on the first token that the host alone takes up
 LATE_S = 1e9  # of TTFT for each time that sequences exceed their places
 SHOWN = ("mean", "p50", "p90", "p99")
+ENGINE = "engine"  # how used shares of an engine begin in `Metrics.usage`
+MET = 1.01  # used share of an agreement above which it is kept at no rate; where it ends is found nearer than that
+
+
+class Answered(NamedTuple):
+    """Requests/s of one engine, what they see, metrics of its own, used shares of what bounds it."""
+
+    rate: Array
+    seen: OpenLoop
+    more: dict[str, Array]
+    usage: dict[str, Array]
 
 
 class NodeTimes(NamedTuple):
@@ -144,8 +157,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             elsewhere=jnp.zeros_like(rate),
         )  # fmt: skip
 
-    def answered(self, times: NodeTimes, layout: Layout) -> tuple[Array, OpenLoop, dict[str, Array]]:
-        """Requests/s of one engine, what they see, metrics of its own."""
+    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
+        """At which rate, and what is seen there."""
         raise NotImplementedError
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
@@ -159,18 +172,19 @@ class AbstractOpenServing(AbstractContinuousServing):
         usual = (_between(tokens, rhythm.state.tokens) * seconds).sum(-1)
         plain = (1 - others) * seconds[:, 0] + others * usual
         times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
-        rate, seen, more = self.answered(times, layout)
+        answered = self.answered(times, layout)
+        rate, seen = answered.rate, answered.seen
         share, steps = seen.mixed_ratio, self.rhythm(layout).steps
         rate = jnp.minimum(rate, seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
         carried = jnp.minimum(rate * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
-        return self._told(passes, weight, seen, rate, layout, more)
+        return self._told(passes, weight, answered._replace(rate=rate), layout)
 
     def _told(
-        self, passes: list[list[Pass]], weight: Array, seen: OpenLoop, rate: Array, layout: Layout,
-        more: dict[str, Array],
+        self, passes: list[list[Pass]], weight: Array, answered: Answered, layout: Layout
     ) -> Timeline:  # fmt: skip
         """Of `weight` of each priced step, as many rounds as an answer takes."""
+        rate, seen, more, usage = answered
         engines, rounds = self.engines(layout), self.rhythm(layout).steps * layout.plan.pp
         sequences, time = seen.decodes * engines, seen.decodes / rate
         flat = jax.tree.map(lambda *each: jnp.stack(each), *[one for row in passes for one in row])
@@ -181,11 +195,13 @@ class AbstractOpenServing(AbstractContinuousServing):
         return Timeline(
             time, parts, mean.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
             self._billed(sequences, jnp.asarray(0.0)),
+            usage={f"{ENGINE}.{name}": share for name, share in usage.items()},
         )  # fmt: skip
 
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:
         """Metrics by name."""
         tpot = jax.tree.map(lambda value: value / self.accepted_tokens, seen.tpot_s)
+        seen = seen.later(self.first_overhead_s())
         found = {"ttft": seen.ttft_s, "tpot": tpot, "e2e": seen.e2e_s}
         extra = {
             f"{name}_s" if share == "mean" else f"{name}_{share}_s": getattr(values, share)
@@ -213,28 +229,35 @@ class ServingAtRate(AbstractOpenServing):
 
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)
 
-    def answered(self, times: NodeTimes, layout: Layout) -> tuple[Array, OpenLoop, dict[str, Array]]:
+    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
         """At the given rate; where sequences find no place, they wait for ever."""
         rate = self.arrivals_per_s / self.engines(layout)
         seen = open_loop(times, self.demand(layout, rate))
         late = jnp.where(seen.fill > 1, LATE_S * (seen.fill - 1), 0.0)
-        ttft, e2e = (Percentiles(*(value + late for value in values)) for values in (seen.ttft_s, seen.e2e_s))
-        return rate, seen._replace(ttft_s=ttft, e2e_s=e2e), {}
+        used = {"prompts": seen.load / FULLEST, "decodes": seen.fill}
+        return Answered(rate, seen.later(late), {}, used)
 
 
 class GoodputServing(AbstractOpenServing):
     """`AbstractOpenServing` at the largest rate that keeps an agreement on the times of requests.
 
     So `tokens_per_s` is the goodput and `usd_per_million_tokens` the price of a token that keeps it: to be minimised,
-    as `power_w / tokens_per_s` is. A design that keeps it at no rate is priced at next to none.
+    as `power_w / tokens_per_s` is. A design that keeps it at no rate is infeasible.
     """
 
     agreement: Agreement = Agreement(2.0, 0.05)
 
-    def answered(self, times: NodeTimes, layout: Layout) -> tuple[Array, OpenLoop, dict[str, Array]]:
+    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
         """At the largest rate."""
         rhythm = self.rhythm(layout)
         full = rhythm.decodes / (rhythm.steps * times.seconds[2, 0])
-        found = most_kept(times, self.demand(layout, full), self.agreement, full)
-        used = {f"agreement_{name}": share for name, share in found.used.items()}
-        return found.rate, found.seen, used
+        host = self.first_overhead_s()
+        left = dataclasses.replace(self.agreement, ttft_s=at_least(self.agreement.ttft_s - host, LEAST_LEFT_S))
+        found = most_kept(times, self.demand(layout, full), left, full)
+        shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.agreement.ttft_s}
+        used = {f"agreement_{name}": share for name, share in shares.items()}
+        limits = {
+            name.removesuffix("_s"): jnp.where(share > MET, share, jnp.minimum(share, 1.0))
+            for name, share in shares.items()
+        }
+        return Answered(found.rate, found.seen, used, limits)

@@ -20,7 +20,7 @@ sys.path[:0] = [str(TESTS)] * (str(TESTS) not in sys.path)
 
 from example_run import write_run  # noqa: E402
 
-from codesign.config import build, study_from_config  # noqa: E402
+from codesign.config import build, scenario_from_config, study_from_config  # noqa: E402
 from codesign.config.groups import available, groups  # noqa: E402
 from codesign.expressions import Expression  # noqa: E402
 from codesign.foreign import read_yaml_file, written  # noqa: E402
@@ -242,6 +242,27 @@ def component(rng: random.Random) -> Case:
     return Case(f"{source.name}: {data[:300]!r}", quietly(run))
 
 
+OWN = """# @package _global_
+# A chip of somebody's own
+defaults:
+  - h100_sxm
+  - _self_
+cluster:
+  accelerator:
+    name: chip
+    hbm: {capacity_bytes: 160GB, bandwidth_bytes_per_s: 5.0e+12}
+    provenance:
+      hbm.capacity_bytes: {source: ours, kind: assumed}
+"""
+
+
+def own(rng: random.Random) -> Case:
+    """A user's own file beside ours, gone wrong, composed and built."""
+    data = mutated(OWN.encode(), rng)
+    path = file_with("own/accelerator/chip.yaml", data)
+    return Case(repr(data[:600]), quietly(lambda: scenario_from_config("accelerator=chip", conf=path.parent.parent)))
+
+
 VALUES = (
     "0", "-1", "nan", "inf", "1e400", "1e-320", "true", "null", "[]", "{}", "abc", "1,2", "'8'", "1e30", "7.5", "2",
     "900GB/s", "${oc.env:HOME}", "${plan.tp}", "???", "h100", "../x", "a" * 500, "[[1]]", "{a: 1}", "8",
@@ -271,4 +292,5 @@ def configuration(rng: random.Random) -> Case:
 KINDS: dict[str, Kind] = {
     "tables": table, "checkpoints": checkpoint, "weights": weights, "learned": learned, "runs": run_folder,
     "graphs": graph, "hub": hub, "expressions": expression, "components": component, "configurations": configuration,
+    "own": own,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array
 
 from ...compiling import quick_jit
+from ...distributing import AbstractRunner
 from ...errors import ConfigError
 from ...interpreting import interpreted
 from ...metrics import evaluate
@@ -19,7 +20,9 @@ from ...objective import feasible
 from ...scenario import Scenario
 from ...smooth import reading_with_sharpness
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from ..exhaustive.grid import Screened, kept_of, screen
+from ..exhaustive.distributed import ChunkFolders, screen_in_chunks
+from ..exhaustive.grid import kept_of, screen
+from ..exhaustive.sweep import Screened
 from .transformations import Optimizer, annealed, segment
 
 
@@ -97,12 +100,14 @@ class GridThenGradient(AbstractSearch):
         keep: plans whose best level is kept for the frame.
         candidates: plans that are refined.
         descent: how they are refined.
+        runner: computes the grid in chunks; none: here, in one pass.
     """
 
     block: int = 16384
     keep: int = 64
     candidates: int = 16
     descent: Descent = Descent()
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Positive sizes."""
@@ -110,9 +115,23 @@ class GridThenGradient(AbstractSearch):
             if getattr(self, name) < 1:
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
 
+    def over(self, runner: AbstractRunner) -> "GridThenGradient":
+        """The grid in chunks, of which no files are kept; the descent is one."""
+        return replace(self, runner=runner)
+
+    def refuse(self, problem: Problem) -> None:
+        """More plans than can be listed, or a runner that is not there."""
+        super().refuse(problem)
+        if self.runner is not None:
+            self.runner.refuse()
+
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
-        screened = screen(problem, self.block, report, max(self.keep, self.candidates))
+        block, keep = self.block, max(self.keep, self.candidates)
+        if self.runner is None:
+            screened = screen(problem, block, report, keep)
+        else:
+            screened = screen_in_chunks(problem, self.runner, block, report, keep, ChunkFolders())
         trace = kept_of(problem, screened)
         if not problem.space.names or len(screened.kept.best) == 0 or screened.stopped:
             return trace

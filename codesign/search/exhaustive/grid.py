@@ -11,95 +11,21 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Array
 
+from ...distributing import AbstractRunner
 from ...errors import ConfigError
-from ...staging import Answers, Blocks, Model, Program, model_of
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from .axes import Axes
-from .stream import Block, Kept, fingerprint
+from .distributed import ChunkFolders, screen_in_chunks
+from .stream import Block, Kept
+from .sweep import Screened, Sweep
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
-PLANS = 64  # of a block at the least, where there are so many: operations run along them
 WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
-
-
-@dataclass
-class Screened:
-    """What an exhaustive search leaves."""
-
-    axes: Axes
-    kept: Kept
-    evaluated: int
-    seconds: float
-    stopped: str = ""
-    onward: str = ""  # how an interrupted search is continued
-
-    def tables(self) -> dict[str, dict[str, np.ndarray]]:
-        """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
-        every = self.axes.variables
-        names, values = np.repeat([n for n, _ in every], [len(c) for _, c in every]), [c for _, c in every]
-        by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.kept.by_value}
-        edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
-        counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.kept.histogram}
-        return {"best_by_value": by_value, "histogram": counts}
-
-
-def _asked(problem: Problem, model: Model) -> Program:
-    """Log goal, excess, time and cost of every point."""
-
-    def told(answers: Answers) -> list[Array]:
-        metrics = answers.metrics
-        goal, excess = problem.objective.rank(metrics), problem.objective.excess(metrics)
-        return [goal, excess, metrics.time_s, metrics.usd_per_million_tokens]
-
-    return model.asked(told)
-
-
-class Sweep:
-    """One pass over all points of a problem."""
-
-    def __init__(self, problem: Problem, block: int, keep: int):
-        self.problem, self.keep, self.axes = problem, keep, Axes.of(problem)
-        model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
-        asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
-        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block, PLANS)
-        self.tall = self.priced.tall  # plans of a block
-        self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.priced.wide))
-        sizes = [len(column) for _, column in self.axes.variables]
-        self.offsets = np.cumsum([0, *sizes])
-        plan_columns = list(self.axes.plans.values())
-        self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
-        self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
-        self.level_offsets = self.offsets[len(plan_columns) : -1]
-        self.kept = self.fresh()
-
-    def fresh(self) -> Kept:
-        """Nothing seen yet."""
-        return Kept.empty(self.tall, int(self.offsets[-1]))
-
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(plans, levels) of each block; all levels of some plans before the next plans."""
-        for plan in range(0, self.axes.plan_count, self.tall):
-            for first, count in self.priced.levels():
-                yield np.arange(plan, min(plan + self.tall, self.axes.plan_count)), np.arange(first, first + count)
-
-    def evaluated(self, plan: np.ndarray, level: np.ndarray) -> Block:
-        """One block."""
-        goal, excess, seconds, cost = self.priced(plan, int(level[0]), len(level))
-        return Block(plan, level, goal, excess, (seconds, cost))
-
-    def take(self, kept: Kept, block: Block) -> None:
-        """Learn from a block."""
-        places = self.axes.level_places(block.level)[:, : len(self.axes.names)] + self.level_offsets
-        kept.take(block, self.plan_places[block.plan], places, self.keep)
-        if block.level[-1] == self.axes.level_count - 1:
-            kept.finish_plans(block.plan, self.keep)
 
 
 @dataclass(frozen=True)
@@ -186,6 +112,8 @@ class Grid(AbstractSearch):
         resume: run folder (or state file) of an interrupted search of the same study to continue.
         checkpoint: file that holds the state; the run folder's own if empty.
         every_s: seconds between two states.
+        runner: computes the grid in chunks, each of which is kept as a file beside the state's; none: here, in one
+            pass.
     """
 
     block: int = BLOCK
@@ -193,6 +121,7 @@ class Grid(AbstractSearch):
     resume: str = ""
     checkpoint: str = ""
     every_s: float = 5.0
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Positive sizes."""
@@ -202,8 +131,19 @@ class Grid(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """More plans than can be listed, or no state to continue from."""
         super().refuse(problem)
-        if self.resume:
+        if self.runner is not None:
+            self.runner.refuse()
+            self._folders.check()
+        elif self.resume:
             Kept.check(_state(self.resume))
+
+    def over(self, runner: AbstractRunner) -> "Grid":
+        """In chunks."""
+        return replace(self, runner=runner)
+
+    @property
+    def _folders(self) -> ChunkFolders:
+        return ChunkFolders(str(Path(self.checkpoint).parent) if self.checkpoint else "", self.resume)
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
         """Nothing: designs are only ranked."""
@@ -211,6 +151,9 @@ class Grid(AbstractSearch):
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Exhaustive; the seed is not used."""
+        if self.runner is not None:
+            folders = self._folders
+            return kept_of(problem, screen_in_chunks(problem, self.runner, self.block, report, self.keep, folders))
         saving = Saving(self.checkpoint, self.resume, self.every_s)
         return kept_of(problem, screen(problem, self.block, report, self.keep, saving))
 
@@ -233,6 +176,7 @@ def kept_of(problem: Problem, screened: Screened) -> Trace:
     method = ["grid"] * len(best) + ["pareto"] * len(kept.front_at)
     axes = screened.axes
     counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
+    counts |= screened.counts
     claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
     if screened.stopped:
         claim = f"{screened.stopped}: best so far{screened.onward}"

@@ -4,9 +4,13 @@ from .engine import Engine as Engine
 from .engine_steps import RooflineSteps as RooflineSteps
 from .engine_steps import StepTimes as StepTimes
 from .engine_steps import TabulatedSteps as TabulatedSteps
+from .no_scheduler import least_token_s as least_token_s
+from .no_scheduler import mean_request as mean_request
+from .no_scheduler import most_rate as most_rate
 from .outcome import TIMELINE as TIMELINE
 from .outcome import Served as Served
 from .replica import Replica as Replica
+from .requests import LEAST_REQUESTS as LEAST_REQUESTS
 from .requests import Requests as Requests
 from .requests import arrivals as arrivals
 from .requests import lengths as lengths
@@ -17,6 +21,7 @@ from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
 
 __all__ = [
+    "LEAST_REQUESTS",
     "TIMELINE",
     "Engine",
     "Replica",
@@ -26,7 +31,10 @@ __all__ = [
     "StepTimes",
     "TabulatedSteps",
     "arrivals",
+    "least_token_s",
     "lengths",
+    "mean_request",
+    "most_rate",
     "prompt_seconds",
     "read_trace",
     "simulate_apart",

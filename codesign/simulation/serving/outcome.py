@@ -1,6 +1,6 @@
 """What came of a simulation: times of each request, and how the engine spent its steps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ class Served:
             for share in (50, 90, 99):
                 found[f"{name}.p{share}"] = float(np.quantile(values, share / 100)) if len(values) else float("nan")
         return found | {name: float(count) for name, count in self.counts.items()}
+
+    def later(self, seconds: float) -> "Served":
+        """The same where every request spends so long at the host before it comes to the engine."""
+        return replace(self, ttft_s=self.ttft_s + seconds, e2e_s=self.e2e_s + seconds)
 
     def meeting(self, ttft_s: float, tpot_s: float) -> float:
         """Requests a second that keep both limits: goodput."""

@@ -1,6 +1,7 @@
 """Who asks for what, and when: drawn, or read from a trace."""
 
 import csv
+import io
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...foreign import read_text
 
 Numbers = np.ndarray
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
+MOST_TOKENS = 1e12  # of a request in a trace
+LEAST_REQUESTS = 2  # that have a gap between them
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,9 @@ def read_trace(path: Path | str) -> Requests:
         ConfigError: no such file or column, or the first row that is no request.
     """
     try:
-        with Path(path).open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except OSError as error:
-        raise ConfigError(f"cannot read the trace {str(path)!r}: {error.strerror}") from error
+        rows = list(csv.DictReader(io.StringIO(read_text(Path(path), f"trace {str(path)!r}"))))
+    except csv.Error as error:
+        raise ConfigError(f"trace {str(path)!r} is no table: {error}") from error
     if not rows:
         raise ConfigError(f"trace {str(path)!r} is empty: a header with {', '.join(COLUMNS)}, then a row a request")
     missing = [name for name in COLUMNS if name not in rows[0]]
@@ -102,6 +105,12 @@ def read_trace(path: Path | str) -> Requests:
         raise ConfigError(f"trace {str(path)!r} has no column {', '.join(missing)} (it has {', '.join(rows[0])})")
     columns = {name: np.array([_number(row[name], name, line, path) for line, row in _lines(rows)]) for name in COLUMNS}
     came = columns["arrival_s"]
+    if len(came) > 1 and not came[-1] > came[0] and not (np.diff(came) < 0).any():
+        raise ConfigError(
+            f"trace {str(path)!r}: all {len(came)} requests come at {came[0]:g} s: arrival_s must rise, in seconds"
+        )
+    if len(came) < LEAST_REQUESTS:
+        raise ConfigError(f"trace {str(path)!r} has {len(came)} requests: at least {LEAST_REQUESTS} say anything")
     return Requests(
         np.rint(columns["input_tokens"]).astype(int), np.rint(columns["output_tokens"]).astype(int), came - came[0]
     )
@@ -117,6 +126,8 @@ def _number(text: Any, column: str, line: int, path: Path | str) -> float:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
+    if column != "arrival_s" and math.isfinite(value) and not 1 <= value <= MOST_TOKENS:
+        raise ConfigError(f"trace {str(path)!r}, line {line}: {column} = {value:g} is outside [1, {MOST_TOKENS:g}]")
     if not math.isfinite(value):
         what = "is empty" if text in (None, "") else f"= {text!r} is no number"
         raise ConfigError(f"trace {str(path)!r}, line {line}: {column} {what}; fill it in or leave the row out")

@@ -1,0 +1,103 @@
+"""What own files of a user set: whose numbers these are, and which file a complaint is about."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError
+from .composition import chosen_options
+from .own import HEADER, entries_of, own_folders, read, shown
+
+SCENARIO = ("cluster.", "workload.", "plan.")
+
+
+class Setting(NamedTuple):
+    """A value that an own file sets: which file, the value, and whether the file says where it comes from."""
+
+    file: str
+    value: Any
+    documented: bool
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one, perhaps with a unit."""
+        return isinstance(self.value, int | float) or (isinstance(self.value, str) and self.value[:1] in "$0123456789")
+
+
+def origins(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """An origin for every number that an own file sets without one, so that what it inherits from is not credited."""
+    return {
+        key: {"source": one.file, "kind": "assumed", "note": "own file that does not say where the number comes from"}
+        for key, one in _chosen(overrides).items()
+        if one.is_number and not one.documented and key.startswith(SCENARIO)
+    }
+
+
+@contextlib.contextmanager
+def naming_files(overrides: Sequence[str]) -> Iterator[None]:
+    """Put before a complaint about a key the own file that sets it."""
+    try:
+        yield
+    except ConfigError as error:
+        said = str(error)
+        about = [key for key in _chosen(overrides) if said.startswith((f"{key} ", f"{key}.", f"{key}:"))]
+        if not about or ".yaml" in said:
+            raise
+        raise ConfigError(f"{_chosen(overrides)[max(about, key=len)].file}: {said}") from error
+
+
+def _chosen(overrides: Sequence[str]) -> dict[str, Setting]:
+    """What the own files among the options that these overrides choose set."""
+    if not own_folders():
+        return {}
+    try:
+        return settings(chosen_options(list(overrides)))
+    except ConfigError:
+        return {}
+
+
+def settings(options: Mapping[str, str]) -> dict[str, Setting]:
+    """Dotted path -> what an own file sets there.
+
+    Args:
+        options: group -> option of what was chosen.
+    """
+    found: dict[str, Setting] = {}
+    for group, option in options.items():
+        for path in _inherited(group, option):
+            text, node = read(path)
+            header = HEADER.match(text)
+            place = (header[1] if header else group).replace("_global_", "")
+            told, values = set[str](), dict[str, Any]()
+            _flatten({key: value for key, value in node.items() if key != "defaults"}, place, values, told)
+            for key, value in values.items():
+                documented = any(key == one or key.startswith(f"{one}.") for one in told)
+                found[key] = Setting(shown(path), value, documented)
+    return found
+
+
+def _inherited(group: str, option: str) -> list[Path]:
+    """The own file of an option and those of its group that it is made from, these first."""
+    paths, wanted = list[Path](), [option]
+    while wanted:
+        name = wanted.pop().removesuffix(".yaml")
+        for folder in own_folders():
+            path = folder / group / f"{name}.yaml"
+            if path.is_file() and path not in paths:
+                paths.append(path)
+                wanted += [entry for entry in entries_of(read(path)[1], path) if isinstance(entry, str)]
+    return paths[::-1]
+
+
+def _flatten(node: Any, place: str, values: dict[str, Any], told: set[str]) -> None:
+    """Values by dotted path, and the paths of which a block of provenance tells."""
+    if not isinstance(node, dict):
+        values[place] = node
+        return
+    for key, value in node.items():
+        path = f"{place}.{key}" if place else str(key)
+        if key != "provenance":
+            _flatten(value, path, values, told)
+        elif isinstance(value, dict):
+            told |= {f"{place}.{name}" for name in value}

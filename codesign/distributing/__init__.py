@@ -1,0 +1,9 @@
+"""Runners: the parts of one search on processes of this machine, on a Ray cluster, on a Slurm cluster."""
+
+from .alone import Alone as Alone
+from .base import AbstractRunner as AbstractRunner
+from .local import Local as Local
+from .ray_cluster import RayCluster as RayCluster
+from .slurm import Slurm as Slurm
+
+__all__ = ["AbstractRunner", "Alone", "Local", "RayCluster", "Slurm"]

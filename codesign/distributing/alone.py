@@ -1,0 +1,28 @@
+"""`runner=alone`: one task after the other, here: chunks and their files without processes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .base import AbstractRunner, Result, Task
+
+
+@dataclass(frozen=True)
+class Alone(AbstractRunner):
+    """In this process.
+
+    Args:
+        chunk_s: seconds that one task should take.
+    """
+
+    chunk_s: float = 10.0
+    workers: int = 1
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        """Settings that can be kept."""
+        self.check()
+
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+        """In the order of the tasks."""
+        for task in tasks:
+            yield work(task)

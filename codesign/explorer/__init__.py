@@ -1,0 +1,28 @@
+"""`codesign explore`: a page on this machine alone, where numbers and limits of a study have sliders.
+
+From low to high: what has a slider (`knobs`), where it begins (`beginning`), what follows at every plan (`answers`),
+what is worth waiting for (`details`, `proving`), how it looks (`fragments`, `reader_page`), who may see it (`server`).
+"""
+
+from typing import TYPE_CHECKING
+
+from ..menus import lazily
+
+if TYPE_CHECKING:
+    from .answers import Answerer as Answerer
+    from .beginning import Given as Given
+    from .beginning import given as given
+    from .reader_page import Page as Page
+    from .server import server_of as server_of
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "answers": ("Answerer",),
+            "beginning": ("Given", "given"),
+            "reader_page": ("Page",),
+            "server": ("server_of",),
+        },
+    )
+
+__all__ = ["Answerer", "Given", "Page", "given", "server_of"]

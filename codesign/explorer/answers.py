@@ -1,0 +1,220 @@
+"""What follows from the sliders: every plan of the study priced at their hardware, the best ones in full.
+
+Limits are not part of what is traced: they are held against the numbers of each plan, so that moving one costs nothing.
+"""
+
+import dataclasses
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+
+from ..fields import with_numpy
+from ..objective import feasible
+from ..report.run_folder import PLAN_PREFIX, RunFolder
+from ..results import binding, row_of
+from ..search.non_dominated import non_dominated_rows
+from ..smooth import used_share
+from ..space import DesignSpace
+from ..staging import Answers, at_points, model_of, running
+from ..staging.every_plan import EveryPlan
+from ..workloads.plan_fields import plan_value
+from .beginning import Given
+from .knobs import FLOORS, HARDWARE, LIMITS, limits_of
+
+SHOWN = 8  # designs priced in full
+DOTS = 400  # plans of the picture of time against cost
+MOST_PLANS = 400_000  # that are priced at each move of a slider
+QUICK = 40_000  # plans priced at once where all of them take longer than a slider should
+SLOW_S = 0.06
+SAMPLED = 8  # places of the hardware at which plans are ranked for that
+
+
+class Explored(NamedTuple):
+    """What the sliders come to.
+
+    run: the best plans in full, as if they were the designs of a run; dots: time, cost, whether feasible and on the
+    front, of plans worth a dot; plans, kept: how many were priced, and how many of them keep everything.
+    """
+
+    run: RunFolder
+    dots: pd.DataFrame
+    plans: int
+    kept: int
+    seconds: float
+
+
+class Answerer:
+    """Prices a study at any place of its sliders.
+
+    Attributes: how says in words which plans are priced; whole is false where there are more than are priced at once;
+    proofs are kept here for whoever proves (see `proving`).
+    """
+
+    def __init__(self, found: Given):
+        self._given, study = found, found.study
+        self.proofs: OrderedDict[Any, Any] = OrderedDict()
+        self._scenario = with_numpy(study.scenario)
+        plans, self.how = _plans(found)
+        self._objective = dataclasses.replace(study.objective, limits={}, floors={})
+        self._asked = [study.objective.goal, *study.objective.limits, *study.objective.floors]
+        model = model_of(self._scenario, DesignSpace({}, study.space.hardware), tuple(plans))
+        self._names, self._fields, self._tiers = model.variables, tuple(plans), []
+        self._whole = self._sweep(model, plans)
+        self._some, self._plans = self._whole, plans
+        self._every = np.arange(self._whole.count)
+        self._trees: list[Any] = []
+        self._program = model.asked(self._in_full)
+        self._made = running(self._program)
+        self.whole = True
+        self._shortlist(model)
+
+    def _sweep(self, model: Any, plans: Mapping[str, np.ndarray]) -> EveryPlan:
+        """All plans: what is asked for, time, cost, used shares of memories, the worst broken rule."""
+
+        def told(answers: Answers) -> list[Any]:
+            metrics, objective = answers.metrics, self._given.study.objective
+            self._tiers = list(metrics.usage)
+            asked = [objective.value(metrics, name) for name in self._asked]
+            return [*asked, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
+
+        return EveryPlan(model, model.asked(told), self._scenario, plans)
+
+    def _in_full(self, answers: Answers) -> Any:
+        metrics = answers.metrics
+        told = (row_of(answers.account), [self._given.study.objective.value(metrics, name) for name in self._asked])
+        self._trees[:] = [jax.tree.structure((*told, _worst(metrics)))]
+        return (*told, _worst(metrics))
+
+    def _shortlist(self, model: Any) -> None:
+        """Where all plans take too long: those that do best at places all over the box, or come closest."""
+        self.at(self._given.start)
+        if self.at(self._given.start).seconds < SLOW_S or self._whole.count <= QUICK:
+            return
+        rng, places = np.random.default_rng(0), set[int]()
+        for share in rng.random((SAMPLED, len(self._names))):
+            values = dict(self._given.start)
+            space = self._given.study.space
+            for name, u in zip(self._names, share, strict=True):
+                values[f"{HARDWARE}.{name}"] = float(space.values({name: u})[name])
+            goal, excess, *_ = self._judged(self._whole, values)
+            order = np.lexsort((self._sign * goal, np.maximum(excess, 0.0)))
+            places.update(order[: QUICK // SAMPLED].tolist())
+        self._every = np.array(sorted(places))
+        self._plans = {name: column[self._every] for name, column in self._plans.items()}
+        self._some, self.whole = self._sweep(model, self._plans), False
+        self.how = f"the {len(self._every):,} best of {self._whole.count:,} legal plans (all of them a moment later)"
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self._given.study.objective.minimise else -1.0
+
+    def _judged(self, sweep: EveryPlan, values: Mapping[str, float]) -> tuple[np.ndarray, ...]:
+        """(goal, largest relative violation, time, cost) of each plan."""
+        study, knobs = self._given.study, self._given.knobs
+        found = sweep([values[f"{HARDWARE}.{name}"] for name in self._names])
+        asked, (seconds, cost, worst, *shares) = found[: len(self._asked)], found[len(self._asked) :]
+        limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
+        used = [asked[1 + at] / bound for at, bound in enumerate(limits.values())]
+        first = 1 + len(limits)
+        with np.errstate(divide="ignore"):
+            used += [bound / asked[first + at] for at, bound in enumerate(floors.values())]
+        excess = np.where(np.isfinite(asked[0]), worst, np.inf)
+        for share in (*used, *shares):
+            excess = np.maximum(excess, share - 1)
+        return asked[0], np.where(np.isnan(excess), np.inf, excess), seconds, cost
+
+    def at(self, values: Mapping[str, float], *, every: bool = False) -> Explored:
+        """The best plans at these values, key of a knob -> value; `every`: of all there are."""
+        started = time.perf_counter()
+        sweep, plans = (self._whole, self._all()) if every else (self._some, self._plans)
+        goal, excess, seconds, cost = self._judged(sweep, values)
+        kept = feasible(excess)
+        order = np.lexsort((np.where(kept, self._sign * goal, excess), ~kept))
+        front = _front(seconds, cost, kept)
+        shown = np.unique(np.concatenate([order[:DOTS], front]))
+        dots = pd.DataFrame({"time_s": seconds[shown], "usd_per_million_tokens": cost[shown], "feasible": kept[shown]})
+        dots["front"], dots["best"] = np.isin(shown, front), shown == order[0]
+        best = {name: column[order[:SHOWN]] for name, column in plans.items()}
+        run = self._run(self._frame(best, values), values)
+        return Explored(run, dots, len(goal), int(kept.sum()), time.perf_counter() - started)
+
+    def _all(self) -> dict[str, np.ndarray]:
+        return _plans(self._given)[0] if not self.whole else self._plans
+
+    def _frame(self, plans: Mapping[str, np.ndarray], values: Mapping[str, float]) -> pd.DataFrame:
+        """Designs as a run has them, a row each."""
+        study, knobs = self._given.study, self._given.knobs
+        count = len(next(iter(plans.values())))
+        hardware = {name: np.full(count, values[f"{HARDWARE}.{name}"]) for name in self._names}
+        columns = [*plans.values(), *hardware.values()]
+        found = at_points(self._program, jax.tree.leaves(self._scenario), columns, self._made)
+        rows, asked, worst = jax.tree.unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in found])
+        limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
+        used = {f"usage.{tier}": rows[f"usage.{tier}"] for tier in self._tiers}
+        used |= {name: asked[1 + at] / bound for at, (name, bound) in enumerate(limits.items())}
+        floored = enumerate(floors.items(), start=1 + len(limits))
+        used |= {name: np.asarray(used_share(bound, asked[at])) for at, (name, bound) in floored}
+        excess = np.maximum(np.max([share - 1 for share in used.values()], axis=0), worst)
+        told: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
+        told |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
+        told |= {PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied}
+        told |= rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
+        frame = pd.DataFrame(told)
+        frame["binds"] = [binding(row) for _, row in frame.iterrows()]
+        return frame
+
+    @property
+    def _varied(self) -> set[str]:
+        return {*self._given.study.space.plan, *self._names}
+
+    def _run(self, frame: pd.DataFrame, values: Mapping[str, float]) -> RunFolder:
+        study, knobs = self._given.study, self._given.knobs
+        summary = {
+            "experiment": study.name,
+            "objective": {"minimise": study.objective.minimise, "maximise": study.objective.maximise},
+            "limits": limits_of(study, knobs, values, LIMITS), "floors": limits_of(study, knobs, values, FLOORS),
+            "words": dataclasses.asdict(study.scenario.workload.words),
+        }  # fmt: skip
+        path = self._given.run.path if self._given.run else Path()
+        return RunFolder(path, study.resolved, frame, summary=summary, overrides=self._given.overrides)
+
+
+def _worst(metrics: Any) -> Any:
+    """The largest broken rule of the plan; -1 where none is."""
+    worst: Any = -1.0 + 0.0 * metrics.time_s
+    for broken in metrics.violations.values():
+        worst = jax.numpy.maximum(worst, jax.numpy.where(broken <= 0, -1.0, broken))
+    return worst
+
+
+def _front(seconds: np.ndarray, cost: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Places of the feasible plans that no other beats in both time and cost."""
+    places = np.flatnonzero(kept & np.isfinite(seconds) & np.isfinite(cost))
+    return places[non_dominated_rows(np.stack([seconds[places], cost[places]], axis=-1))] if len(places) else places
+
+
+def _plans(found: Given) -> tuple[dict[str, np.ndarray], str]:
+    """Plans to price at each move, and in words which they are."""
+    space, scenario = found.study.space, found.study.scenario
+    if not space.plan:
+        name = dataclasses.fields(scenario.plan)[0].name
+        return {name: np.array([float(plan_value(name, getattr(scenario.plan, name)))])}, "the one plan of this study"
+    if space.combinations <= MOST_PLANS * 10:
+        plans = space.plans(scenario)
+        count = len(next(iter(plans.values())))
+        if count <= MOST_PLANS:
+            return plans, f"all {count:,} legal plans"
+    if found.run is not None and all(PLAN_PREFIX + name in found.run.designs for name in space.plan):
+        kept = found.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
+        which = f"the {len(kept):,} plans that the run kept"
+    else:
+        kept = space.legal_sample(scenario, QUICK)
+        which = f"{len(kept):,} random plans"
+    text = f"{which} of {space.combinations:,} combinations, too many to try at each move"
+    return dict(zip(space.plan, kept.T, strict=True)), text

@@ -1,0 +1,147 @@
+"""The proof, in a process of its own: a search over all plans and the whole box of hardware under the sliders' limits.
+
+It is the search that `codesign optimize` would run, in a folder that goes when the page does. Hardware sliders do not
+change what it proves; limits do, so that another begins when they move.
+"""
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..report.run_folder import RunFolder, read_run
+from .beginning import PROVING, Given
+from .knobs import HARDWARE
+
+WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
+PAUSE_S = 1.0  # after the last move of a limit
+MOST_KEPT = 16  # proofs that are remembered
+NICE = 10  # the page comes first
+PROCESS = ("-P", "-m", "codesign.explorer.proof_process")  # -P: nothing of the folder at hand is imported
+
+Limits = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class ProofState:
+    """How far the proof under the present limits is; `run` is what the search left, `text` why there is none."""
+
+    state: str
+    seconds: float = 0.0
+    run: RunFolder | None = None
+    text: str = ""
+
+
+class Prover:
+    """Proofs of one study, one at a time.
+
+    Args:
+        found: the study.
+        known: proofs under limits seen before, of all readers.
+    """
+
+    def __init__(self, found: Given, known: "OrderedDict[Limits, ProofState]"):
+        self._given = found
+        self._folder = Path(tempfile.mkdtemp(prefix="codesign-explore-"))
+        self._known = known
+        self._process: subprocess.Popen[str] | None = None
+        self._asked: Limits = ()
+        self._since, self._started, self._count = 0.0, 0.0, 0
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+        self.ask(found.start)
+        proven = found.run.certificate if found.run is not None else None
+        if proven is not None and proven.bound is not None and not _held(found):
+            self._known.setdefault(self._asked, ProofState(DONE, run=found.run))
+
+    def ask(self, values: Mapping[str, float]) -> None:
+        """Tell where the sliders are: a proof under other limits is given up."""
+        wanted = tuple((key, value) for key, value in values.items() if not key.startswith(f"{HARDWARE}."))
+        with self._lock:
+            if wanted != self._asked or not self._since:
+                self._asked, self._since = wanted, time.monotonic()
+                self._end()
+
+    def look(self) -> ProofState:
+        """Where the proof stands; starts it where limits have been at rest for a while."""
+        with self._lock:
+            known = self._known.get(self._asked)
+            if known is not None:
+                return known
+            if self._process is None:
+                if time.monotonic() - self._since < PAUSE_S:
+                    return ProofState(WAITS)
+                self._start()
+            assert self._process is not None
+            seconds = time.monotonic() - self._started
+            if self._process.poll() is None:
+                return ProofState(RUNS, seconds)
+            return self._remember(self._outcome(self._process, seconds))
+
+    def stop(self) -> None:
+        """Give up and leave nothing behind."""
+        with self._lock:
+            self._end()
+            atexit.unregister(self.stop)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        self._count, self._started = self._count + 1, time.monotonic()
+        words = [sys.executable, *PROCESS, str(NICE), str(self._folder / str(self._count))]
+        paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        place = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        self._process = subprocess.Popen(
+            [*words, *searched(self._given, dict(self._asked))], env=place,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _outcome(self, process: "subprocess.Popen[str]", seconds: float) -> ProofState:
+        told = process.communicate()[1].strip().splitlines()
+        folders = sorted((self._folder / str(self._count)).glob("*"))
+        why = told[-1].removeprefix("codesign: ") if told else f"the search ended with code {process.returncode}"
+        try:
+            run = read_run(folders[0]) if folders else None
+        except ConfigError as error:
+            run, why = None, str(error)
+        if run is None or not run.best.get("feasible", False):
+            return ProofState(FAILED, seconds, run, why)
+        return ProofState(DONE, seconds, run)
+
+    def _remember(self, proof: ProofState) -> ProofState:
+        self._process = None
+        self._known[self._asked] = proof
+        while len(self._known) > MOST_KEPT:
+            self._known.popitem(last=False)
+        return proof
+
+
+def searched(found: Given, limits: Mapping[str, float]) -> list[str]:
+    """Overrides of the search that proves: the study's own, with the sliders' limits."""
+    starts = found.start
+    moved = {key: value for key, value in limits.items() if value != starts[key]}
+    keys = {f"objective.{key}" for key in moved}
+    base = [text for text in found.overrides if text.lstrip("+").partition("=")[0] not in keys]
+    if not isinstance(found.study.search, PROVING):
+        base = [*(text for text in base if not text.lstrip("+~").startswith("search")), "search=certified"]
+    return [*base, *(f"objective.{key}={value!r}" for key, value in moved.items())]
+
+
+def _held(found: Given) -> bool:
+    """Whether the run held numbers that have sliders here: its proof is of them alone."""
+    assert found.run is not None
+    return tuple(found.run.overrides) != found.overrides

@@ -1,0 +1,108 @@
+"""Who may see the page: this machine alone, with the token that the address carries; nothing is asked of a network.
+
+The token stands first in every address of the server, that of scripts and of the socket too. What does not begin with
+it is refused with 403 whatever it asks for, and so is a request whose host is not this machine's own address, as those
+of a page are that makes its name lead here.
+"""
+
+import logging
+import secrets
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bokeh.application import Application
+from bokeh.application.handlers import FunctionHandler
+from bokeh.document import Document
+from bokeh.server.server import Server
+from tornado.routing import Matcher, Rule
+from tornado.web import RequestHandler
+
+from ..errors import ConfigError
+from .answers import Answerer
+from .beginning import Given
+from .knobs import Knob
+from .reader_page import Page
+
+ADDRESS = "127.0.0.1"
+TOKEN_BYTES = 24
+CLOSE_MS = 5_000  # after a reader has gone, its proof is given up
+READERS = 8  # at a time
+
+
+class Refused(RequestHandler):
+    """403, and nothing else."""
+
+    def prepare(self) -> None:
+        """Whatever the method."""
+        self.set_status(403)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish("403: this page needs the address that `codesign explore` printed\n")
+
+
+class Stranger(Matcher):
+    """Matches requests without the token, or for another host."""
+
+    def __init__(self, token: str, host: Callable[[], str]):
+        self._token, self._host = token, host
+
+    def match(self, request: object) -> Mapping[str, object] | None:
+        """None lets a request pass."""
+        first = getattr(request, "path", "/").split("/")[1:2]
+        known = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
+        return None if known and getattr(request, "host", "") == self._host() else {}
+
+
+def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:
+    """A server that listens, and the address of its page.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    token = token or secrets.token_urlsafe(TOKEN_BYTES)
+    shared = answerer or Answerer(found)
+    pages: list[Page] = []
+
+    def told(document: Document) -> None:
+        context: Any = document.session_context
+        asked = context.request.arguments if context else {}
+        pages[:] = [page for page in pages if page.document.session_context is not None]
+        pages.append(Page(found, shared, document, address, moved(found.knobs, asked)))
+
+    for name in ("bokeh", "tornado"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        made = Server(
+            {"/": Application(FunctionHandler(told))}, address=ADDRESS, port=port, prefix=f"/{token}",
+            check_unused_sessions_milliseconds=CLOSE_MS, unused_session_lifetime_milliseconds=CLOSE_MS,
+        )  # fmt: skip
+    except OSError as error:
+        raise ConfigError(f"--port {port}: {error.strerror}; without --port a free one is taken") from error
+    host = f"{ADDRESS}:{made.port}"
+    made._tornado._websocket_origins = {host}
+    made._tornado.wildcard_router.rules.insert(0, Rule(Stranger(token, lambda: host), Refused))
+    address = f"http://{host}/{token}/"
+    return made, address
+
+
+def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict[str, float]:
+    """Key of a knob -> value, of a link; what is no number or nobody's is left aside."""
+    found = {}
+    for knob in knobs:
+        for text in arguments.get(knob.key, [])[-1:]:
+            try:
+                value = float(text)
+            except ValueError:
+                continue
+            if value == value:
+                found[knob.key] = value
+    return found
+
+
+def run_until_stopped(made: Server) -> None:
+    """Serve until Ctrl-C, or until the process is told to end: what proves ends with it."""
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: made.io_loop.add_callback_from_signal(made.io_loop.stop))
+    made.start()
+    made.io_loop.start()
+    made.stop()

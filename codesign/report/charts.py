@@ -1,0 +1,169 @@
+"""Pictures that answer when one points at them, drawn by Bokeh in the page itself; nothing is loaded from elsewhere.
+
+Their ink is a grey that reads on white and on black, so that one picture serves light and dark pages.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from bokeh.models import ColumnDataSource, HoverTool, LabelSet, LogTicker, Range1d
+from bokeh.plotting import figure
+from markupsafe import escape
+
+from . import series
+from .labels import KERNELS, OTHER_COLOUR, axis_prefix, number
+from .run_folder import RunFolder
+
+INK = "#7b8794"  # contrast of 3.9 with white and of 4.6 with the dark page
+FRONT, FEASIBLE, BROKEN, BEST = "#0072b2", "#6fb3e0", "#a9b1ba", "#d55e00"
+Data = dict[str, Sequence[Any]]
+SPREAD = 4.0  # ratio of values from which an axis is logarithmic
+TOOLS = "pan,wheel_zoom,box_zoom,box_select,reset"
+
+
+def plot(kind_x: str = "linear", kind_y: str = "linear", height: int = 320, tools: str = TOOLS) -> figure:
+    """An empty picture as wide as its place."""
+    made = figure(
+        height=height, sizing_mode="stretch_width", x_axis_type=kind_x, y_axis_type=kind_y, tools=tools,
+        toolbar_location="above", background_fill_color=None, border_fill_color=None, outline_line_color=None,
+    )  # fmt: skip
+    made.toolbar.logo = None  # a link to elsewhere
+    made.toolbar.autohide = True
+    for axis in made.axis:
+        axis.axis_line_color = axis.major_tick_line_color = axis.axis_label_text_color = INK
+        axis.major_label_text_color, axis.minor_tick_line_color = INK, None
+        axis.axis_label_text_font_style, axis.axis_label_text_font_size = "normal", "12px"
+        axis.major_label_text_font_size = "12px"
+    for grid in made.grid:
+        grid.grid_line_color, grid.grid_line_alpha = INK, 0.25
+    for axis, kind in ((made.xaxis, kind_x), (made.yaxis, kind_y)):
+        if kind == "log":
+            axis.ticker = LogTicker(mantissas=[1, 2, 5], desired_num_ticks=5)
+    return made
+
+
+def axis_kind(values: np.ndarray | pd.Series) -> str:
+    """Logarithmic where values span much."""
+    known = np.asarray(values, dtype=float)
+    known = known[np.isfinite(known) & (known > 0)]
+    return "log" if len(known) and known.max() > SPREAD * known.min() else "linear"
+
+
+def front_data(run: RunFolder, dots: pd.DataFrame) -> tuple[Data, str]:
+    """(columns of a source of dots, unit of its times).
+
+    Args:
+        run: whose words are used.
+        dots: time_s, usd_per_million_tokens, feasible, front; perhaps best, and what a dot is called.
+    """
+    factor, unit = axis_prefix(float(dots["time_s"].max()), "s")
+    cost = run.metric("usd_per_million_tokens")
+    best = dots["best"] if "best" in dots else pd.Series(False, index=dots.index)
+    kinds = [
+        "best for the goal" if b else "on the front" if f else "within all limits" if k else "breaks a limit"
+        for b, f, k in zip(best, dots["front"], dots["feasible"], strict=True)
+    ]
+    look = {
+        "best for the goal": (BEST, 13), "on the front": (FRONT, 9),
+        "within all limits": (FEASIBLE, 6), "breaks a limit": (BROKEN, 5),
+    }  # fmt: skip
+    names = [str(escape(name)) for name in dots["name"]] if "name" in dots else [""] * len(dots)
+    data: Data = {
+        "x": (dots["time_s"] / factor).tolist(), "y": dots["usd_per_million_tokens"].tolist(), "kind": kinds,
+        "colour": [look[kind][0] for kind in kinds], "size": [look[kind][1] for kind in kinds], "name": names,
+        "time": [number(value, "s", 4) for value in dots["time_s"]],
+        "cost": [cost.text(value, 4) for value in dots["usd_per_million_tokens"]],
+    }  # fmt: skip
+    return data, unit
+
+
+def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> tuple[figure, ColumnDataSource]:
+    """Time against cost: what nobody beats in both, what keeps the limits, what does not."""
+    data, unit = front_data(run, dots)
+    made = plot(axis_kind(dots["time_s"]), axis_kind(dots["usd_per_million_tokens"]), height)
+    source = ColumnDataSource(dict(data), name="dots")
+    drawn = made.scatter(
+        "x", "y", source=source, size="size", color="colour", line_color="white", line_width=0.6, fill_alpha=0.9,
+        legend_field="kind", nonselection_fill_alpha=0.2,
+    )  # fmt: skip
+    hover = HoverTool(renderers=[drawn], tooltips=[("", "@name @kind"), ("time", "@time"), ("cost", "@cost")])
+    made.add_tools(hover)
+    made.xaxis.axis_label = f"{run.metric('time_s').label} [{unit}]"
+    made.yaxis.axis_label = f"{run.metric('usd_per_million_tokens').label} [$]"
+    quiet_legend(made)
+    return made, source
+
+
+def quiet_legend(made: figure) -> None:
+    """A legend above the picture, where it covers nothing."""
+    for legend in made.legend:
+        legend.background_fill_color = legend.border_line_color = None
+        legend.label_text_color, legend.orientation = INK, "horizontal"
+        legend.label_text_font_size, legend.spacing = "12px", 8
+        legend.nrows = 1
+        made.add_layout(legend, "above")
+
+
+def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]]:
+    """(marks of the operations, roofs, names of the heaviest groups of marks, ends of the intensity axis)."""
+    ops = series.roofline(run)
+    bandwidth = float(ops["bandwidth_bytes_per_s"].max())
+    peaks = ops.groupby("number_format")["peak_flops_per_s"].max()
+    low = min(ops["intensity"].min(), peaks.min() / bandwidth) / 2.5
+    high = max(ops["intensity"].max(), peaks.max() / bandwidth) * 4
+    known = [KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o")) for kind in ops["family"]]
+    marks: Data = {
+        "x": ops["intensity"].tolist(), "y": ops["achieved_flops_per_s"].tolist(),
+        "size": (6 + 42 * np.sqrt(ops["share"])).tolist(), "colour": [each[1] for each in known],
+        "kind": [str(each[0]) for each in known], "name": [str(escape(name)) for name in ops["name"]],
+        "share": [f"{share:.1%}" for share in ops["share"]],
+        "rate": [number(rate, "FLOP/s") for rate in ops["achieved_flops_per_s"]],
+        "of_peak": [f"{a / p:.0%}" for a, p in zip(ops["achieved_flops_per_s"], ops["peak_flops_per_s"], strict=True)],
+    }  # fmt: skip
+    roofs: Data = {
+        "xs": [[low, peak / bandwidth, high] for peak in peaks],
+        "ys": [[low * bandwidth, peak, peak] for peak in peaks],
+    }
+    words = [(text, x, y) for text, x, y in series.roofline_labels(ops, 4)]
+    told = [(f"{name} peak {number(peak, 'FLOP/s')}", peak / bandwidth, peak) for name, peak in peaks.items()]
+    middle = float(np.sqrt(low * high))
+    names: Data = {
+        "x": [x for _, x, _ in (*words, *told)], "y": [y for _, _, y in (*words, *told)],
+        "text": [text for text, _, _ in (*words, *told)],
+        "align": ["right" if x > middle else "left" for _, x, _ in words] + ["right"] * len(told),
+        "dy": [-16 - 13 * at for at in range(len(words))] + [4] * len(told),
+    }  # fmt: skip
+    return marks, roofs, names, (low, high)
+
+
+def roof_ends(marks: Data, roofs: Data) -> tuple[float, float]:
+    """Ends of the axis of rates: room for words above the highest roof."""
+    return min(marks["y"]) / 6, 3.5 * max(top for each in roofs["ys"] for top in each)
+
+
+def roofline_chart(run: RunFolder, height: int = 380) -> tuple[figure, tuple[ColumnDataSource, ...]]:
+    """Operations under the roofs of arithmetic and memory; a mark's area is its share of the time."""
+    marks, roofs, names, (low, high) = roofline_data(run)
+    made = plot("log", "log", height, "pan,wheel_zoom,box_zoom,reset")
+    made.x_range = Range1d(low, high)
+    made.y_range = Range1d(*roof_ends(marks, roofs))
+    sources = tuple(ColumnDataSource(dict(each)) for each in (marks, roofs, names))
+    made.multi_line("xs", "ys", source=sources[1], color=INK, line_width=1.4)
+    drawn = made.scatter(
+        "x", "y", source=sources[0], size="size", color="colour", line_color="white", line_width=0.7, fill_alpha=0.8,
+        legend_field="kind",
+    )  # fmt: skip
+    made.add_layout(
+        LabelSet(
+            x="x", y="y", text="text", y_offset="dy", text_align="align", source=sources[2], text_color=INK,
+            text_font_size="11px",
+        )
+    )  # fmt: skip
+    tips = [("", "@name"), ("share of op time", "@share"), ("rate", "@rate (@of_peak of peak)")]
+    made.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
+    made.xaxis.axis_label = "Arithmetic intensity [FLOP per byte of memory traffic]"
+    made.yaxis.axis_label = "Achieved per accelerator [FLOP/s]"
+    quiet_legend(made)
+    return made, sources

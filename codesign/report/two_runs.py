@@ -1,0 +1,144 @@
+"""Two runs side by side: what was asked differently, what each found, and by how much that differs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..units import unit_of
+from . import interactive, wording
+from .labels import DASH, is_number, number, signed
+from .pages import rendered
+from .run_folder import RunFolder, read_run
+
+METRICS = (
+    "usd_per_million_tokens", "usd_per_million_input_tokens", "usd_per_million_output_tokens", "time_s", "ttft_s",
+    "tpot_s", "tokens_per_s", "tokens_per_s_per_user", "mfu", "joules_per_token", "energy_j", "capex_usd",
+    "provisioned_power_w", "power_w", "usage.hbm", "usage.ddr",
+)  # fmt: skip
+SAME = 1e-9  # relative: what differs less is the same number
+GROUPS = {
+    "cluster": "Hardware", "workload": "Workload", "plan": "Plan", "space": "What may vary",
+    "objective": "Goal and limits", "search": "Search",
+}  # fmt: skip
+LEFT_OUT = ("provenance", "_target_")
+
+
+class Line(NamedTuple):
+    """A number of both runs: with its interval where that is known, and the relative change from the first."""
+
+    label: str
+    first: tuple[str, str]
+    second: tuple[str, str]
+    change: str
+
+
+class AskedDifferently(NamedTuple):
+    """A setting that is not the same."""
+
+    group: str
+    path: str
+    first: str
+    second: str
+
+
+def numbers(first: RunFolder, second: RunFolder) -> list[Line]:
+    """Metrics of both best designs, the goals first."""
+    lines = []
+    for name in dict.fromkeys((first.goal, second.goal, *METRICS)):
+        values = [run.best.get(name) for run in (first, second)]
+        if not any(is_number(value) for value in values):
+            continue
+        shown = [
+            (run.metric(name).text(value), wording.interval(run.metric(name), run.best, name))
+            for run, value in zip((first, second), values, strict=True)
+        ]
+        lines.append(Line(first.metric(name).label, shown[0], shown[1], change(*values)))
+    return lines
+
+
+def change(before: Any, after: Any) -> str:
+    """From one number to another, in per cent."""
+    if not (is_number(before) and is_number(after)) or before == 0:
+        return DASH
+    share = after / before - 1
+    return "the same" if abs(share) < SAME else f"{signed(100 * share, 2 if abs(share) < 0.1 else 1)} %"
+
+
+def flat(node: Any, path: str = "") -> dict[str, Any]:
+    """Dotted path -> value of a configuration, without where its numbers come from."""
+    if isinstance(node, Mapping):
+        found: dict[str, Any] = {}
+        for key, value in node.items():
+            if key not in LEFT_OUT:
+                found |= flat(value, f"{path}.{key}" if path else str(key))
+        return found
+    return {path: node}
+
+
+def differences(first: RunFolder, second: RunFolder) -> list[AskedDifferently]:
+    """Settings that differ, group by group; what stands in one configuration alone has a dash in the other."""
+    here, there, told = flat(first.config), flat(second.config), []
+    for path in dict.fromkeys((*here, *there)):
+        values = [config.get(path) for config in (here, there)]
+        if values[0] == values[1]:
+            continue
+        unit = unit_of(path)
+        texts = [number(each, unit, 4) if is_number(each) else DASH if each is None else str(each) for each in values]
+        told.append(AskedDifferently(GROUPS.get(path.partition(".")[0], "Other"), path, texts[0], texts[1]))
+    order = [*GROUPS.values(), "Other"]
+    return sorted(told, key=lambda row: order.index(row.group))
+
+
+def designs(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
+    """(what, first, second) of plan, hardware, what binds and how sure each is."""
+    rows = [
+        (what, make(first), make(second))
+        for what, make in (
+            ("Asked", wording.asked), ("Plan and hardware", wording.design),
+            ("What binds", lambda run: "; ".join(wording.binds(run.best, run.words))), ("How sure", wording.claim),
+        )
+    ]  # fmt: skip
+    return [row for row in rows if row[1] or row[2]]
+
+
+def sentence(first: RunFolder, second: RunFolder) -> str:
+    """The difference in one sentence, where both were asked for the same."""
+    if first.goal != second.goal or not all(is_number(run.best.get(run.goal)) for run in (first, second)):
+        return "The two runs were asked for different things; the numbers below stand side by side all the same."
+    known, values = first.metric(first.goal), [float(run.best[run.goal]) for run in (first, second)]
+    told = change(*values)
+    if told == "the same":
+        return f"Both have the same {wording.inside(known.label)}, {known.text(values[0])}."
+    line = f"{known.label}: {known.text(values[0])} in the first, {known.text(values[1])} in the second ({told})."
+    ends = [[run.best.get(f"{run.goal}_{end}") for end in ("low", "high")] for run in (first, second)]
+    if all(is_number(end) for pair in ends for end in pair):
+        (low, high), (other_low, other_high) = ([float(end) for end in pair if end is not None] for pair in ends)
+        apart = high < other_low or other_high < low
+        meet = " Their 90 % intervals overlap; errors that both share move both, so that the order is surer than that."
+        line += " Their 90 % intervals do not meet." if apart else meet
+    return line
+
+
+def compare_runs(first: Path | str, second: Path | str) -> Path:
+    """Write `against_<first>.html` into the second folder.
+
+    Raises:
+        ConfigError: one of them is not a run.
+    """
+    runs = read_run(first), read_run(second)
+    page = runs[1].path / f"against_{runs[0].path.resolve().name}.html"
+    names = [run.path.resolve().name for run in runs]
+    text = rendered(
+        "two_runs.html.j2",
+        runs=runs,
+        names=names,
+        words=wording,
+        said=sentence(*runs),
+        lines=numbers(*runs),
+        designs=designs(*runs),
+        differences=differences(*runs),
+        overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
+        script=interactive.own_script(),
+    )
+    page.write_text(text, encoding="utf-8")
+    return page

@@ -1,0 +1,84 @@
+"""Rows of served models at a concurrency: what each says of its engine and its clients.
+
+A row says how its ranks share the model: `tp`, `attention_dp` (ranks that share attention by sequences) and `moe_ep`
+(ranks that experts are spread over).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import ConfigError
+from ..measurements import tables
+from .hardware import engine_cluster
+from .served_rows import ENGINES, Job, continuous, format_of, model_of
+
+DRAWN = "InferenceX"
+"""Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
+SHORTEST = 0.8
+BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
+
+
+def ranks(row: Any) -> tuple[float, float]:
+    """Accelerators of an engine, and groups of them that attend sequences of their own.
+
+    Exports state a degree twice where experts are spread: `tp` x `attention_dp` = `moe_tp` x `moe_ep` counts the
+    accelerators squared where both degrees of the experts are the same, and where both of attention are.
+    """
+    groups = row.attention_dp if row.attention_dp >= 1 else 1.0
+    product = row.tp * groups
+    experts = row.moe_ep if row.moe_ep == row.moe_ep else 1.0
+    if experts > 1 and getattr(row, "moe_tp", 1.0) == experts and product == experts**2:
+        product = experts
+    elif groups > 1 and row.tp == groups and experts == product:
+        product = row.tp
+    return float(product), float(min(groups, product))
+
+
+def job(row: Any) -> Job:
+    """The engine of a row.
+
+    Raises:
+        ConfigError: its device, model, number format or layout is not known.
+    """
+    sequences = row.concurrency if row.concurrency == row.concurrency else row.batch_size
+    (count, groups), model = ranks(row), model_of(row.model)
+    heads = float(model.attention.heads)
+    if heads % (count / groups):
+        raise ConfigError(f"{count:g} ranks do not divide {heads:g} heads: no tensor-parallel engine")
+    engine = str(row.backend) if getattr(row, "backend", "") in ENGINES else ""
+    varied = DRAWN in str(getattr(row, "origin", ""))
+    mean = (1 + SHORTEST) / 2 if varied else 1.0
+    found = Job(
+        engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
+        sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
+    )  # fmt: skip
+    continuous(found, {})
+    return found
+
+
+def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Job]]:
+    """Rows of all tables that can be priced, and their engines."""
+    frames, engines = [], []
+    for table in tables(directory, "closed_loop"):
+        found = table.rows(messages)
+        jobs, refused = readable(found, job)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
+        if jobs:
+            frames.append(found.loc[list(jobs)])
+            engines += jobs.values()
+    return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
+
+
+def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str, int]]:
+    """Row -> what a reader makes of it, and how often it refused for which reason."""
+    known: dict[Any, Any] = {}
+    refused: dict[str, int] = {}
+    for row in table.itertuples():
+        try:
+            known[row.Index] = reader(row)
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    return known, refused

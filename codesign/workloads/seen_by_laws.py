@@ -1,0 +1,23 @@
+"""What laws of quality see of a transformer."""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..quality import Bits, Trained
+from .feed_forward import MixtureOfExperts
+from .transformer import Transformer
+
+
+def seen_by_laws(model: Transformer, tokens: Array, bits: Bits) -> Trained:
+    """Counts of a model that is trained on so many tokens in numbers of so many bits."""
+    one, forward = jnp.asarray(1.0), model.feed_forward
+    sparse = isinstance(forward, MixtureOfExperts)
+    return Trained(
+        parameters=model.parameters(),
+        active=model.active_parameters() + model.vocab * model.hidden * (1 - model.tied_embeddings),
+        inner=model.inner_parameters(),
+        tokens=tokens,
+        expansion=forward.experts / forward.top_k if sparse else one,
+        granularity=forward.top_k if sparse else one,
+        bits=bits,
+    )

@@ -1,0 +1,144 @@
+"""The best model for a device that is designed with it: by what a token may take, in weights of 16, 8 and 4 bits."""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from codesign import solve, study_from_config
+from codesign.quality import PrecisionLaw
+from codesign.reproduce import Claim
+from codesign.workloads import ServedRun
+
+NAME = "model_for_edge_budget"
+FORMATS = {"bf16": 16, "fp8": 8, "fp4": 4}
+TPOT_S = (0.002, 0.004, 0.008)
+USUAL = 0.004
+SHAPES = (
+    "space.plan.hidden=[512, 768, 1024, 1280, 1536, 1792, 2048, 2304]", "space.plan.kv_heads=[4]",
+    "space.plan.layers=[6, 8, 10, 12, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
+)  # fmt: skip
+DEVICE = ("tpot_s", "ttft_s", "capex_usd", "provisioned_power_w")
+
+
+class Best(NamedTuple):
+    """The best model and device under one set of limits, with the gap; no loss where none is feasible."""
+
+    loss: float
+    gap: float
+    row: pd.Series
+
+
+@functools.cache
+def best(number_format: str, tpot_s: float | None) -> Best:
+    """Of all shapes, tokens and devices; None: whatever the device."""
+    limits = (
+        [f"~objective.limits.{name}" for name in DEVICE] if tpot_s is None else [f"objective.limits.tpot_s={tpot_s}"]
+    )
+    bits = FORMATS[number_format]
+    study = study_from_config(
+        f"experiment={NAME}", *SHAPES, f"workload.precision.weights={number_format}",
+        f"workload.quality.served_bits={1000 if bits == 16 else bits}", "search.gap=1e-3", *limits,
+    )  # fmt: skip
+    solution = solve(study)
+    gap = solution.gap if solution.certified and solution.gap is not None else math.nan
+    return Best(float(solution.best["loss"]) if solution.feasible else math.nan, gap, solution.best)
+
+
+@functools.cache
+def law() -> PrecisionLaw:
+    """The law of the study."""
+    job = study_from_config(f"experiment={NAME}").problem.scenario.workload
+    assert isinstance(job, ServedRun)
+    assert isinstance(job.quality, PrecisionLaw)
+    return job.quality
+
+
+def by_hand(inner: float, tokens: float, bits: float) -> float:
+    """Equations 2 to 4 of [kumar2024] for a model trained in 16 bits."""
+    one, kept = law(), 1.0
+    for scale in (one.weights_bits, one.activations_bits, one.kv_cache_bits):
+        kept *= 1 - math.exp(-16 / float(scale))
+    power, grown = float(one.parameters_power), float(one.rounding_tokens_power)
+    rounded = float(one.rounding_scale) * tokens**grown * inner ** -float(one.rounding_parameters_power)
+    of_size = float(one.parameters_scale) * (inner * kept) ** -power
+    of_data = float(one.tokens_scale) * tokens ** -float(one.tokens_power)
+    return float(one.entropy) + of_size + of_data + rounded * math.exp(-bits / float(one.rounding_bits))
+
+
+def inner(row: pd.Series) -> float:
+    """Weights of the layers: grouped-query attention with heads of 64, SwiGLU of 3.5 times the hidden size in tiles."""
+    hidden, layers, kv_heads = (float(row[f"var.{name}"]) for name in ("hidden", "layers", "kv_heads"))
+    width = 128 * math.ceil(3.5 * hidden / 128)
+    return layers * (2 * hidden * hidden + 2 * hidden * 64 * kv_heads + 3 * hidden * width)
+
+
+def claims() -> list[Claim]:
+    """Losses are the law's; no token is faster than its weights are read; fewer bits buy a better model on a device."""
+    found = []
+    for name, bits in FORMATS.items():
+        at = best(name, USUAL)
+        told = f"loss of the best model in {name} at {1e3 * USUAL:g} ms a token"
+        hand = by_hand(inner(at.row), float(at.row["run_tokens"]), 1000 if bits == 16 else bits)
+        found.append(Claim(NAME, f"{told}, against the law by hand", hand, at.loss, 1e-6, "certified"))
+        read = inner(at.row) * bits / 8 / float(at.row["var.memory"])
+        slower = float(at.row["tpot_s"]) / read
+        below = max(1 - slower, 0.0)
+        found.append(Claim(NAME, f"time a token over that of reading its weights, {name}", None, slower, 0.0,
+                           "predicted: never below 1", error=below))  # fmt: skip
+    losses = [best(name, USUAL).loss for name in FORMATS]
+    worse = max(later - earlier for earlier, later in itertools.pairwise(losses))
+    found.append(Claim(NAME, f"fewer bits, better model on the device at {1e3 * USUAL:g} ms", None, worse, 0.0,
+                       "predicted", error=max(worse, 0.0)))  # fmt: skip
+    anywhere = [best(name, None).loss for name in FORMATS]
+    worse = max(earlier - later for earlier, later in itertools.pairwise(anywhere))
+    found.append(Claim(NAME, "and never a better one where the device is no limit", None, worse, 2e-3,
+                       "predicted, within the gaps", error=max(worse, 0.0)))  # fmt: skip
+    for name in FORMATS:
+        ordered = [best(name, tpot_s).loss for tpot_s in TPOT_S]
+        grown = max(later - earlier for earlier, later in itertools.pairwise(ordered))
+        found.append(Claim(NAME, f"more time a token, no worse model, {name}", None, grown, 0.0,
+                           "predicted", error=max(grown, 0.0)))  # fmt: skip
+    return found
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The best model and device by format and limit."""
+    rows = []
+    for name in FORMATS:
+        for tpot_s in (*TPOT_S, None):
+            at = best(name, tpot_s)
+            told = {"weights": name, "ms a token": "no limit" if tpot_s is None else f"{1e3 * tpot_s:g}"}
+            rows.append(told | {
+                "loss, nats a token": at.loss, "proven within, %": 100 * at.gap,
+                "parameters, 1e6": float(at.row["parameters"]) / 1e6, "hidden": float(at.row["var.hidden"]),
+                "layers": float(at.row["var.layers"]), "tokens, 1e9": float(at.row["run_tokens"]) / 1e9,
+                "memory, GB/s": float(at.row["var.memory"]) / 1e9,
+                "compute, TFLOP/s": float(at.row["var.compute"]) / 1e12,
+            })  # fmt: skip
+    return {"best model and device": pd.DataFrame(rows)}
+
+
+def figures() -> dict[str, Figure]:
+    """Loss over what a token may take, by format."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    milliseconds = [1e3 * tpot_s for tpot_s in TPOT_S]
+    for name, bits in FORMATS.items():
+        found = [best(name, tpot_s) for tpot_s in TPOT_S]
+        (line,) = axes.plot(milliseconds, [one.loss for one in found], "o-")
+        below = {"bf16": 4, "fp8": -15, "fp4": -5}[name]  # the last points lie close to each other
+        for x, one, up in zip(milliseconds, found, (5, 5, below), strict=True):
+            axes.annotate(f"{float(one.row['parameters']) / 1e6:,.0f} M", (x, one.loss), xytext=(6, up),
+                          textcoords="offset points", fontsize=8, color=line.get_color())  # fmt: skip
+        axes.annotate(f"{bits} bits", (milliseconds[0], found[0].loss), xytext=(-8, -3), ha="right",
+                      textcoords="offset points", color=line.get_color())  # fmt: skip
+    axes.set(xscale="log", xlabel="time a token may take, ms", ylabel="loss, nats a token")
+    axes.set_xticks(milliseconds, [f"{x:g}" for x in milliseconds])
+    axes.minorticks_off()
+    axes.margins(x=0.2, y=0.12)
+    axes.set_title("On a device of 40 W, weights of fewer bits buy a better model", loc="left", fontsize=11)
+    return {"loss over time a token": figure}

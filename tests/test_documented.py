@@ -1,0 +1,124 @@
+"""What README and documentation show can be typed: commands are parsed, studies composed, programs compiled.
+
+`python tests/run_documented.py` runs all of it.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from documented import PAGES, ROOT, Block, blocks, is_pattern
+
+from codesign.cli import parser
+from codesign.config import own_files, scenario_from_config
+from codesign.config.composition import admit, combinations
+from codesign.config.starting import started
+from codesign.run.comparing import without_along
+from codesign.run.listing import ASKED
+from codesign.run.skeletons import new, new_file
+
+SHOWN = {page.relative_to(ROOT).as_posix(): blocks(page) for page in PAGES}
+
+
+def parsed(block: Block):
+    """The options of a `codesign` command, as `cli` reads them."""
+    words = block.words[1:]
+    known, unknown = parser().parse_known_args(words)
+    if hasattr(known, "overrides"):
+        known.overrides += [word for word in unknown if not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-")]
+    assert not unknown, block.text
+    return known
+
+
+def compose(known, folder: Path) -> None:
+    """Whatever a command would look up in `conf/` exists and takes these values."""
+    words = list(getattr(known, "overrides", ()))
+    if known.command == "list" and known.group in ASKED:
+        words = [word for word in known.words if "=" in word]
+    if known.command == "compare":
+        words, _ = without_along(words)
+    words = [word for word in words if not word.startswith(("hydra", "search.resume"))]
+    for job in combinations(admit(words)):
+        admit(started(job))
+
+
+@pytest.mark.parametrize("page", [name for name, found in SHOWN.items() if found])
+def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for block in SHOWN[page]:
+        if block.kind == "file":
+            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        elif block.kind == "program":
+            compile(block.text, page, "exec")
+        elif block.words[0] == "codesign" and not (block.kind == "cell" and is_pattern(block)):
+            known = parsed(block)
+            if known.command == "new":
+                if known.into:
+                    new_file(known.kind, known.name, known.into)
+                else:
+                    new(known.kind, known.name, known.package)
+                continue
+            with own_files(*getattr(known, "conf", ())):
+                compose(known, tmp_path)
+        elif block.kind == "command":
+            assert block.words[0] in ("codesign", "sh", "python"), block.text
+            if block.words[0] != "codesign":
+                assert (ROOT / block.words[1]).is_file(), block.text
+
+
+def test_a_file_of_the_documentation_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for block in SHOWN["docs/how-to/accelerator.md"]:
+        if block.kind == "file":
+            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.title).write_text(block.text, encoding="utf-8")
+    chip = scenario_from_config("accelerator=my_chip_2", "model=llama31_8b", conf="mine").cluster.accelerator
+    assert chip.name == "my_chip_2"
+    assert float(chip.hbm.capacity_bytes) == 160e9
+
+
+def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(tmp_path: Path):
+    """Of a few pages: the whole is a step of `run.sh test`."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'codesign[docs]'")
+    import yaml
+
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert settings["theme"]["font"] is False
+    named: list[str] = []
+
+    def walk(node) -> None:
+        if isinstance(node, str):
+            named.append(node)
+        for one in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            walk(one)
+
+    walk(settings["nav"])
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    assert set(named) == pages
+    for text in [*(page.read_text(encoding="utf-8") for page in PAGES), (ROOT / "docs/files/site.css").read_text()]:
+        assert not any(word in text for word in ("<script", "<link", "<iframe", "@import"))
+
+
+def test_short_cells_of_a_notebook_run():
+    """In this process, without the search and the slopes; `python docs/notebooks/run.py` runs all through a kernel."""
+    found = json.loads((ROOT / "docs" / "notebooks" / "own_fabric.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == "code"]
+    short = [cell for cell in cells if not any(word in cell for word in ("solve(", "elasticities(", "price("))]
+    assert len(cells) - len(short) == 3
+    names: dict = {"__name__": "notebook"}
+    exec(compile(cells[0], "own_fabric.ipynb", "exec"), names)
+    names["ring"] = names["RingOfLinks"](8.0, 450e9, 1e-6, 400.0)
+    exec(compile(short[-1], "own_fabric.ipynb", "exec"), names)
+
+
+def test_notebooks_are_whole_compile_and_have_no_outputs():
+    paths = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert len(paths) == 5
+    for path in paths:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for cell in found["cells"]:
+            assert not cell.get("outputs"), path.name
+            if cell["cell_type"] == "code":
+                compile("".join(cell["source"]), path.name, "exec")

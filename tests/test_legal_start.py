@@ -1,0 +1,31 @@
+"""What `codesign evaluate model=...` begins with where the plan that came along does not suit the model."""
+
+import numpy as np
+
+from codesign import scenario_from_config
+from codesign.config import check_plan
+from codesign.run.legal_start import legal_start, nearest
+
+
+def test_fewest_fields_then_the_least_factor():
+    plans = {"pp": np.array([4, 8, 8, 16]), "virtual_stages": np.array([3, 1, 2, 3]), "tp": np.array([8, 8, 8, 1])}
+    own = {"pp": 8.0, "virtual_stages": 3.0, "tp": 8.0}
+    assert nearest(own, plans) == {"pp": 8.0, "virtual_stages": 2.0, "tp": 8.0}
+
+
+def test_a_plan_nobody_chose_gives_way_and_one_that_was_chosen_stays(capsys):
+    asked = ["model=llama31_70b"]  # 80 layers, 8 stages of 3 parts
+    scenario = scenario_from_config(*asked)
+    found = legal_start(scenario, asked)
+    check_plan(found)
+    assert float(found.plan.virtual_stages) == 2
+    assert "priced with plan.virtual_stages=2 instead" in capsys.readouterr().err
+    for chosen in (["plan.pp=8"], ["plan=megatron_3d"], ["experiment=train_gpt3_175b"]):
+        assert legal_start(scenario, [*asked, *chosen]) is scenario
+    assert capsys.readouterr().err == ""
+
+
+def test_a_plan_that_suits_stays():
+    asked = ["accelerator=h200"]
+    scenario = scenario_from_config(*asked)
+    assert legal_start(scenario, asked) is scenario

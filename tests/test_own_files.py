@@ -1,0 +1,230 @@
+"""A user's own YAML files beside ours: composed, listed, recorded with a run, refused in one line with their name."""
+
+import os
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from codesign.cli import main
+from codesign.config import available, own_files, scenario_from_config, study_from_config, study_from_resolved
+from codesign.config.own import texts
+from codesign.errors import ConfigError
+from codesign.plain_yaml import write_yaml
+from codesign.report.run_folder import own_conf, read_run
+from codesign.run.optimize import run_study
+from codesign.run.skeletons import WITHOUT_CODE
+
+CHIP = """# @package _global_
+# Our chip: an H100 with twice the memory
+defaults:
+  - h100_sxm
+  - _self_
+cluster:
+  accelerator:
+    name: chip
+    hbm:
+      capacity_bytes: 160GB
+    tdp_w: 650
+    provenance:
+      tdp_w: {source: our data sheet, at: page 3, kind: datasheet}
+"""
+RACK = """# @package _global_
+# Our rack
+defaults:
+  - train_gpt3_175b
+  - override /accelerator: chip
+  - _self_
+name: rack
+"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    """A folder of own files: group__option -> text."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """In a folder whose name has what Hydra's grammar takes for something else."""
+    return written(tmp_path / "it's mine, all", accelerator__chip=CHIP, experiment__rack=RACK)
+
+
+def test_own_files_inherit_are_listed_with_their_origin_and_say_where_numbers_come_from(mine: Path):
+    study = study_from_config("experiment=rack", conf=mine)
+    assert study.scenario.cluster.accelerator.name == "chip"
+    assert float(study.scenario.cluster.accelerator.hbm.capacity_bytes) == 160e9
+    said = study.provenance
+    assert said["cluster.accelerator.hbm.capacity_bytes"]["kind"] == "assumed", "not the H100's data sheet"
+    assert said["cluster.accelerator.hbm.capacity_bytes"]["source"].endswith("accelerator/chip.yaml")
+    assert said["cluster.accelerator.tdp_w"]["source"] == "our data sheet"
+    assert said["cluster.accelerator.hbm.bandwidth_bytes_per_s"]["kind"] == "datasheet"
+    assert study.conf == (mine.resolve(),)
+    with own_files(mine):
+        told = available("accelerator")["chip"]
+        assert float(scenario_from_config("accelerator=chip").cluster.accelerator.tdp_w) == 650
+    assert told.startswith("Our chip: an H100 with twice the memory (own file ")
+    with pytest.raises(ConfigError, match="accelerator = chip does not exist"):
+        scenario_from_config("accelerator=chip")
+
+
+def test_a_command_takes_the_folder_and_a_file_that_changes_is_read_anew(mine: Path, capsys: pytest.CaptureFixture):
+    assert main(["list", "accelerator", "chip", "--conf", str(mine)]) == 0
+    assert "Our chip" in capsys.readouterr().out
+    assert main(["optimize", "--cfg", "job", "-p", "name", "experiment=rack", "--conf", str(mine)]) == 0
+    assert "rack" in capsys.readouterr().out
+    written(mine, accelerator__chip=CHIP.replace("650", "600"))
+    os.utime(mine / "accelerator" / "chip.yaml", ns=(1, 1))
+    assert float(scenario_from_config("accelerator=chip", conf=mine).cluster.accelerator.tdp_w) == 600
+    assert float(scenario_from_config("accelerator=h100_sxm", conf=str(mine)).cluster.accelerator.tdp_w) != 600
+
+
+def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    few = ("plan.virtual_stages=1", "~space.plan", "+space.plan={tp: [4, 8], pp: [1]}")
+    study = study_from_config("accelerator=chip", "model=llama31_8b", "search=certified", *few, conf=mine)
+    run = tmp_path / "run"
+    run.mkdir()
+    run_study(study, run, Console(quiet=True), alone=False)
+    with own_files(mine):
+        kept = {place: (run / "conf" / place).read_text(encoding="utf-8") for place in texts()}
+        assert kept == texts()
+    for path in mine.rglob("*.yaml"):
+        path.unlink()
+    found = read_run(run)
+    assert found.conf == (run / "conf",)
+    again = study_from_resolved(OmegaConf.create(found.config), found.overrides, found.conf)
+    assert again.provenance["cluster.accelerator.hbm.capacity_bytes"]["kind"] == "assumed"
+    assert main(["export", str(run), "--to", "megatron"]) == 0
+    (run / "designs.parquet").rename(run / "kept")
+    with pytest.raises(ConfigError, match=r"repeat it with `codesign optimize --conf .*conf accelerator=chip"):
+        read_run(run)
+    (run / "kept").rename(run / "designs.parquet")
+    changed = run / "conf" / "accelerator" / "chip.yaml"
+    changed.write_text(CHIP.replace("650", "651"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"chip\.yaml' is not what the run wrote"):
+        own_conf(run)
+    changed.unlink()
+    capsys.readouterr()
+    assert main(["verify", str(run)]) == 2
+    assert capsys.readouterr().err.endswith("chip.yaml' is missing: the run was composed with it\n")
+
+
+def test_a_job_that_is_run_elsewhere_knows_the_files_by_its_hydra_settings(mine: Path, monkeypatch, tmp_path):
+    """`hydra/launcher=joblib` starts processes that have none of this one's state."""
+    from hydra import compose, initialize_config_dir
+
+    from codesign.config import search_path
+    from codesign.config.groups import conf_dir
+
+    monkeypatch.chdir(tmp_path)
+    with own_files(mine):
+        asked = search_path()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose("config", [*asked, "accelerator=chip"], return_hydra_config=True)
+    assert str(mine.resolve()) in [source.path for source in config.hydra.runtime.config_sources]
+
+
+HEAD = "# @package _global_\n# x\n"
+NAMED = "cluster: {accelerator: {name: x%s}}\n"
+WRONG = {
+    "a name of ours": ("accelerator__h200", CHIP, "accelerator=h200 is there already"),
+    "a group that is none": ("acelerator__x", CHIP, "did you mean 'accelerator'"),
+    "no first line": ("accelerator__x", "name: x\n", "its first line must be `# @package _global_`"),
+    "a first line too many": ("search__x", HEAD + "a: 1\n", "its first line must not be a `# @package` line"),
+    "a class of another package": (
+        "accelerator__x", HEAD + NAMED % ", hbm: {_target_: os.system}", "_target_ = 'os.system' is refused"),
+    "settings of Hydra": ("experiment__x", HEAD + "hydra: {launcher: {_target_: codesign.x}}\n", "settings of Hydra"),
+    "a launcher": ("experiment__x", HEAD + "defaults: [override /hydra/launcher: joblib]\n", "settings of Hydra"),
+    "another place": ("experiment__x", HEAD + "defaults: [/search@hydra.launcher: grid]\n", "settings of Hydra"),
+    "the environment": ("experiment__x", HEAD + "name: ${oc.env:HOME}\n", "asks for something outside"),
+    "no YAML": ("experiment__x", HEAD + "name: [1\n", "line 4, cannot be read"),
+    "no mapping": ("experiment__x", HEAD + "- 1\n", "should map keys to values"),
+    "no list of defaults": ("experiment__x", HEAD + "defaults: 1\n", "defaults must be a list"),
+    "too deep": ("experiment__x", HEAD + "a: " + "[" * 99 + "]" * 99, "levels deep"),
+    "what grows": (
+        "experiment__x",
+        HEAD + "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)),
+        "values once"),
+    "no name": ("accelerator__x", HEAD + "defaults: [h100_sxm, _self_]\n", "cluster.accelerator.name is missing"),
+    "no name of a model": ("model__x", "# @package workload.model\nlayers: 1\n", "name is missing"),
+    "a name with a space": ("experiment__x y", HEAD + "name: x\n", "call it NAME.yaml"),
+    "nothing to inherit from": ("accelerator__x", HEAD + "defaults: [h100_sxmm]\n" + NAMED % "", "/h100_sxmm"),
+    "an argument that is none": (
+        "accelerator__x", HEAD + "defaults: [h100_sxm, _self_]\n" + NAMED % ", tdp: 7",
+        "x.yaml: cluster.accelerator.tdp = 7: Accelerator has no such argument (did you mean 'tdp_w'"),
+    "out of range": (
+        "accelerator__x", HEAD + "defaults: [h100_sxm, _self_]\n" + NAMED % ", hbm: {capacity_bytes: -1}",
+        "x.yaml: cluster.accelerator.hbm.capacity_bytes = -1 is outside"),
+    "another unit": (
+        "accelerator__x", HEAD + "defaults: [h100_sxm, _self_]\n" + NAMED % ", hbm: {capacity_bytes: 3 s}",
+        "x.yaml: cluster.accelerator.hbm.capacity_bytes = '3 s' is measured in something else"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_line_with_the_file(case: str, tmp_path: Path, capsys: pytest.CaptureFixture):
+    name, text, said = WRONG[case]
+    folder = written(tmp_path / "mine", **{name: text})
+    group, _, option = name.partition("__")
+    assert main(["evaluate", "--conf", str(folder), f"{group}={option}"]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
+    assert option in printed or group in printed
+
+
+def test_what_is_no_folder_of_files_is_one_line(tmp_path: Path):
+    def refused(*folders: Path | str) -> str:
+        with pytest.raises(ConfigError) as caught, own_files(*folders):
+            raise AssertionError
+        return str(caught.value)
+
+    assert "there is no such folder" in refused(tmp_path / "nowhere")
+    assert "no group with a file in it" in refused(tmp_path)
+    (tmp_path / "x.yaml").write_text("a: 1\n", encoding="utf-8")
+    assert "x.yaml: it stands in no group" in refused(tmp_path)
+    (tmp_path / "x.yaml").unlink()
+    (tmp_path / "accelerator").mkdir()
+    os.mkfifo(tmp_path / "accelerator" / "pipe.yaml")
+    assert "pipe.yaml cannot be read: it is no regular file" in refused(tmp_path)
+    (tmp_path / "accelerator" / "pipe.yaml").unlink()
+    (tmp_path / "accelerator" / "x.yml").write_text(CHIP, encoding="utf-8")
+    assert "x.yml: call it NAME.yaml" in refused(tmp_path)
+    (tmp_path / "accelerator" / "x.yml").unlink()
+    one = written(tmp_path / "one", accelerator__chip=CHIP)
+    two = written(tmp_path / "two", accelerator__chip=CHIP)
+    with own_files(one, two), pytest.raises(ConfigError, match="accelerator=chip is two files"):
+        scenario_from_config("accelerator=chip")
+    with own_files(one, two), pytest.raises(ConfigError, match="another folder of --conf has a file of that name"):
+        texts()
+
+
+def test_what_is_composed_does_not_depend_on_where_the_files_lie(mine: Path, tmp_path: Path):
+    other = written(tmp_path / "elsewhere", accelerator__chip=CHIP, experiment__rack=RACK)
+    assert len({write_yaml(study_from_config("experiment=rack", conf=one).resolved) for one in (mine, other)}) == 1
+
+
+def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture):
+    folder = tmp_path / "mine"
+    for kind in WITHOUT_CODE:
+        assert main(["new", kind, f"my_{kind}", "--conf", str(folder)]) == 0
+        assert f"--conf {folder} {kind}=my_{kind}" in capsys.readouterr().out
+    study = study_from_config("experiment=my_experiment", "accelerator=my_accelerator", "model=my_model", conf=folder)
+    assert study.scenario.cluster.accelerator.name == "my_accelerator"
+    assert float(study.scenario.workload.model.layers) == 96
+    for asked, said in (
+        (["accelerator", "my_accelerator", "--conf", str(folder)], "exists already"),
+        (["fabric", "x", "--conf", str(folder)], "needs a package of its own"),
+        (["modle", "x", "--conf", str(folder)], "did you mean 'model'"),
+        (["model", "X", "--conf", str(folder)], "lower-case letters"),
+        (["model", "x", "--conf", str(folder), "--package", "y"], "exclude each other"),
+    ):
+        assert main(["new", *asked]) == 2
+        printed = capsys.readouterr().err
+        assert said in printed
+        assert printed.count("\n") == 1

@@ -1,0 +1,68 @@
+"""A model trained once and served: what it costs to serve is that of the shape, what it is worth is the law's."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+from builders import cluster
+
+from codesign import scenario_from_config
+from codesign.metrics import evaluate
+from codesign.quality import Bits, PrecisionLaw
+from codesign.scenario import Scenario
+from codesign.workloads import ContinuousServing, Plan, ServedRun, ShapedPlan, Transformer
+
+ASKED = (4096.0, 256.0)
+
+
+def run(plan=None, work=None, **changes):
+    told = {"tokens": 1e10, "quality": PrecisionLaw.example()} | changes
+    job = work or ServedRun(Transformer.example(), *ASKED, **told)
+    return evaluate(Scenario(cluster(8.0), job, plan or Plan(tp=2.0, micro_batch=8.0)))
+
+
+def test_serves_as_continuous_batching_does():
+    own, plain = run(), run(work=ContinuousServing(Transformer.example(), *ASKED))
+    mine = own.flat()
+    assert all(float(mine[name]) == float(value) for name, value in plain.flat().items())
+
+
+def test_a_shape_of_the_plan_is_that_model():
+    plan = ShapedPlan(tp=2.0, micro_batch=8.0, layers=8.0, hidden=1024.0, tokens=2e10)
+    shaped = plan.shaped(Transformer.example())
+    assert float(shaped.layers) == 8
+    chosen = run(plan).flat()
+    given = run(work=ServedRun(shaped, *ASKED, tokens=2e10, quality=PrecisionLaw.example())).flat()
+    for name in ("tpot_s", "ttft_s", "usage.hbm", "loss", "training_flops", "parameters"):
+        assert float(chosen[name]) == pytest.approx(float(given[name]), rel=1e-12), name
+
+
+def test_flops_of_training_and_loss_by_hand():
+    found, model, law = run().flat(), Transformer.example(), PrecisionLaw.example()
+    active = float(model.active_parameters() + model.vocab * model.hidden)
+    assert float(found["training_flops"]) == pytest.approx(6 * active * 1e10, rel=1e-12)
+    kept = float(law.kept(Bits()))
+    inner = float(model.inner_parameters())
+    assert float(found["loss"]) == pytest.approx(2.8 + 4300 * (inner * kept) ** -0.5 + 18000 * 1e10**-0.5, rel=1e-9)
+
+
+def test_rounding_after_training_hurts_more_the_more_was_learnt():
+    def loss(tokens: float, bits: float) -> float:
+        law = dataclasses.replace(PrecisionLaw.example(), served_bits=jnp.asarray(bits))
+        return float(run(tokens=tokens, quality=law).flat()["loss"])
+
+    few, many = (loss(tokens, 3.0) - loss(tokens, 1000.0) for tokens in (2e9, 2e10))
+    assert 0 < few < many
+
+
+def test_without_a_law_no_loss_is_told():
+    found = run(quality=None).flat()
+    assert "loss" not in found
+    assert float(found["training_flops"]) > 0
+
+
+def test_composed_from_yaml_with_a_range():
+    job = scenario_from_config("workload=served_run", "quality=kumar", "model=llama31_8b").workload
+    assert isinstance(job, ServedRun)
+    assert float(job.tokens) == 3e11
+    assert isinstance(job.quality, PrecisionLaw)
