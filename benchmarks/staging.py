@@ -36,6 +36,8 @@ STUDIES = {
     "train_gpt3_175b": ["experiment=train_gpt3_175b"],
     "codesign_175b": ["experiment=codesign_175b"],
     "moe": ["experiment=codesign_175b", "model=mixtral_8x7b"],
+    "serve_llama31_405b": ["experiment=serve_llama31_405b"],
+    "serve_deepseek_v3": ["experiment=serve_deepseek_v3"],
     "serve_llama31_405b_static": ["experiment=serve_llama31_405b_static"],
     "photonic_rack": ["experiment=photonic_rack"],
     "chip_175b": ["experiment=chip_175b"],

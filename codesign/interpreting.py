@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from .by_numpy import doer
 from .compiling import quick_jit
 
-__all__ = ["interpreted"]
+__all__ = ["crossed", "interpreted"]
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
@@ -44,23 +44,26 @@ class InterpretedProgram(NamedTuple):
     steps: list[InterpretedStep]
 
 
-def _doer(equation: Any) -> Callable[..., Any]:
+def _doer(equation: Any, axes: int) -> Callable[..., Any]:
     """What does one operation, its settings filled in."""
     name, settings = equation.primitive.name, equation.params
     kinds = [variable.aval.dtype for variable in equation.invars]
     if name in CALLS:
-        return functools.partial(_run, _program(settings[CALLS[name]]))
-    return doer(equation.primitive, settings, kinds)
+        return functools.partial(_run, _program(settings[CALLS[name]], axes))
+    return doer(equation.primitive, settings, kinds, axes)
 
 
 @functools.cache
-def _program(traced: Any) -> InterpretedProgram:
-    """A traced program with its variables numbered."""
+def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
+    """A traced program with its variables numbered; its numbers have so many axes of points in front."""
     jaxpr, number, slots = traced.jaxpr, {}, []
+
+    def constant(value: Any) -> Any:
+        return np.asarray(value).reshape((1,) * axes + np.shape(value))[()]
 
     def slot(variable: Any) -> int:
         if isinstance(variable, Literal):
-            slots.append(np.asarray(variable.val)[()])
+            slots.append(constant(variable.val))
             return len(slots) - 1
         if variable not in number:
             number[variable] = len(slots)
@@ -68,10 +71,10 @@ def _program(traced: Any) -> InterpretedProgram:
         return number[variable]
 
     for variable, value in zip(jaxpr.constvars, traced.consts, strict=True):
-        slots[slot(variable)] = np.asarray(value)[()]
+        slots[slot(variable)] = constant(value)
     inputs = tuple(map(slot, jaxpr.invars))
     plain = [
-        (_doer(e), e.primitive.multiple_results, tuple(map(slot, e.invars)), tuple(map(slot, e.outvars)))
+        (_doer(e, axes), e.primitive.multiple_results, tuple(map(slot, e.invars)), tuple(map(slot, e.outvars)))
         for e in jaxpr.eqns
     ]
     outputs, steps = tuple(map(slot, jaxpr.outvars)), []
@@ -118,5 +121,26 @@ def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callab
         with np.errstate(all="ignore"):
             found = _run(program, *leaves)
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(found))  # compiles nothing
+
+    return run
+
+
+def crossed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of (anything, name -> number) for every combination of some values, traced once a structure.
+
+    What is asked has (anything, name -> [values]) and gives arrays with one axis for each name, in their order, of
+    length 1 where a number does not depend on it: what few names reach is done for few values.
+    """
+    traced = jax.jit(function)
+
+    def run(given: Any, values: dict[str, np.ndarray]) -> Any:
+        trace = traced.trace(given, dict.fromkeys(values, np.float64(1.0)))
+        axes = len(values)
+        fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
+        shapes = {name: [-1 if axis == place else 1 for axis in range(axes)] for place, name in enumerate(values)}
+        spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
+        with np.errstate(all="ignore"):
+            found = _run(_program(trace.jaxpr, axes), *fixed, *spread)
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), found)
 
     return run

@@ -1,16 +1,21 @@
 """Which plans are legal: no rule of the workload is broken on the scenario's devices, and no choice without effect."""
 
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Array
 
 from .fields import replace
-from .interpreting import interpreted
+from .interpreting import crossed, interpreted
 from .scenario import Scenario
 
 __all__ = ["Rules"]
 
-PART = 1 << 17  # combinations of plan values looked at at once
+PART = 1 << 20  # combinations of plan values looked at at once
 
 
 def as_it_stands(scenario: Scenario) -> dict[str, np.ndarray]:
@@ -19,28 +24,59 @@ def as_it_stands(scenario: Scenario) -> dict[str, np.ndarray]:
     return {name: np.full(1, float(value))}
 
 
+def _told(scenario: Scenario, point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """(rule -> above zero where a plan breaks it, field -> whether its value makes no difference)."""
+    candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
+    layout = candidate.layout
+    without = candidate.plan.without_effect(layout) | candidate.workload.without_effect(layout)
+    return candidate.workload.violations(layout), without
+
+
+_of_plans = interpreted(jax.vmap(_told, in_axes=(None, 0)), always=True)
+_of_values = crossed(_told)
+
+
 class Rules:
-    """Which plans of listed values are legal on a scenario; traced once, run by NumPy."""
+    """Which plans of listed values are legal on a scenario; traced once a structure, run by NumPy."""
 
     def __init__(self, listed: dict[str, np.ndarray], scenario: Scenario):
         self.listed, self.scenario = listed, scenario
-
-        def one(point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-            candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
-            layout = candidate.layout
-            without = candidate.plan.without_effect(layout) | candidate.workload.without_effect(layout)
-            return candidate.workload.violations(layout), without
-
-        self._one = interpreted(jax.vmap(one), always=True)
 
     def __call__(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, int]]:
         """(legal and not pointless, plan by plan; rule -> plans that break it)."""
         count = len(next(iter(columns.values()))) if columns else 1
         columns = columns or as_it_stands(self.scenario)
-        violations, without = self._one({name: np.asarray(column, dtype=float) for name, column in columns.items()})
-        broken = {rule: np.broadcast_to(np.asarray(value) > 0, (count,)) for rule, value in violations.items()}
-        legal = ~np.any(list(broken.values()), axis=0) if broken else np.ones(count, dtype=bool)
-        for name, repeated in without.items():
+        found = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
+        return self._legal(found, columns, (count,))
+
+    def of_all(self) -> tuple[np.ndarray, dict[str, int]]:
+        """The same of every combination of the listed values, the last field changing fastest.
+
+        A rule is looked at once for each combination of the fields that it depends on.
+        """
+        names, sizes = list(self.listed), [len(values) for values in self.listed.values()]
+        split, parts, refused = 0, list[np.ndarray](), dict[str, int]()
+        while math.prod(sizes[split:]) > PART and split < len(sizes) - 1:
+            split += 1
+        for first in itertools.product(*(self.listed[name] for name in names[:split])):
+            values = {name: np.array([value]) for name, value in zip(names[:split], first, strict=True)}
+            values |= {name: self.listed[name] for name in names[split:]}
+            shape = tuple(len(column) for column in values.values())
+            at = {name: np.ix_(*values.values())[place] for place, name in enumerate(names)}
+            legal, broken = self._legal(_of_values(self.scenario, values), at, shape)
+            parts.append(legal.reshape(-1))
+            refused = {rule: refused.get(rule, 0) + count for rule, count in broken.items()}
+        return np.concatenate(parts), refused
+
+    def _legal(
+        self, found: tuple[Mapping[str, Any], Mapping[str, Any]], at: dict[str, np.ndarray], shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, dict[str, int]]:
+        legal, refused = np.ones(shape, dtype=bool), dict[str, int]()
+        for rule, value in found[0].items():
+            broken = np.asarray(value) > 0
+            legal &= ~broken
+            refused[rule] = int(np.broadcast_to(broken, shape).sum())
+        for name, repeated in found[1].items():
             if name in self.listed:
-                legal &= ~(np.asarray(repeated, dtype=bool) & (columns[name] > self.listed[name].min()))
-        return legal, {rule: int(value.sum()) for rule, value in broken.items()}
+                legal &= ~(np.asarray(repeated, dtype=bool) & (at[name] > self.listed[name].min()))
+        return legal, refused

@@ -7,7 +7,7 @@ and have a coordinate u in [0, 1], value = low (high / low)^u, so that searches 
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -19,7 +19,7 @@ from jaxtyping import Array
 from .errors import ConfigError, suggestion
 from .fields import get_path, range_of, replace
 from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
-from .rules import PART, Rules
+from .rules import Rules
 from .scenario import Scenario
 from .workloads.plan_fields import plan_fields, plan_value, words_of
 
@@ -28,7 +28,7 @@ __all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
 MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
-_listed: OrderedDict[Any, dict[str, np.ndarray]] = OrderedDict()
+_listed: OrderedDict[Any, tuple[np.ndarray, dict[str, int]]] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -221,30 +221,24 @@ class DesignSpace:
             ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.
         """
         self.check_listable()
-        if self.combinations > LOOKED_AT:
-            return self._legal(scenario)
-        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario))
-        if asked not in _listed:
-            _listed[asked] = self._legal(scenario)
-            if len(_listed) > MOST_KEPT:
-                _listed.popitem(last=False)
-        return {name: column.copy() for name, column in _listed[asked].items()}
-
-    def _legal(self, scenario: Scenario) -> dict[str, np.ndarray]:
-        """`plans`, listed now."""
-        rules, total, found, refused = Rules(self.lists, scenario), self.combinations, [], {}
-        for first in range(0, total, PART):
-            columns = self.decoded(np.arange(first, min(first + PART, total)))
-            legal, broken = rules(columns)
-            found.append({name: column[legal] for name, column in columns.items()})
-            refused = {rule: refused.get(rule, 0) + count for rule, count in broken.items()}
-        if not any(len(next(iter(part.values()), np.zeros(1))) for part in found):
-            worst = max(refused, key=lambda rule: refused[rule])
+        legal, refused = self._legal(scenario)
+        if not len(legal):
+            total, worst = self.combinations, max(refused, key=lambda rule: refused[rule])
             raise ConfigError(
                 f"space is empty: none of {total} plans is legal;"
                 f" the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
             )
-        return {name: np.concatenate([part[name] for part in found]) for name in self.plan}
+        return self.decoded(legal)
+
+    def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
+        """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""
+        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario))
+        if asked not in _listed:
+            legal, refused = Rules(self.lists, scenario).of_all()
+            _listed[asked] = (np.flatnonzero(legal), refused)
+            if len(_listed) > MOST_KEPT:
+                _listed.popitem(last=False)
+        return _listed[asked]
 
     def legal_sample(self, scenario: Scenario, most: int, seed: int = 0) -> np.ndarray:
         """Random legal plans, [plans, fields]; fewer than `most` where they are rare or there are no more.
@@ -258,11 +252,10 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-        rules, found, count = Rules(self.lists, scenario), [], 0
+        is_legal, found, count = self._told_apart(scenario), [], 0
         for _ in range(MOST_LOOKS):
-            columns = self.decoded(rng.integers(0, self.combinations, LOOKED_AT))
-            legal, _ = rules(columns)
-            found.append(np.stack([column[legal] for column in columns.values()], axis=-1))
+            numbers = rng.integers(0, self.combinations, LOOKED_AT)
+            found.append(np.stack(list(self.decoded(numbers[is_legal(numbers)]).values()), axis=-1))
             count += len(found[-1])
             if count >= most:
                 break
@@ -272,6 +265,15 @@ class DesignSpace:
                 " shorten the lists of space.plan to values that fit"
             )
         return np.concatenate(found)[:most]
+
+    def _told_apart(self, scenario: Scenario) -> Callable[[np.ndarray], np.ndarray]:
+        """Numbers of combinations -> whether each is legal: by a list of all where there is one, else by the rules."""
+        if self.combinations > MOST_LISTED:
+            rules = Rules(self.lists, scenario)
+            return lambda numbers: rules(self.decoded(numbers))[0]
+        known = np.zeros(self.combinations, dtype=bool)
+        known[self._legal(scenario)[0]] = True
+        return lambda numbers: known[numbers]
 
     def every_value(self, plans: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Field -> every value that it has in these plans or is listed with."""

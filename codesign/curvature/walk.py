@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from ..staging import Equation, PlanTable, Program, Table, literal, tabulate
+from ..staging import Equation, PlanTable, Program, Table, literal, tabulate, tabulate_all
 from .primitives import apply, is_read
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
@@ -69,18 +69,24 @@ class Walk:
         for place, equation in enumerate(self.program.equations):
             last |= dict.fromkeys(equation.inputs, place)
         last |= dict.fromkeys(self.program.outputs, len(self.program.equations))
+        self.tables, done = tabulate_all(self.program, self.tables, self.plans, MOST_ROWS, self._is_read)
         for place, equation in enumerate(self.program.equations):
-            tables = [self.tables[slot] for slot in equation.inputs if slot in self.tables]
-            found = None
-            if len(tables) == len(equation.inputs) and not self._is_read(equation):
-                found = tabulate(equation, tables, self.plans, MOST_ROWS)
-            if found is not None:
-                self.tables |= dict(zip(equation.outputs, found, strict=True))
-            else:
-                self._follow(equation)
+            if equation.outputs[0] not in done:
+                self._look(equation)
             for slot in equation.inputs:
                 if last[slot] == place:
                     self.tables.pop(slot, None)
+
+    def _look(self, equation: Equation) -> None:
+        """An equation that not the plan alone decides, unless what it reads turned out to be a constant of the plan."""
+        tables = [self.tables[slot] for slot in equation.inputs if slot in self.tables]
+        found = None
+        if len(tables) == len(equation.inputs) and not self._is_read(equation):
+            found = tabulate(equation, tables, self.plans, MOST_ROWS)
+        if found is not None:
+            self.tables |= dict(zip(equation.outputs, found, strict=True))
+        else:
+            self._follow(equation)
 
     def _is_read(self, equation: Equation) -> bool:
         """Whether bounds put something else in the place of this operation: maxima that the hardware reaches."""

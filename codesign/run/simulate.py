@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from ..config import check_memory, check_plan, study_from_resolved
 from ..config.study import scenario_from_config
@@ -38,7 +36,6 @@ from ..simulation.serving import (
     simulate_open,
 )
 from ..strict_json import dumps
-from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.goodput import check_stable, sustained
 from ..workloads.open_loop import Demand, OpenLoop, TableTimes, open_loop
@@ -46,12 +43,12 @@ from ..workloads.under_load import AbstractOpenServing
 from .optimize import write_text
 from .setup import prepare_jax
 from .simulate_pools import has_two_pools, pools_of
-from .terminal import console, job_text
+from .simulate_told import ServedBar, show_served
+from .terminal import console
 
 __all__ = ["design_of", "engine_of", "simulate_design"]
 
 FOLDER = "simulation"  # in the run's
-SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
 FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
@@ -81,7 +78,7 @@ def simulate_design(
     prepare_jax()
     run, scenario = design_of(what, design)
     out = Console(stderr=True, quiet=as_json)
-    with _Bar(out) as bar:
+    with ServedBar(out) as bar:
         bar.say("pricing the design")
         closed = _checked(scenario)
         if isinstance(scenario.workload, AbstractOpenServing):
@@ -112,7 +109,7 @@ def simulate_design(
     if as_json:
         print(dumps(told, indent=2))
     else:
-        _show(console(), scenario, told, group)
+        show_served(console(), scenario, told, group)
     if run:
         _write(run, told, found)
         out.print(f"kept: {run / FOLDER}")
@@ -278,7 +275,7 @@ def _simulated(
     closed: dict[str, float],
     group: float,
     host: float,
-    bar: "_Bar",
+    bar: ServedBar,
     *,
     timeline: bool = False,
 ) -> Served:
@@ -290,91 +287,6 @@ def _simulated(
     if under_way * 4 > len(asked):
         raise ConfigError(f"--requests {len(asked)}: {under_way} at a time need at least {4 * under_way}")
     return simulate_closed(engine, asked, under_way, report=bar.tell, timeline=timeline)
-
-
-class _Bar:
-    """How many requests are served."""
-
-    def __init__(self, out: Console) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=out, disable=not out.is_terminal, transient=True,
-        )  # fmt: skip
-        self.task = self.bar.add_task("requests", total=None)
-
-    def __enter__(self) -> "_Bar":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def say(self, what: str) -> None:
-        self.bar.update(self.task, description=what)
-
-    def begin(self, total: int) -> None:
-        self.bar.reset(self.task, total=total, description="requests")
-
-    def tell(self, done: int, total: int) -> None:
-        self.bar.update(self.task, completed=done, total=total)
-
-
-def _show(out: Console, scenario: Scenario, told: dict[str, Any], group: float) -> None:
-    """Closed form, simulation, and what another seed differs by."""
-    closed, first, second = told["closed_form"], told["simulated"], told["another_seed"]
-    is_closed = told["loop"] == "closed"
-    served = f"{told['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
-    title = f"{job_text(scenario)}: {served}, {told['loop']} loop"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed"):
-        table.add_column(name, justify="right" if name else "left")
-
-    def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
-        values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
-        other = second.get(name, math.nan) * factor / values[0] - 1 if second and values[0] else math.nan
-        text = [written(value, unit) for value in values]
-        gap = f"{said / values[0] - 1:+.1%}" if math.isfinite(said) and values[0] else ""
-        table.add_row(
-            label, written(said, unit), text[0], gap, *text[1:],
-            f"{other:+.1%}" if math.isfinite(other) else "",
-        )  # fmt: skip
-
-    for name, label in SHOWN.items():
-        add(label, closed[name], name, "s")
-    add("requests a second", closed["requests_per_s"], "rate", "", group)
-    add("decoded together", _batch(scenario) if is_closed else closed["decodes"], "decodes", "")
-    add("steps with prompts", closed["mixed_ratio"] if is_closed and _alone(scenario) else math.nan, "mixed_ratio", "%")
-    out.print(table)
-    if not is_closed:
-        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
-        out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
-    bound = told["no_scheduler"]
-    if bound and math.isfinite(bound["tpot_s"]):
-        out.print(
-            f"no order of serving brings a token below {written(bound['tpot_s'], 's')} on average at this rate,"
-            f" or sustains more than {bound['requests_per_s']:.4g} requests/s on this design"
-        )
-    if first["preempted"]:
-        out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
-
-
-def written(value: float, unit: str) -> str:
-    """A number as a reader wants it, nothing where there is none."""
-    if not math.isfinite(value):
-        return ""
-    return f"{value:.1%}" if unit == "%" else engineering(value, unit) if unit else f"{value:.4g}"
-
-
-def _batch(scenario: Scenario) -> float:
-    """Sequences that an engine decodes by the plan."""
-    work = scenario.workload
-    assert isinstance(work, AbstractContinuousServing)
-    return float(work.rhythm(scenario.layout).decodes)
-
-
-def _alone(scenario: Scenario) -> bool:
-    """Whether an engine's steps wait for no other's."""
-    return float(scenario.plan.ep * scenario.plan.attention_dp) == 1
 
 
 def _write(run: Path, told: dict[str, Any], found: Served) -> None:

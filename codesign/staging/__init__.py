@@ -31,10 +31,11 @@ from .staged import stage as staged
 from .tables import Table as Table
 from .tables import literal as literal
 from .tables import tabulate as tabulate
+from .tables import tabulate_all as tabulate_all
 
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
     "RowProgram", "Rows", "Running", "Table", "at_points", "base_of", "chained", "flatten", "keep_base_without", "kept",
     "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged",
-    "tabulate", "tight_tiers", "written_out",
+    "tabulate", "tabulate_all", "tight_tiers", "written_out",
 ]  # fmt: skip

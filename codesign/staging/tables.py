@@ -1,15 +1,20 @@
 """What depends on the plan alone, computed once for each distinct combination of the plan fields that reach it."""
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..by_numpy import doer
 from .distinct import Fields, PlanTable
-from .program import Equation, inside
+from .program import Equation, Program, inside
 
 NOTHING: Fields = frozenset()
+CACHED = 1 << 19  # numbers of the widest array of a block of rows: a cache holds a few of them
+WORKERS = min(2, os.cpu_count() or 1)
 
 
 class Table(NamedTuple):
@@ -34,6 +39,79 @@ def tabulate(equation: Equation, inputs: Sequence[Table], plans: PlanTable, most
         found = _run(equation, rows)
     count = len(plans.distinct(fields)) if fields else 1
     return [Table(fields, np.broadcast_to(each, (count, *each.shape[1:]))) for each in found]
+
+
+def tabulate_all(
+    program: Program, given: Mapping[int, Table], plans: PlanTable, most: int, left_out: Callable[[Equation], bool]
+) -> tuple[dict[int, Table], set[int]]:
+    """(tables of what follows from those given, but for what only tables of the same fields need, its slots).
+
+    What has the same fields is done together, so many rows at a time that a cache holds what waits: a kernel's tiles
+    are hundreds of numbers a row.
+
+    Args:
+        program: its equations.
+        given: input -> table.
+        plans: what the fields are of.
+        most: rows of a table.
+        left_out: equations that are not done.
+    """
+    fields = {slot: table.fields for slot, table in given.items()}
+    groups: dict[Fields, list[Equation]] = {}
+    for equation in program.equations:
+        if all(slot in fields for slot in equation.inputs) and not left_out(equation):
+            reached: Fields = NOTHING.union(*(fields[slot] for slot in equation.inputs))
+            if not reached or plans.count(reached) <= most:
+                fields |= dict.fromkeys(equation.outputs, reached)
+                groups.setdefault(reached, []).append(equation)
+    made = {slot: reached for reached, group in groups.items() for equation in group for slot in equation.outputs}
+    wanted = set(program.outputs)
+    for equation in program.equations:
+        own = made.get(equation.outputs[0])
+        wanted.update(slot for slot in equation.inputs if own is None or fields[slot] != own)
+    tables = dict(given)
+    for reached in sorted(groups, key=len):  # a table follows from tables of its own fields and of fewer
+        tables |= _together(groups[reached], reached, tables, plans, program, wanted)
+    return tables, set(made)
+
+
+def _together(
+    group: Sequence[Equation],
+    fields: Fields,
+    tables: Mapping[int, Table],
+    plans: PlanTable,
+    program: Program,
+    wanted: set[int],
+) -> dict[int, Table]:
+    """Tables of the same fields that others want."""
+    made = {slot for equation in group for slot in equation.outputs}
+    asked = sorted(made & wanted)
+    read = sorted({slot for equation in group for slot in equation.inputs} - made)
+    last = {slot: place for place, equation in enumerate(group) for slot in equation.inputs} | dict.fromkeys(asked, -1)
+    count = plans.count(fields) if fields else 1
+    widest = max((math.prod(program.shapes[slot]) for slot in made), default=1)
+    rows = {slot: plans.project(fields, tables[slot].fields) for slot in read if tables[slot].fields}
+
+    def block(part: slice) -> list[np.ndarray]:
+        slots = {slot: tables[slot].values[rows[slot][part]] if slot in rows else tables[slot].values for slot in read}
+        with np.errstate(all="ignore"):
+            for place, equation in enumerate(group):
+                slots |= zip(equation.outputs, _run(equation, [slots[slot] for slot in equation.inputs]), strict=True)
+                for slot in {*equation.inputs, *equation.outputs}:
+                    if last.get(slot, place) == place:
+                        slots.pop(slot, None)
+        length = part.stop - part.start
+        return [np.broadcast_to(slots[slot], (length, *slots[slot].shape[1:])) for slot in asked]
+
+    size = max(CACHED // max(widest, 1), 64)
+    parts = [slice(first, min(first + size, count)) for first in range(0, count, size)]
+    if len(parts) == 1:
+        return dict(zip(asked, (Table(fields, each) for each in block(parts[0])), strict=True))
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = list(pool.map(block, parts))
+    return {
+        slot: Table(fields, np.concatenate(each)) for slot, each in zip(asked, zip(*found, strict=True), strict=True)
+    }
 
 
 def _spread(table: Table, fields: Fields, plans: PlanTable) -> np.ndarray:
