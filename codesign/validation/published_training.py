@@ -4,16 +4,18 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
 (see `batches`). What a table does not say is assumed here, by name:
 
     achieved_rates     micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
-                       not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden
+                       not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden,
+                       under ZeRO-3 behind half of the work
     recompute_steps    the same, with its sequence parallelism and selective recomputation
     layout_steps       the same, without recomputation, one node
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
-    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed
-    frontier_rates     the same
+    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed;
+                       tensor-parallel traffic and messages between stages hidden, as its recipes do
+    frontier_rates     the same, tensor-parallel traffic not hidden
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,7 +196,7 @@ def nemo(row: Any) -> list[Run]:
     sharded = row.fsdp == row.fsdp and float(row.fsdp) > 0
     plan = dict(
         tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=vp, micro_batch=row.micro_batch, zero=3.0 if sharded else 1.0,
-        sequence_parallel=1.0 if tp > 1 else 0.0,
+        sequence_parallel=1.0 if tp > 1 else 0.0, tp_overlap=1.0, pp_overlap=1.0,
     )  # fmt: skip
     seconds = row.global_batch * row.seq_tokens / (row.tokens_per_s_per_gpu * row.num_gpus)
     model = configured_model(NEMO_MODELS[name])
@@ -210,7 +212,10 @@ def frontier(row: Any) -> list[Run]:
     if any(getattr(row, name) != getattr(row, name) for name in numbers):
         raise ConfigError(f"blank among {', '.join(numbers)}")
     model = configured_model("llama31_405b")
-    plan = dict(tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0)
+    plan = dict(
+        tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0,
+        pp_overlap=1.0,
+    )  # fmt: skip
     flops = (
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
     )
@@ -262,6 +267,10 @@ class Prepared:
     def on(self, clusters: Clusters) -> "Prepared":
         """The same rows on other clusters, read once."""
         return _prepared(self.table, self.read, {}, clusters)
+
+    def some(self, rows: Container[Any], clusters: Clusters) -> "Prepared":
+        """Some of the rows, by their place in the table."""
+        return _prepared(self.table, [one for one in self.read if one[0] in rows], {}, clusters)
 
     def predict(self, adjust: Adjust = lambda s: s) -> Predicted:
         """Predict; `adjust` is the last change to every batch of scenarios (a fitted constant)."""
