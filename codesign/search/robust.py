@@ -21,8 +21,8 @@ from ..curvature import Judgement
 from ..errors import ConfigError
 from ..fields import get_path, replace
 from ..scenario import Scenario
-from ..uncertainty import spreads, with_room
-from ..uncertainty.draws import draw_doubts, one_by_one, under
+from ..uncertainty import spreads
+from ..uncertainty.draws import draw_doubts, no_doubts, one_by_one, under
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
 from .branch_and_bound.certified import Certified
@@ -134,7 +134,7 @@ class Cases:
 
     def with_room(self, scenario: Scenario) -> Scenario:
         """The scenario with the structure that its cases have."""
-        return with_room(scenario) if self.draws else scenario
+        return under(scenario, no_doubts()) if self.draws else scenario
 
 
 class RobustOracle(AbstractModelOracle):

@@ -11,6 +11,7 @@ import zlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..doubts import Doubts
@@ -144,9 +145,10 @@ def no_doubts() -> Doubts:
 
 def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
     """Draws whose leaves are [count], each on its own."""
-    return [jax.tree.map(lambda leaf, at=place: np.asarray(leaf[at]), drawn) for place in range(count)]
+    return [jax.tree.map(lambda leaf, at=place: leaf[at], drawn) for place in range(count)]
 
 
 def under(scenario: Scenario, doubts: Doubts) -> Scenario:
     """The scenario with its times and energies as a draw has them."""
-    return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=doubts))
+    leaves = jax.tree.map(jnp.asarray, doubts)
+    return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=leaves))

@@ -6,7 +6,7 @@ judged on another source, they say how well a framework's overhead carries over.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ OF_CLASSES = tuple(field.name for field in dataclasses.fields(Slowdowns))
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
-    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s", "attention", "elementwise"),
+    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s"),
     "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
     "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
 }
@@ -120,48 +120,61 @@ def fit_table(
     sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
     found = parts_of(sample.frame)
     of_whole = found != ZERO
-    cases = [(stem, of_whole, CONSTANTS[kind], {})]
+    cases = [(stem, of_whole, CONSTANTS[kind])]
     if kind in APART:
-        cases += [(f"{stem}.{part}", found == part, APART[kind], {}) for part in sorted(set(found) - {""})
+        cases += [(f"{stem}.{part}", found == part, APART[kind]) for part in sorted(set(found) - {""})
                   if (found == part).sum() >= FEWEST_APART[kind]]  # fmt: skip
     whole: dict[str, float] = {}
-    for name, rows, names, _ in cases:
+    for name, rows, names in cases:
         held = {n: value for n, value in whole.items() if n not in names}
         progress(f"{table.shown}: {name}: {', '.join(names)} on {int(rows.sum())} rows")
         constants = fit(sample.some(rows), names, held)
         whole = whole or constants
         error = float(np.median(np.abs(sample.some(rows).ratios(constants) - 1)))
-        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{left_out(sample, rows, names, held)}"
+        apart = left_out(sample, rows, constants, names)
+        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}"
         progress(f"{name}: {note}")
         source = SOURCES.get(stem, table.path.name)
         yield name, constants, {"source": source, "at": stem, "kind": "fitted", "note": note}
 
 
-def fit(sample: "Sample", names: Sequence[str], held: dict[str, float]) -> dict[str, float]:
-    """Least mean absolute log error, by Nelder-Mead in the constants' own scales; `held` stay as they are."""
+def fit(
+    sample: "Sample", names: Sequence[str], held: Mapping[str, float], near: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Least mean absolute log error, by Nelder-Mead in the constants' own scales; `held` stay as they are.
+
+    Args:
+        sample: rows.
+        names: constants that are fitted.
+        held: others.
+        near: constants to begin at, where they are known not to be far.
+    """
 
     def constants_of(x: np.ndarray) -> dict[str, float]:
-        return held | dict(zip(names, map(_legal, names, x), strict=True))
+        return {**held, **dict(zip(names, map(_legal, names, x), strict=True))}
 
     def loss(x: np.ndarray) -> float:
         return float(np.mean(np.abs(np.log(sample.ratios(constants_of(x))))))
 
-    start = np.array([1.0 if name in SCALES else 1.05 for name in names])
-    found = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 40 * len(names), "xatol": 1e-3})
+    start = [1.0 if name in SCALES else 1.05 for name in names]
+    if near is not None:
+        start = [near[name] / SCALES.get(name, 1.0) for name in names]
+    tries = (20 if near is not None else 40) * len(names)
+    found = minimize(loss, np.array(start), method="Nelder-Mead", options={"maxfev": tries, "xatol": 1e-3})
     return {name: float(f"{value:.4g}") for name, value in constants_of(found.x).items()}
 
 
-def left_out(sample: "Sample", rows: "pd.Series[bool]", names: Sequence[str], held: dict[str, float]) -> str:
+def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
     """In words, the error of rows by a fit on the other devices' rows, or on all others where a few of one device."""
-    gpus = sample.frame["gpu"].where(rows)
-    groups, what = gpus, "devices"
-    if gpus.nunique() < 2 and rows.sum() <= FEW_ROWS:
+    held = {name: value for name, value in constants.items() if name not in names}
+    groups, what = sample.frame["gpu"].where(rows), "devices"
+    if groups.nunique() < 2 and rows.sum() <= FEW_ROWS:
         groups, what = pd.Series(sample.frame.index, index=sample.frame.index).where(rows), "rows"
     if groups.nunique() < 2:
         return ""
     ratios: list[float] = []
     for one in sorted(groups.dropna().unique()):
-        others = fit(sample.some(rows & (groups != one)), names, held)
+        others = fit(sample.some(rows & (groups != one)), names, held, constants)
         ratios += sample.some(groups == one).ratios(others).tolist()
     return f", {100 * float(np.median(np.abs(np.asarray(ratios) - 1))):.1f} % of {what} left out"
 
