@@ -20,7 +20,8 @@ from codesign.verification import Asked, derivation_of, verify
 
 GOAL, DRAWS, TAIL = "time_s * capex_usd", 6, 0.34
 SPACE = DesignSpace(
-    plan={"pp": [2, 8]}, hardware={"up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 5e10, 1e12)}
+    plan={"pp": [2, 8]},
+    hardware={"up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 5e10, 1e12)},
 )  # fmt: skip
 PROBLEM = Problem(training(), SPACE, Objective(GOAL))
 PROOF = Certified(gap=2e-3, pairs=8, block=64, explain=False)

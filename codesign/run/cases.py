@@ -23,9 +23,7 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     """
     stated.check(problem)
     scenarios = stated.scenarios(problem.scenario, seed)
-    moved = [
-        {path: float(leaf) for path, leaf in leaves.items()} for leaves in stated.leaves(problem.scenario, seed)
-    ]
+    moved = [{path: float(leaf) for path, leaf in leaves.items()} for leaves in stated.leaves(problem.scenario, seed)]
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
     return StudyCases(every, how, tail)
 

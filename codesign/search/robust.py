@@ -76,7 +76,9 @@ class Cases:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)} must not be negative")
         if self.draws and not spreads():
-            raise ConfigError(f"draws = {self.draws}: no errors of the model are known (`codesign calibrate --intervals`)")
+            raise ConfigError(
+                f"draws = {self.draws}: no errors of the model are known (`codesign calibrate --intervals`)"
+            )
 
     def check(self, problem: Problem) -> None:
         """Refuse leaves that do not exist, or that the space sets itself.

@@ -44,7 +44,8 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "training, parameters sharded": (("step_time",), lambda stratum: "," not in stratum and _sharded(stratum)),
     "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and "ZeRO-3" not in stratum),
     "training, parameters sharded, framework named": (
-        ("step_time",), lambda stratum: ", framework" in stratum and _sharded(stratum)
+        ("step_time",),
+        lambda stratum: ", framework" in stratum and _sharded(stratum),
     ),
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
     "tpot": (("itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),

@@ -13,9 +13,10 @@ from ..errors import ConfigError
 from ..measurements import tables
 from .framework import predicted, stored
 from .hardware import measured_cluster
-from .published_training import Run, configured_model, prepare_rows
+from .published_training import Run, prepare_rows
 from .scores import Errors, Row, rows
 from .suites import Suite
+from .trained_models import configured_model
 
 NEMO = "nemo_megatron_bridge"
 MODELS = {"llama31_8b": "llama31_8b", "llama31_405b": "llama31_405b"}

@@ -18,8 +18,8 @@ class Slowdowns(eqx.Module):
 
     `attention` of attention kernels, `elementwise` of passes over memory, `experts` of products of experts, `dispatch`
     of moving tokens to experts and back, `exchange` of gathering parameters and reducing gradients among data-parallel
-    ranks. Where each pass gathers and reduces (ZeRO 2 and 3) a ring of all ranks passes a layer's tensors on one by one:
-    `hop_s` is what every further rank adds to a layer's exchange.
+    ranks. Where each pass gathers and reduces (ZeRO 2 and 3) a ring of all ranks passes a layer's tensors on, one by
+    one: `hop_s` is what every further rank adds to a layer's exchange.
 
     Assumes: a factor is the same whatever the shape, so that times keep their curvature.
     Source: none: each is fitted on measured steps, with its count beside it.
@@ -48,7 +48,7 @@ class Slowdowns(eqx.Module):
         return None
 
     def over(self, priced: Priced, hops: Array) -> Priced:
-        """Priced operations with their times under the framework; energies stay. `hops`: ranks passed, of all layers."""
+        """Priced operations with their times under the framework; `hops`: ranks passed, of all layers."""
         result: Priced = []
         for op, cost in priced:
             factor = self.of(op)
