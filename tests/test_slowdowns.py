@@ -25,9 +25,9 @@ SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_o
 OPTIONS = {
     "megatron": "megatron_sc21",
     "megatron_selective": "korthikanti2022_recompute",
-    "deepspeed_zero3": "megatron_sc21.zero3",
-    "mosaic_fsdp": "mosaicml_llm_foundry.ampere",
-    "mosaic_fsdp_h100": "mosaicml_llm_foundry.hopper",
+    "deepspeed_zero3": "megatron_sc21-zero3",
+    "mosaic_fsdp": "mosaicml_llm_foundry-ampere",
+    "mosaic_fsdp_h100": "mosaicml_llm_foundry-hopper",
     "nemo": "nemo_megatron_bridge",
     "eager_node": "vtrain_single_node",
 }

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..measurements import FoundTable, tables
 from . import inference, published_training
-from .framework import FITTED_ON, ZERO, parts_of, predicted, stored
+from .framework import FITTED_ON, ZERO, of_part, parts_of, predicted, stored
 from .hardware import left_out_cluster, measured_cluster
 from .scores import Errors, Row, rows
 from .suites import Suite
@@ -63,7 +63,7 @@ def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         yield from _by_gpu(name, "", own.predict().frame)
         for suffix, source in _frameworks(table):
             found = predicted(own, stored(), source)
-            others = parts_of(found) == ZERO if f"{source}.{ZERO}" not in stored() else parts_of(found).isna()
+            others = parts_of(found) == ZERO if of_part(source, ZERO) not in stored() else parts_of(found).isna()
             if others.any():
                 messages.append(f"{table.shown}: {int(others.sum())} rows of {ZERO} set aside{suffix}: none of its own")
             yield from _by_gpu(name, suffix, found[~others])

@@ -29,7 +29,17 @@ from ..workloads import Slowdowns
 from .hardware import accelerator_option
 from .published_training import Prepared, prepare
 
-__all__ = ["Sample", "adjustment", "calibrate_training", "fit_table", "judged", "parts_of", "predicted", "stored"]
+__all__ = [
+    "Sample",
+    "adjustment",
+    "calibrate_training",
+    "fit_table",
+    "judged",
+    "of_part",
+    "parts_of",
+    "predicted",
+    "stored",
+]
 
 SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
 LEAST = 0.1  # of a factor
@@ -92,6 +102,11 @@ def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
     return change
 
 
+def of_part(stem: str, part: str) -> str:
+    """What constants of a part of a source are called."""
+    return f"{stem}-{part}"
+
+
 def parts_of(frame: Any) -> "pd.Series[str]":
     """Part of its table that a row belongs to: parameters sharded by another framework, a generation of devices."""
     if "scheme" in frame:
@@ -106,7 +121,7 @@ def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str)
     whole = prepared.predict(adjustment(known[stem])).frame
     found = parts_of(whole)
     for part in sorted(set(found) - {""}):
-        own = known.get(f"{stem}.{part}")
+        own = known.get(of_part(stem, part))
         if own is not None:
             mine = found == part
             whole.loc[mine, "predicted_s"] = prepared.predict(adjustment(own)).frame["predicted_s"][mine]
@@ -120,9 +135,11 @@ def fit_table(
     sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
     found = parts_of(sample.frame)
     of_whole = found != ZERO
+    if not of_whole.any():
+        raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
     cases = [(stem, of_whole, CONSTANTS[kind])]
     if kind in APART:
-        cases += [(f"{stem}.{part}", found == part, APART[kind]) for part in sorted(set(found) - {""})
+        cases += [(of_part(stem, part), found == part, APART[kind]) for part in sorted(set(found) - {""})
                   if (found == part).sum() >= FEWEST_APART[kind]]  # fmt: skip
     whole: dict[str, float] = {}
     for name, rows, names in cases:
