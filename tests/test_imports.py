@@ -42,6 +42,7 @@ LAYERS = [
     {"objective", "space"},
     {"staging"},
     {"curvature"},
+    {"uncertainty"},
     {"search", "verification"},  # that which checks the search shares nothing with it
     {"results"},
     {"solving"},
@@ -49,7 +50,6 @@ LAYERS = [
     {"config", "measurements"},
     {"testing"},
     {"calibration"},
-    {"uncertainty"},
     {"validation"},
     {"reproduce"},
     {"run"},

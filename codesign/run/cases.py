@@ -23,11 +23,7 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     """
     stated.check(problem)
     scenarios = stated.scenarios(problem.scenario, seed)
-    moved = [
-        {path: float(leaf) for entry, factor in zip(stated.uncertain.values(), row, strict=True)
-         for path, leaf in entry.leaves(problem.scenario, float(factor)).items()}
-        for row in stated.factors(seed)
-    ]  # fmt: skip
+    moved = [{path: float(leaf) for path, leaf in leaves.items()} for leaves in stated.leaves(problem.scenario, seed)]
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
     return StudyCases(every, how, tail)
 
@@ -47,8 +43,8 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certifi
         told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
         raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
     goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
-    for number, (case, row, goal) in enumerate(zip(told.cases, stated.factors(seed), goals, strict=True)):
-        found = dict(zip(stated.uncertain, map(float, row), strict=True)) | ({} if goal is None else {"goal": goal})
+    for number, (case, row, goal) in enumerate(zip(told.cases, stated.named(seed), goals, strict=True)):
+        found = row | ({} if goal is None else {"goal": goal})
         for name, value in found.items():
             if not _same(case.get(name), float(value)):
                 raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")

@@ -83,9 +83,8 @@ def asked_of(study: Study) -> Asked:
     if isinstance(search, Whole):
         return dataclasses.replace(asked, values=search.values, units=search.units)
     if isinstance(search, Robust):
-        return dataclasses.replace(
-            asked, cases=cases_of(study.problem, search.cases, search.how, search.tail, study.seed)
-        )
+        cases = cases_of(study.problem, search.cases, search.how, search.tail, study.seed)
+        return dataclasses.replace(asked, scenario=search.cases.with_room(study.scenario), cases=cases)
     return asked
 
 

@@ -3,7 +3,8 @@
 Efficiencies, prices, latencies are guesses or change with the years. A robust design, plan and hardware, is judged in
 several cases at once, each with its own values of the uncertain leaves: by its worst case, its mean, or the mean of
 its worst share (CVaR); its limits hold in every case. The blend of log-convex goals is log-convex, so the answer has
-the same certificate as any other search.
+the same certificate as any other search. What may be off of the model itself, its errors in cross-validation, are
+cases as well: `draws` of them, those that intervals are made of. Each is a positive factor on costs.
 """
 
 import dataclasses
@@ -20,6 +21,8 @@ from ..curvature import Judgement
 from ..errors import ConfigError
 from ..fields import get_path, replace
 from ..scenario import Scenario
+from ..uncertainty import spreads
+from ..uncertainty.draws import draw_doubts, no_doubts, one_by_one, under
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
 from .branch_and_bound.certified import Certified
@@ -59,16 +62,23 @@ class Cases:
 
     Every combination of the listed factors, or `samples` random ones: each factor log-uniform between its least and
     its largest. Where a row is log-convex in the leaves as well, its worst value over their box lies at a corner, so
-    the two ends of each range cover the whole box.
+    the two ends of each range cover the whole box. With `draws` each of these in every one of so many joint draws of
+    the model's errors (`uncertainty.draws`).
     """
 
     uncertain: dict[str, Uncertain] = field(default_factory=dict)
     samples: int = 0
+    draws: int = 0
 
     def __post_init__(self) -> None:
-        """No negative number of samples."""
-        if self.samples < 0:
-            raise ConfigError(f"samples = {self.samples} must not be negative")
+        """No negative number of samples or draws, and no draws of errors that nobody knows."""
+        for name in ("samples", "draws"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} must not be negative")
+        if self.draws and not spreads():
+            raise ConfigError(
+                f"draws = {self.draws}: no errors of the model are known (`codesign calibrate --intervals`)"
+            )
 
     def check(self, problem: Problem) -> None:
         """Refuse leaves that do not exist, or that the space sets itself.
@@ -93,20 +103,40 @@ class Cases:
         """Factors of each case, along the entries."""
         lists = [np.asarray(entry.factors, dtype=float) for entry in self.uncertain.values()]
         if not self.samples:
-            return np.array(list(itertools.product(*lists))).reshape(-1, len(lists))
+            every = list(itertools.product(*lists))
+            return np.array(every, dtype=float).reshape(len(every), len(lists))
         rng = np.random.default_rng(seed)
         ends = np.log([[factors.min(), factors.max()] for factors in lists]).reshape(-1, 2)
         return np.exp(ends[:, 0] + (ends[:, 1] - ends[:, 0]) * rng.uniform(size=(self.samples, len(lists))))
 
-    def scenarios(self, scenario: Scenario, seed: int) -> list[Scenario]:
-        """The scenario in each case."""
-        found = []
+    def leaves(self, scenario: Scenario, seed: int) -> list[dict[str, Any]]:
+        """Dotted path -> value, in each case."""
+        found: list[dict[str, Any]] = []
         for row in self.factors(seed):
             leaves: dict[str, Any] = {}
             for entry, factor in zip(self.uncertain.values(), row, strict=True):
                 leaves |= entry.leaves(scenario, float(factor))
-            found.append(replace(scenario, leaves))
+            found += [leaves] * max(self.draws, 1)
         return found
+
+    def named(self, seed: int) -> list[dict[str, float]]:
+        """Entry -> factor, and the number of the draw, in each case."""
+        rows = [dict(zip(self.uncertain, map(float, row), strict=True)) for row in self.factors(seed)]
+        if not self.draws:
+            return rows
+        return [row | {"draw": float(number)} for row in rows for number in range(self.draws)]
+
+    def scenarios(self, scenario: Scenario, seed: int) -> list[Scenario]:
+        """The scenario in each case."""
+        moved = [replace(scenario, leaves) for leaves in self.leaves(scenario, seed)]
+        if not self.draws:
+            return moved
+        drawn = one_by_one(draw_doubts(scenario, self.draws), self.draws)
+        return [under(one, drawn[place % self.draws]) for place, one in enumerate(moved)]
+
+    def with_room(self, scenario: Scenario) -> Scenario:
+        """The scenario with the structure that its cases have."""
+        return under(scenario, no_doubts()) if self.draws else scenario
 
 
 class RobustOracle(AbstractModelOracle):
@@ -189,8 +219,10 @@ class Robust(AbstractSearch):
     def __post_init__(self) -> None:
         """Refuse an unknown blend at once, and nothing uncertain."""
         Blend(self.how, np.ones(1), self.tail)
-        if not self.cases.uncertain:
-            raise ConfigError("search=robust needs search.cases.uncertain: name the leaves that are not known")
+        if not self.cases.uncertain and not self.cases.draws:
+            raise ConfigError(
+                "search=robust needs search.cases.uncertain, the leaves that are not known, or search.cases.draws"
+            )
 
     def refuse(self, problem: Problem) -> None:
         """Uncertain leaves that do not exist, or that the space sets."""
@@ -203,9 +235,8 @@ class Robust(AbstractSearch):
         Raises:
             ConfigError: an uncertain leaf that does not exist, or that the space sets.
         """
-        oracle = robust_oracle(
-            Oracle(problem, rows_of(problem), self.proof.block), self.cases, self.how, self.tail, seed
-        )
+        roomy = dataclasses.replace(problem, scenario=self.cases.with_room(problem.scenario))
+        oracle = robust_oracle(Oracle(roomy, rows_of(roomy), self.proof.block), self.cases, self.how, self.tail, seed)
         trace = self.proof.search(oracle, problem.wanted, seed, report)
         trace.method = ["robust"] * len(trace.method)
         trace.counts["cases"] = len(oracle.scenarios)
@@ -219,8 +250,7 @@ class Robust(AbstractSearch):
         plan, u = located(oracle, trace)
         logs = oracle.goals(plan, u)
         named = [
-            dict(zip(self.cases.uncertain, map(float, row), strict=True)) | {"goal": wanted.value(float(log))}
-            for row, log in zip(self.cases.factors(seed), logs, strict=True)
+            case | {"goal": wanted.value(float(log))} for case, log in zip(self.cases.named(seed), logs, strict=True)
         ]
         return Robustness(self.how, self.tail, tuple(named))
 
@@ -234,6 +264,8 @@ class Robust(AbstractSearch):
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:
     """An oracle of all cases, equally likely."""
     cases.check(inner.problem)
+    if cases.draws and inner.problem.scenario.cluster.doubts is None:
+        raise ConfigError(f"draws = {cases.draws}: only search=robust draws errors of the model; allowed here: 0")
     scenarios = cases.scenarios(inner.problem.scenario, seed)
     return RobustOracle(inner, scenarios, Blend(how, np.ones(len(scenarios)), tail))
 

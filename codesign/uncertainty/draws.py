@@ -5,10 +5,13 @@ draws. Draws of a class on a device are the same whichever design asks, so that 
 they share.
 """
 
+import dataclasses
 import functools
 import zlib
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..doubts import Doubts
@@ -82,6 +85,18 @@ def factors(spread: Spread | None, key: str, count: int, share: float = 1.0) -> 
     return np.exp(middle + share * (spread.at(_levels(key, count)) - middle))
 
 
+def source_names(scenario: Scenario) -> tuple[str, str]:
+    """Names of the errors of whole jobs: of the first token, and of a step."""
+    job = scenario.workload
+    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
+    if isinstance(job, AbstractServing):
+        engine = ", framework named" if named and isinstance(job, ContinuousServing) else ""
+        return f"ttft{engine}", f"tpot, closed loop{engine}" if isinstance(job, ContinuousServing) else "tpot"
+    sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
+    training = f"training{', parameters sharded' if sharded else ''}{', framework named' if named else ''}"
+    return training, training
+
+
 def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
     """Draws of everything that can be off, each leaf [count].
 
@@ -103,12 +118,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         wires[operation] = factors(found, f"{own.name} {operation}", count)
     serving = isinstance(job, AbstractServing)
 
-    sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
-    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
-    training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
-    engine = ", framework named" if named and isinstance(job, ContinuousServing) else ""
-    loop = f"tpot, closed loop{engine}" if isinstance(job, ContinuousServing) else "tpot"
-    step = loop if serving else training
+    first_token, step = source_names(scenario)
 
     def whole(name: str, inside: Spread | None) -> np.ndarray:
         """What errors of whole jobs are beyond those they include."""
@@ -116,7 +126,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         return factors(found, f"source {name}", count, beyond(found, inside))
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
-    first = whole(f"ttft{engine}", find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
+    first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
     return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
 
 
@@ -131,3 +141,14 @@ def no_doubts() -> Doubts:
     """Factors of one: the model itself, in a tree that has room for draws."""
     one = np.asarray(1.0)
     return Doubts(dict.fromkeys(KERNELS, one), dict.fromkeys(COLLECTIVES, one), one, one, one)
+
+
+def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
+    """Draws whose leaves are [count], each on its own."""
+    return [jax.tree.map(lambda leaf, at=place: leaf[at], drawn) for place in range(count)]
+
+
+def under(scenario: Scenario, doubts: Doubts) -> Scenario:
+    """The scenario with its times and energies as a draw has them."""
+    leaves = jax.tree.map(jnp.asarray, doubts)
+    return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=leaves))

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..scenario import Scenario
-from ..workloads import AbstractServing, ContinuousServing
-from .draws import COLLECTIVES, KERNELS, SHARDED_FROM, among, regime
+from .draws import COLLECTIVES, KERNELS, among, regime, source_names
 from .spreads import LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 __all__ = ["strata_of"]
@@ -35,13 +34,7 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
                 "rows": found.rows, "low": float(low), "high": float(high),
             }  # fmt: skip
 
-    serving = isinstance(job, AbstractServing)
-    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
-    engine = ", framework named" if named and isinstance(job, ContinuousServing) else ""
-    loop = f"tpot, closed loop{engine}" if isinstance(job, ContinuousServing) else "tpot"
-    sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
-    training = "training, parameters sharded" if sharded else "training, framework named" if named else "training"
-    for name in (f"ttft{engine}", loop) if serving else (training,):
+    for name in dict.fromkeys(source_names(scenario)):
         told(f"whole jobs: {name}", find("source", (name,), PHYSICS, NEW))
     told("power", find("source", ("power",), PHYSICS, NEW))
     for kind in KERNELS:

@@ -13,7 +13,8 @@ import pandas as pd
 from ..errors import ConfigError
 from ..measurements import tables
 from .hardware import engine_cluster
-from .served_rows import ENGINES, Job, continuous, format_of, model_of
+from .served_models import model_of
+from .served_rows import ENGINES, Job, continuous, format_of
 
 DRAWN = "InferenceX"
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..measurements import FoundTable, tables
 from . import inference, published_training
-from .framework import FITTED_ON, adjustment, stored
+from .framework import FITTED_ON, ZERO, of_part, parts_of, predicted, stored
 from .hardware import left_out_cluster, measured_cluster
 from .scores import Errors, Row, rows
 from .suites import Suite
@@ -42,15 +42,14 @@ def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by
         yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
 
 
-def _adjustments(table: FoundTable) -> Iterator[tuple[str, published_training.Adjust]]:
-    """(suffix of the stratum, change of constants) of a training table."""
+def _frameworks(table: FoundTable) -> Iterator[tuple[str, str]]:
+    """(suffix of the stratum, source of the constants) of a training table."""
     constants, stem = stored(), table.path.stem
-    yield "", lambda scenario: scenario
     if stem in constants:
-        yield ", framework fitted", adjustment(constants[stem])
+        yield ", framework fitted", stem
     other = OTHER_SOURCE.get(stem, FITTED_ON.get(table.schema.name, ""))
     if other in constants and other != stem:
-        yield f", framework of {SHORT.get(other, other)}", adjustment(constants[other])
+        yield f", framework of {SHORT.get(other, other)}", other
 
 
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
@@ -61,8 +60,13 @@ def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         if not len(own.measured):
             continue
         name = SHORT.get(table.path.stem, table.path.stem)
-        for suffix, adjust in _adjustments(table):
-            yield from _by_gpu(name, suffix, own.predict(adjust).frame)
+        yield from _by_gpu(name, "", own.predict().frame)
+        for suffix, source in _frameworks(table):
+            found = predicted(own, stored(), source)
+            others = parts_of(found) == ZERO if of_part(source, ZERO) not in stored() else parts_of(found).isna()
+            if others.any():
+                messages.append(f"{table.shown}: {int(others.sum())} rows of {ZERO} set aside{suffix}: none of its own")
+            yield from _by_gpu(name, suffix, found[~others])
         left_out = own.on(left_out_cluster)
         if len(left_out.measured):
             yield from _by_gpu(name, ", GPU left out", left_out.predict().frame)

@@ -5,16 +5,19 @@ every step. They are fitted on one table and kept in `conf/calibration/framework
 judged on another source, they say how well a framework's overhead carries over.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import yaml
 from scipy.optimize import minimize
 
 from ..calibration.constants import provenance_lines
+from ..calibration.crossed import generation_of
 from ..calibration.publish import publish
 from ..config.groups import conf_dir
 from ..errors import DataError
@@ -22,19 +25,36 @@ from ..fields import replace
 from ..measurements import FoundTable, reader, tables
 from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
-from .published_training import prepare
+from ..workloads import Slowdowns
+from .hardware import accelerator_option
+from .published_training import Prepared, prepare
 
-__all__ = ["Sample", "adjustment", "calibrate_training", "fit_table", "judged", "stored"]
+__all__ = [
+    "Sample",
+    "adjustment",
+    "calibrate_training",
+    "fit_table",
+    "judged",
+    "of_part",
+    "parts_of",
+    "predicted",
+    "stored",
+]
 
-SCALES = {"kernel_slowdown": 1.0, "launch_s": 1e-5, "step_overhead_s": 1e-2}
-LEAST = {"kernel_slowdown": 0.1}  # of a workload
+SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
+LEAST = 0.1  # of a factor
+OF_CLASSES = tuple(field.name for field in dataclasses.fields(Slowdowns))
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
     "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s"),
-    "sharded_rates": ("kernel_slowdown", "launch_s"),
-    "named_model_rates": ("kernel_slowdown",),
+    "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
+    "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
 }
+APART = {"achieved_rates": ("exchange", "hop_s"), "sharded_rates": CONSTANTS["sharded_rates"]}
+"""Kind of table -> constants that its parts have of their own (see `parts_of`), the others as of the whole table."""
+FEW_ROWS = 20  # up to which rows of one device are left out one by one
+FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20}
 FITTED_ON = {  # kind of table -> the source whose constants ship with the package
     "recompute_steps": "korthikanti2022_recompute",
     "achieved_rates": "megatron_sc21",
@@ -49,6 +69,7 @@ SOURCES = {  # source -> references.bib; of any other the file's name is its own
     "mosaicml_llm_foundry": "mosaicml_llm_foundry",
     "nemo_megatron_bridge": "nvidia_megatron_bridge",
 }
+ZERO = "zero3"  # of a table with other frameworks beside its own
 WORDS = "letters, digits, . _ + -"
 HEADER = "# @package frameworks\n"
 TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
@@ -61,45 +82,123 @@ def stored() -> dict[str, dict[str, float]]:
     return {stem: constants for stem, constants in data.items() if stem != "provenance"}
 
 
+def judged(frame: Any) -> Any:
+    """Rows that the constants of a whole table are fitted on: another framework inside it is not its own."""
+    return frame[parts_of(frame) != ZERO]
+
+
 def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
     """A change of every scenario to these framework constants."""
 
     def change(batch: Scenario) -> Scenario:
         like = jnp.ones_like(batch.plan.tp)
-        return replace(batch, {f"workload.{n}": value * like for n, value in constants.items() if n in SCALES})
+        classes = {n: value * like for n, value in constants.items() if n in OF_CLASSES}
+        if classes:
+            slowdowns = Slowdowns(**{n: classes.get(n, 0 * like if n in SCALES else like) for n in OF_CLASSES})
+            batch = dataclasses.replace(batch, workload=dataclasses.replace(batch.workload, slowdowns=slowdowns))
+        others = {n: value * like for n, value in constants.items() if n not in OF_CLASSES}
+        return replace(batch, {f"workload.{n}": value for n, value in others.items()})
 
     return change
 
 
-def judged(frame: Any) -> Any:
-    """Rows a fit may use: the comparison with another framework inside a table is not its own."""
-    return frame[frame["scheme"].str.contains("PTD")] if "scheme" in frame else frame
+def of_part(stem: str, part: str) -> str:
+    """What constants of a part of a source are called."""
+    return f"{stem}-{part}"
+
+
+def parts_of(frame: Any) -> "pd.Series[str]":
+    """Part of its table that a row belongs to: parameters sharded by another framework, a generation of devices."""
+    if "scheme" in frame:
+        return frame["scheme"].astype(str).str.contains("ZeRO").map({True: ZERO, False: ""})
+    if "sharding" in frame:
+        return frame["gpu"].map(lambda gpu: generation_of(accelerator_option(str(gpu))))
+    return pd.Series("", index=frame.index)
+
+
+def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str) -> Any:
+    """Rows under the constants of a source, each under those of its part where it has some."""
+    whole = prepared.predict(adjustment(known[stem])).frame
+    found = parts_of(whole)
+    for part in sorted(set(found) - {""}):
+        own = known.get(of_part(stem, part))
+        if own is not None:
+            mine = found == part
+            whole.loc[mine, "predicted_s"] = prepared.predict(adjustment(own)).frame["predicted_s"][mine]
+    return whole
 
 
 def fit_table(
     table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
-) -> tuple[dict[str, float], dict[str, str]]:
-    """A table's constants and their origin: least mean absolute log error, by Nelder-Mead in their own scales."""
-    names = CONSTANTS[table.schema.name]
-    sample = Sample(table, clusters, progress)
+) -> Iterator[tuple[str, dict[str, float], dict[str, str]]]:
+    """A table's constants and those of its parts: a name, numbers, their origin with the error of devices left out."""
+    sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
+    found = parts_of(sample.frame)
+    of_whole = found != ZERO
+    if not of_whole.any():
+        raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
+    cases = [(stem, of_whole, CONSTANTS[kind])]
+    if kind in APART:
+        cases += [(of_part(stem, part), found == part, APART[kind]) for part in sorted(set(found) - {""})
+                  if (found == part).sum() >= FEWEST_APART[kind]]  # fmt: skip
+    whole: dict[str, float] = {}
+    for name, rows, names in cases:
+        held = {n: value for n, value in whole.items() if n not in names}
+        progress(f"{table.shown}: {name}: {', '.join(names)} on {int(rows.sum())} rows")
+        constants = fit(sample.some(rows), names, held)
+        whole = whole or constants
+        error = float(np.median(np.abs(sample.some(rows).ratios(constants) - 1)))
+        apart = left_out(sample, rows, constants, names)
+        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}"
+        progress(f"{name}: {note}")
+        source = SOURCES.get(stem, table.path.name)
+        yield name, constants, {"source": source, "at": stem, "kind": "fitted", "note": note}
 
-    def loss(scaled: np.ndarray) -> float:
-        constants = dict(zip(names, map(_legal, names, scaled), strict=True))
-        return float(np.mean(np.abs(np.log(sample.ratios(constants)))))
 
-    progress(f"{table.shown}: {', '.join(names)} on {sample.count} rows")
-    start = np.array([1.05 if name == "kernel_slowdown" else 1.0 for name in names])
-    found = minimize(loss, start, method="Nelder-Mead", options={"maxfev": 40 * len(names), "xatol": 1e-3})
-    constants = {n: float(f"{_legal(n, x):.4g}") for n, x in zip(names, found.x, strict=True)}
-    error = float(np.median(np.abs(sample.ratios(constants) - 1)))
-    stem = table.path.stem
-    note = f"{sample.count} rows, median residual {100 * error:.1f} %"
-    return constants, {"source": SOURCES.get(stem, table.path.name), "at": stem, "kind": "fitted", "note": note}
+def fit(
+    sample: "Sample", names: Sequence[str], held: Mapping[str, float], near: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Least mean absolute log error, by Nelder-Mead in the constants' own scales; `held` stay as they are.
+
+    Args:
+        sample: rows.
+        names: constants that are fitted.
+        held: others.
+        near: constants to begin at, where they are known not to be far.
+    """
+
+    def constants_of(x: np.ndarray) -> dict[str, float]:
+        return {**held, **dict(zip(names, map(_legal, names, x), strict=True))}
+
+    def loss(x: np.ndarray) -> float:
+        return float(np.mean(np.abs(np.log(sample.ratios(constants_of(x))))))
+
+    start = [1.0 if name in SCALES else 1.05 for name in names]
+    if near is not None:
+        start = [near[name] / SCALES.get(name, 1.0) for name in names]
+    tries = (20 if near is not None else 40) * len(names)
+    found = minimize(loss, np.array(start), method="Nelder-Mead", options={"maxfev": tries, "xatol": 1e-3})
+    return {name: float(f"{value:.4g}") for name, value in constants_of(found.x).items()}
+
+
+def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
+    """In words, the error of rows by a fit on the other devices' rows, or on all others where a few of one device."""
+    held = {name: value for name, value in constants.items() if name not in names}
+    groups, what = sample.frame["gpu"].where(rows), "devices"
+    if groups.nunique() < 2 and rows.sum() <= FEW_ROWS:
+        groups, what = pd.Series(sample.frame.index, index=sample.frame.index).where(rows), "rows"
+    if groups.nunique() < 2:
+        return ""
+    ratios: list[float] = []
+    for one in sorted(groups.dropna().unique()):
+        others = fit(sample.some(rows & (groups != one)), names, held, constants)
+        ratios += sample.some(groups == one).ratios(others).tolist()
+    return f", {100 * float(np.median(np.abs(np.asarray(ratios) - 1))):.1f} % of {what} left out"
 
 
 def _legal(name: str, scaled: float) -> float:
     """A constant from its own scale; however the rows lie, it stays what a workload may have."""
-    return max(abs(float(scaled)) * SCALES[name], LEAST.get(name, 0.0))
+    return max(abs(float(scaled)) * SCALES.get(name, 1.0), 0.0 if name in SCALES else LEAST)
 
 
 class Sample:
@@ -112,17 +211,24 @@ class Sample:
             DataError: no row can be priced.
         """
         messages: list[str] = []
-        self.prepared = prepare(table, clusters, messages, most=200)
+        self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=200)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
         for message in messages:
             progress(message)
-        self.count = len(judged(self.prepared.predict().frame))
-        if not self.count:
+        self.frame = self.prepared.predict().frame
+        if not len(self.frame):
             raise DataError(f"{table.shown}: no row can be priced; allowed: at least one of a known device and format")
+
+    def some(self, chosen: "pd.Series[bool]") -> "Sample":
+        """These rows."""
+        part = object.__new__(Sample)
+        part.clusters, part.frame = self.clusters, self.frame[chosen]
+        part.prepared = self.prepared.some(set(part.frame.index), self.clusters)
+        return part
 
     def ratios(self, constants: dict[str, float]) -> np.ndarray:
         """Predicted over measured."""
-        frame = judged(self.prepared.predict(adjustment(constants)).frame)
+        frame = self.prepared.predict(adjustment(constants)).frame
         return (frame["predicted_s"] / frame["measured_s"]).to_numpy()
 
 
@@ -138,7 +244,8 @@ def calibrate_training(
             raise DataError(f"{table.shown}: its constants are called after it; allowed: {WORDS}.csv")
         if stem in found:
             raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")
-        found[stem], origins[stem] = fit_table(table, clusters, progress)
+        for name, constants, origin in fit_table(table, clusters, progress):
+            found[name], origins[name] = constants, origin
     if not found:
         return []
     content = HEADER + TITLE + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))

@@ -16,7 +16,8 @@ from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
 from ..workloads import Plan, Precision, Serving
 from .batches import anonymous, batches, grouped, sized, vectorised
-from .published_training import FORMATS, Predicted, configured_model
+from .published_training import FORMATS, Predicted
+from .trained_models import configured_model
 
 MODELS = {
     "GPT-J 6B": "gpt_j_6b",

@@ -28,15 +28,25 @@ LEAST_SHARE = 0.05  # of all rows: a device and model of fewer is no group of it
 PARTS = 5  # of rows at random: each is held against the quantiles of the others
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 RATES = ("output_tokens_per_s_per_gpu",)  # measured over predicted the other way round
-SHARDED = "ZeRO-3"
+SHARDED = ("ZeRO-3", "MosaicML")  # strata whose parameters are gathered in every pass
 UNNAMED = ", engine not named"
 OTHERS = ", GPU and model left out"
 FIRST_TOKENS = ("static-batch inference", f"concurrency to 4{UNNAMED}")
 """Strata in which the first token does not wait for others: beyond, the error is that of a queue, not of a machine."""
+
+
+def _sharded(stratum: str) -> bool:
+    return any(name in stratum for name in SHARDED)
+
+
 SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
-    "training": (("step_time",), lambda stratum: "," not in stratum and SHARDED not in stratum),
-    "training, parameters sharded": (("step_time",), lambda stratum: SHARDED in stratum),
-    "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and SHARDED not in stratum),
+    "training": (("step_time",), lambda stratum: "," not in stratum and "ZeRO-3" not in stratum),
+    "training, parameters sharded": (("step_time",), lambda stratum: "," not in stratum and _sharded(stratum)),
+    "training, framework named": (("step_time",), lambda stratum: ", framework" in stratum and "ZeRO-3" not in stratum),
+    "training, parameters sharded, framework named": (
+        ("step_time",),
+        lambda stratum: ", framework" in stratum and _sharded(stratum),
+    ),
     "ttft": (("first_token_latency", "ttft"), lambda stratum: stratum in FIRST_TOKENS),
     "tpot": (("itl", RATES[0]), lambda stratum: "," not in stratum and not stratum.startswith("peer ")),
     "tpot, closed loop": (("tpot", "itl"), lambda stratum: stratum.endswith(UNNAMED) or stratum == "this model"),

@@ -23,7 +23,8 @@ from .batches import batches, grouped, vectorised
 from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
-from .served_rows import Job, format_of, model_of, scenario
+from .served_models import model_of
+from .served_rows import Job, format_of, scenario
 from .suites import Suite
 
 

@@ -4,16 +4,18 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
 (see `batches`). What a table does not say is assumed here, by name:
 
     achieved_rates     micro-batch not printed: the fastest that fits, as a tuner would choose; the default schedule,
-                       not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden
+                       not interleaved; unfused attention, dropout, no sequence parallelism, gradients not hidden,
+                       under ZeRO-3 behind half of the work
     recompute_steps    the same, with its sequence parallelism and selective recomputation
     layout_steps       the same, without recomputation, one node
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
-    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed
-    frontier_rates     the same
+    named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed;
+                       tensor-parallel traffic and messages between stages hidden, as its recipes do
+    frontier_rates     the same, tensor-parallel traffic not hidden
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,38 +23,20 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ..config import scenario_from_config
 from ..errors import ConfigError
 from ..measurements import FoundTable
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
-from ..workloads import DenseFeedForward, GroupedQueryAttention, Plan, Precision, Training, Transformer
+from ..workloads import Plan, Precision, Training, Transformer
 from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
+from .trained_models import NEMO_MODELS, configured_model, megatron_model, mpt_model
 
 __all__ = [
-    "Clusters", "Predicted", "Prepared", "Run", "configured_model", "frontier", "korthikanti", "megatron_model",
-    "mosaic", "nemo", "prepare", "prepare_rows", "sc21", "sc21_seconds", "vtrain",
+    "Clusters", "Predicted", "Prepared", "Run", "frontier", "korthikanti", "mosaic", "nemo", "prepare", "prepare_rows",
+    "sc21", "sc21_seconds", "vtrain",
 ]  # fmt: skip
 
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
-NEMO_MODELS = {
-    "LLAMA3.1_405B": "llama31_405b",
-    "LLAMA3_70B": "llama31_70b",
-    "LLAMA3_8B": "llama31_8b",
-    "DeepSeekV3": "deepseek_v3",
-    "Qwen3_235B_a22B": "qwen3_235b_a22b",
-}
-MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT family
-    "125m": (768, 12, 12),
-    "350m": (1024, 16, 24),
-    "760m": (1536, 12, 24),
-    "1b": (2048, 16, 24),
-    "3b": (2560, 20, 32),
-    "7b": (4096, 32, 32),
-    "13b": (5120, 40, 40),
-    "30b": (7168, 56, 48),
-    "70b": (8192, 64, 80),
-}
 FORMATS = {
     "bf16": "bf16",
     "fp8": "fp8",
@@ -91,20 +75,6 @@ class Run:
         job, plan = self.job
         plain, precision = anonymous(cluster, job.precision)
         return Scenario(sized(plain, self.devices), replace(job, precision=precision), plan)
-
-
-def megatron_model(row: Any) -> Transformer:
-    """GPT with learned positions as Megatron trained it: unfused attention, GELU, dropout, tied embeddings."""
-    heads = float(row.num_heads)
-    attention = GroupedQueryAttention(
-        heads, heads, float(row.hidden) / heads, causal=0.0, fused=False, separate_projections=False
-    )
-    feed_forward = DenseFeedForward(4.0 * float(row.hidden))
-    vocab = float(getattr(row, "vocab", 51200.0))
-    return Transformer(
-        name="gpt", hidden=float(row.hidden), layers=float(row.num_layers), attention=attention,
-        feed_forward=feed_forward, vocab=vocab, tied_embeddings=1.0, norm_vectors=2.0, dropout=True,
-    )  # fmt: skip
 
 
 def korthikanti(row: Any) -> list[Run]:
@@ -155,15 +125,7 @@ def vtrain(row: Any) -> list[Run]:
 
 def mosaic(row: Any) -> list[Run]:
     """MPT under fully sharded data parallelism."""
-    size = str(row.model).split()[-1].lower()
-    if size not in MPT_SHAPES:
-        raise ConfigError(f"MPT size {size!r} is not known")
-    hidden, heads, layers = (float(x) for x in MPT_SHAPES[size])
-    attention = GroupedQueryAttention(heads, heads, hidden / heads, causal=1.0)
-    model = Transformer(
-        name=f"mpt_{size}", hidden=hidden, layers=layers, attention=attention,
-        feed_forward=DenseFeedForward(4 * hidden), vocab=50368.0, tied_embeddings=1.0, norm_vectors=1.0,
-    )  # fmt: skip
+    model = mpt_model(str(row.model).split()[-1].lower())
     checkpointed = str(row.activation_checkpointing) == "True"
     plan = dict(
         micro_batch=row.micro_batch, recompute=2.0 if checkpointed else 0.0,
@@ -173,12 +135,6 @@ def mosaic(row: Any) -> list[Run]:
     gradients = "bf16" if row.fsdp_mixed_precision == "PURE" else "fp32"
     compute = FORMATS.get(str(row.precision), str(row.precision))
     return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, gradients)]
-
-
-@functools.cache
-def configured_model(option: str) -> Transformer:
-    """A model of the configuration."""
-    return scenario_from_config("workload=training", f"model={option}", "plan=data_parallel").workload.model
 
 
 def nemo(row: Any) -> list[Run]:
@@ -194,7 +150,7 @@ def nemo(row: Any) -> list[Run]:
     sharded = row.fsdp == row.fsdp and float(row.fsdp) > 0
     plan = dict(
         tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=vp, micro_batch=row.micro_batch, zero=3.0 if sharded else 1.0,
-        sequence_parallel=1.0 if tp > 1 else 0.0,
+        sequence_parallel=1.0 if tp > 1 else 0.0, tp_overlap=1.0, pp_overlap=1.0,
     )  # fmt: skip
     seconds = row.global_batch * row.seq_tokens / (row.tokens_per_s_per_gpu * row.num_gpus)
     model = configured_model(NEMO_MODELS[name])
@@ -210,7 +166,10 @@ def frontier(row: Any) -> list[Run]:
     if any(getattr(row, name) != getattr(row, name) for name in numbers):
         raise ConfigError(f"blank among {', '.join(numbers)}")
     model = configured_model("llama31_405b")
-    plan = dict(tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0)
+    plan = dict(
+        tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0,
+        pp_overlap=1.0,
+    )  # fmt: skip
     flops = (
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
     )
@@ -262,6 +221,10 @@ class Prepared:
     def on(self, clusters: Clusters) -> "Prepared":
         """The same rows on other clusters, read once."""
         return _prepared(self.table, self.read, {}, clusters)
+
+    def some(self, rows: Container[Any], clusters: Clusters) -> "Prepared":
+        """Some of the rows, by their place in the table."""
+        return _prepared(self.table, [one for one in self.read if one[0] in rows], {}, clusters)
 
     def predict(self, adjust: Adjust = lambda s: s) -> Predicted:
         """Predict; `adjust` is the last change to every batch of scenarios (a fitted constant)."""

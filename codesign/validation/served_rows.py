@@ -32,8 +32,6 @@ from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
 from ..workloads import (
     ContinuousServing,
-    DenseFeedForward,
-    GroupedQueryAttention,
     Plan,
     Precision,
     Serving,
@@ -41,7 +39,6 @@ from ..workloads import (
 )
 from ..workloads.schedule import one_pass
 from .batches import anonymous, batches, grouped, sized, vectorised
-from .published_training import configured_model
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
 STATIC = "static batches: no waiting, no prompts between decode steps"
@@ -50,18 +47,6 @@ ENGINES = ("vllm", "sglang", "trtllm")
 STEPS = ("kernel_slowdown", "step_overhead_s")
 """Constants of an engine that its steps see; the others are those of requests."""
 WAITING = ("request_overhead_s", "expert_overhead_s", "burst_ratio", "cohort_prompts")
-CONFIGURED = {  # pattern of a published name -> model of the configuration
-    r"llama-?3\.?[13]-405b": "llama31_405b", r"llama-?3(\.[13])?-70b": "llama31_70b", r"llama-?3\.1-8b": "llama31_8b",
-    r"llama-?2-70b": "llama2_70b", r"llama-?2-13b": "llama2_13b", r"llama-?2-7b": "llama2_7b",
-    r"qwen3-32b": "qwen3_32b", r"qwen3-235b-a22b": "qwen3_235b_a22b", r"deepseek-(v3|v3\.1|r1)": "deepseek_v3",
-    r"mixtral-8x7b": "mixtral_8x7b", r"mixtral-8x22b": "mixtral_8x22b", r"dbrx": "dbrx", r"falcon-180b": "falcon_180b",
-}  # fmt: skip
-DENSE = {  # hidden, layers, heads, key-value heads, width of a head, of the feed-forward, tokens known: config.json
-    r"mistral-nemo": (5120, 40, 32, 8, 128, 14336, 131072), r"qwen2\.5-7b": (3584, 28, 28, 4, 128, 18944, 152064),
-    r"qwen3-14b": (5120, 40, 40, 8, 128, 17408, 151936), r"qwen3-8b": (4096, 36, 32, 8, 128, 12288, 151936),
-    r"yi-34b": (7168, 60, 56, 8, 128, 20480, 64000),
-}  # fmt: skip
-ENDS = r"(-(instruct|chat|hf|fp8|nvfp4|dynamic|base|thinking|\d{4}|99|99\.9))*"
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
@@ -95,26 +80,6 @@ class Service(NamedTuple):
 
     first_s: np.ndarray
     between_s: np.ndarray
-
-
-def model_of(name: str) -> Transformer:
-    """The model that a published name means.
-
-    Raises:
-        ConfigError: none that has a configuration.
-    """
-    plain = name.rsplit("/", 1)[-1].lower().replace(" ", "-")
-    for pattern, option in CONFIGURED.items():
-        if re.fullmatch(pattern + ENDS, plain):
-            return configured_model(option)
-    for pattern, shape in DENSE.items():
-        if re.fullmatch(pattern + ENDS, plain):
-            hidden, layers, heads, groups, depth, width, vocab = map(float, shape)
-            attention = GroupedQueryAttention(heads, groups, depth)
-            feed_forward = DenseFeedForward(width, gated=1.0)
-            return Transformer(name=plain, hidden=hidden, layers=layers, attention=attention,
-                               feed_forward=feed_forward, vocab=vocab)  # fmt: skip
-    raise ConfigError(f"model {name!r} has no configuration")
 
 
 def format_of(precision: Any, name: str) -> str:

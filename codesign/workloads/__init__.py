@@ -37,6 +37,7 @@ from .served import AbstractServing as AbstractServing
 from .served_run import ServedRun as ServedRun
 from .serving import Serving as Serving
 from .shaped_plan import ShapedPlan as ShapedPlan
+from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
 from .training import Training as Training
 from .training_run import TrainingRun as TrainingRun
@@ -51,6 +52,6 @@ __all__ = [
     "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "LatentAttention",
     "Layout", "LinearAttention", "LocalAttention", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced",
     "Recommendation", "RecommendationModel", "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate",
-    "ShapedPlan", "SparseAttention", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words",
-    "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
+    "ShapedPlan", "Slowdowns", "SparseAttention", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer",
+    "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import Adam, exchange_ops
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass, total
+from .slowdowns import Slowdowns
 from .transformer import Transformer
 from .words import TRAINING, Words
 
@@ -24,7 +25,7 @@ class AbstractTraining(AbstractWorkload):
     """One optimizer step over `global_batch` sequences of `sequence` tokens.
 
     `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel,
-    `launch_s` how long its host takes to issue one.
+    `launch_s` how long its host takes to issue one, `slowdowns` what it adds to classes of operations.
     `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
     gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
     `state_every_pass` moves an offloaded optimizer's state with every micro-batch instead of once a step.
@@ -43,6 +44,7 @@ class AbstractTraining(AbstractWorkload):
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
+    slowdowns: Slowdowns | None = None
     staged_collectives: bool = static(default=False)
     release_gradients: bool = static(default=True)
     state_every_pass: bool = static(default=False)
@@ -178,6 +180,8 @@ class AbstractTraining(AbstractWorkload):
         last and stay exposed.
         """
         plan, m, bubbles = layout.plan, self.micro_batches(layout), self.bubbles(layout)
+        if self.slowdowns is not None:
+            priced = self.slowdowns.over(priced, self.layers_per_stage(layout) * (layout.shards(2) - 1))
         passes = {
             f: one_pass(priced, f, plan, self.kernel_slowdown, self.launch_s)
             for f in ("forward", "recompute", "backward")

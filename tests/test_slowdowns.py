@@ -1,0 +1,107 @@
+"""What a training framework adds to classes of operations: by hand, its derivative, its curvature, its options."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import training
+
+from codesign.config import scenario_from_config
+from codesign.config.groups import conf_dir
+from codesign.errors import ConfigError
+from codesign.fields import replace
+from codesign.metrics import evaluate
+from codesign.objective import Objective
+from codesign.plain_yaml import read_yaml
+from codesign.scenario import Scenario
+from codesign.search import Certified, Problem
+from codesign.space import Continuous, DesignSpace
+from codesign.validation.framework import OF_CLASSES, SCALES, stored
+from codesign.workloads import Plan, Slowdowns
+
+SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_overlap=0.0)
+OPTIONS = {
+    "megatron": "megatron_sc21",
+    "megatron_selective": "korthikanti2022_recompute",
+    "deepspeed_zero3": "megatron_sc21-zero3",
+    "mosaic_fsdp": "mosaicml_llm_foundry-ampere",
+    "mosaic_fsdp_h100": "mosaicml_llm_foundry-hopper",
+    "nemo": "nemo_megatron_bridge",
+    "eager_node": "vtrain_single_node",
+}
+
+
+def under(scenario: Scenario, **factors: float) -> Scenario:
+    return dataclasses.replace(
+        scenario, workload=dataclasses.replace(scenario.workload, slowdowns=Slowdowns(**factors))
+    )
+
+
+def seconds(scenario: Scenario) -> float:
+    return float(evaluate(scenario).time_s)
+
+
+def test_factors_of_one_change_nothing():
+    plain = training(plan=SHARDED)
+    assert seconds(under(plain)) == seconds(plain)
+
+
+@pytest.mark.parametrize("name", ["attention", "elementwise", "exchange"])
+def test_a_factor_adds_what_its_operations_take(name):
+    """Nothing hides and the time is a sum: twice and three times the factor are equally far apart."""
+    plain = training(plan=SHARDED)
+    once, twice, thrice = (seconds(under(plain, **{name: factor})) for factor in (1.0, 2.0, 3.0))
+    assert once < twice
+    assert thrice - twice == pytest.approx(twice - once, rel=1e-9)
+    assert seconds(under(plain, experts=5.0, dispatch=5.0)) == once  # it has no experts
+
+
+def test_a_ring_passes_each_layer_on_rank_by_rank():
+    """Gathered twice and reduced once by 1024 ranks, 96 layers."""
+    plain = training(plan=SHARDED)
+    hop = 1e-5
+    assert seconds(under(plain, hop_s=hop)) - seconds(plain) == pytest.approx(3 * 96 * 1023 * hop, rel=1e-6)
+    whole = training()
+    assert seconds(under(whole, hop_s=hop)) == seconds(whole)  # nothing is exchanged in its passes
+
+
+def test_derivative_and_vmap_are_those_of_the_plain_call():
+    plain = under(training(plan=SHARDED), exchange=2.0, hop_s=1e-6)
+
+    def at(value):
+        return evaluate(replace(plain, {"workload.slowdowns.exchange": value})).time_s
+
+    slope, step = float(jax.grad(at)(jnp.asarray(2.0))), 1e-4
+    assert slope == pytest.approx((float(at(2 + step)) - float(at(2 - step))) / (2 * step), rel=1e-6)
+    values = jnp.array([1.0, 2.5])
+    assert np.allclose(jax.vmap(at)(values), [float(at(value)) for value in values], rtol=1e-12)
+
+
+def test_a_study_with_slowdowns_keeps_its_proof():
+    space = DesignSpace(
+        plan={"micro_batch": [1, 2]},
+        hardware={"out": Continuous("cluster.network.scale_out.fabric.bandwidth_bytes_per_s", 1e10, 2e11)},
+    )  # fmt: skip
+    scenario = under(training(plan=SHARDED), attention=2.0, exchange=3.0, hop_s=4e-5)
+    proof = Certified(gap=5e-3, pairs=8, block=64, explain=False)
+    found = proof.run(Problem(scenario, space, Objective("time_s * capex_usd")), 0).certificate
+    assert found.certified
+    assert found.gap < 5.1e-3
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_are_what_was_fitted(option):
+    fitted = stored()[OPTIONS[option]]
+    shipped = read_yaml((conf_dir() / "framework" / f"{option}.yaml").read_text(encoding="utf-8"))
+    known = {name: value for name, value in shipped.items() if name in (*SCALES, "kernel_slowdown")}
+    known |= {name: value for name, value in shipped.get("slowdowns", {}).items() if name in OF_CLASSES}
+    assert known == pytest.approx(fitted)
+    job = scenario_from_config(f"framework={option}").workload
+    assert float(job.kernel_slowdown) == pytest.approx(fitted["kernel_slowdown"])
+
+
+def test_an_unknown_class_is_refused():
+    with pytest.raises(ConfigError, match="slowdowns"):
+        scenario_from_config("framework=mosaic_fsdp", "+workload.slowdowns.attenton=2")
