@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,8 +112,16 @@ def found(places: list[Path]) -> dict[str, object]:
             if (place / f"{name}.parquet").is_file():
                 frames[f"{number}/{name}"] = pd.read_parquet(place / f"{name}.parquet")
         if not list(place.glob("*.parquet")) or (place / "report.html").is_file():
-            frames |= {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*.*"))}
+            frames |= {str(path.relative_to(place)): content(path) for path in sorted(place.rglob("*.*"))}
     return frames
+
+
+def content(path: Path) -> object:
+    """Bytes of a file; of a trained network its numbers: beside them it tells how long training took."""
+    if path.suffix != ".npz":
+        return path.read_bytes()
+    with np.load(path) as arrays:
+        return {name: arrays[name].tobytes() for name in arrays.files if name not in ("told", "checksum")}
 
 
 def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:

@@ -73,7 +73,9 @@ def main() -> int:
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     run = max((given.out / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     counts = json.loads((run / "summary.json").read_text(encoding="utf-8")).get("counts", {})
-    counts = {name: counts[name] for name in ("plans", "points", "feasible", "points from earlier chunks") if name in counts}
+    counts = {
+        name: counts[name] for name in ("plans", "points", "feasible", "points from earlier chunks") if name in counts
+    }
     print(f"exit code {process.returncode}; {counts}")
     load = f"load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
     print(f"{wall:.0f} s of wall, {cpu_s:.0f} CPU s, most memory {most / 1e9:.2f} GB of all processes together, {load}")
