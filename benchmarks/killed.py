@@ -91,8 +91,8 @@ def command(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     settings = os.environ | {"PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
     given = [str(last_run(folder)[0]) if word == "RUN" else word for word in arguments]
     words = [sys.executable, "-m", "codesign", *given]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, cwd=folder, env=settings, text=True, **pipes)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=folder, env=settings, text=True, stdout=pipe, stderr=pipe)
 
 
 def finished(arguments: list[str], folder: Path) -> float:
@@ -104,14 +104,14 @@ def finished(arguments: list[str], folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def found(places: list[Path]) -> dict[str, object]:
-    """Frames by name; other files of a folder without frames by their bytes."""
+def found(places: list[Path], every: bool) -> dict[str, object]:
+    """Frames by name; files of a folder without frames, or `every` file, by their bytes."""
     frames: dict[str, object] = {}
     for number, place in enumerate(places):
         for name in (*FRAMES, "collected"):
             if (place / f"{name}.parquet").is_file():
                 frames[f"{number}/{name}"] = pd.read_parquet(place / f"{name}.parquet")
-        if not list(place.glob("*.parquet")) or (place / "report.html").is_file():
+        if every or not list(place.glob("*.parquet")):
             frames |= {str(path.relative_to(place)): content(path) for path in sorted(place.rglob("*.*"))}
     return frames
 
@@ -179,7 +179,7 @@ def trial(kind: Kind, truth: dict[str, object], at_s: float, folder: Path) -> st
     if wrong:
         return wrong
     finished([*kind.arguments, *kind.continued(folder)], folder)
-    different = differences(truth, found(kind.results(folder)))
+    different = differences(truth, found(kind.results(folder), bool(kind.first)))
     return f"differs in {', '.join(different)}" if different else ""
 
 
@@ -197,7 +197,7 @@ def main() -> int:
             finished(list(kind.first), root / "begun")
         shutil.copytree(root / "begun", root / "whole")
         seconds = finished(kind.arguments, root / "whole")
-        truth = found(kind.results(root / "whole"))
+        truth = found(kind.results(root / "whole"), bool(kind.first))
         print(f"{name}: undisturbed in {seconds:.1f} s, {len(truth)} frames or files", flush=True)
         for number in range(given.kills):
             shutil.copytree(root / "begun", root / str(number))
