@@ -127,6 +127,9 @@ def query(rng: random.Random) -> Case:
     return Case(repr(text[:400]), quietly(run))
 
 
+atexit.register(_frames.cache_clear)  # a database that is still open then complains
+
+
 @functools.cache
 def _study() -> Any:
     return given(SMALL)
