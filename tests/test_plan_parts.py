@@ -11,7 +11,7 @@ from contracts.problems import PROBLEMS, exhaustive, made
 
 from codesign.distributing import AbstractRunner, Alone, Local
 from codesign.errors import CodesignError
-from codesign.search import Certified, Problem, Robust
+from codesign.search import Certified, Pareto, Problem, Robust
 from codesign.search.branch_and_bound.part_work import PartWork, RowsOfProblem, number_of
 from codesign.search.branch_and_bound.plan_parts import PartProof, merged, plan_parts
 
@@ -146,3 +146,52 @@ def test_robust_designs_are_proven_in_parts():
     assert parts is not None
     assert parts.certified
     assert parts.best == pytest.approx(one.best, rel=1e-2)
+
+
+def test_a_front_is_proven_level_by_level():
+    """Its designs keep their own bounds, and none of the ordinary front's is below what is claimed of its level."""
+    problem = made()
+    search = dataclasses.replace(Pareto.example(problem), levels=3, between=0)
+    one, parts = search.run(problem, 0), search.over(Alone()).run(problem, 0)
+    assert parts.certificate is not None
+    assert one.certificate is not None
+    assert parts.certificate.certified
+    found, known = parts.certificate.front, one.certificate.front
+    assert found is not None
+    assert known is not None
+    assert len(found.points) >= 4
+    first, other = found.metrics
+    for point in found.points:
+        assert point.bound is not None
+        for rival in known.points:
+            if rival.values[other] <= point.levels.get(other, math.inf):
+                assert rival.values[first] >= point.bound * (1 - 1e-9)
+    assert parts.evidence is not None
+    assert {"statements", "designs"} <= parts.evidence.tables.keys()
+
+
+def test_levels_in_any_order_are_the_same_front():
+    problem = made()
+    search = dataclasses.replace(Pareto.example(problem), levels=3, between=0)
+    traces = [search.over(Shuffled(seed)).run(problem, 0) for seed in (0, 1, 2)]
+    for trace in traces[1:]:
+        assert all(np.array_equal(column, traces[0].points[name]) for name, column in trace.points.items())
+        assert trace.certificate is not None
+        assert traces[0].certificate is not None
+        assert trace.certificate.front == traces[0].certificate.front
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffled(AbstractRunner):
+    """In random order, the first one twice."""
+
+    seed: int
+    workers: int = 1
+    chunk_s: float = 1.0
+    retries: int = 0
+
+    def results(self, work, tasks):
+        order = np.random.default_rng(self.seed).permutation(len(tasks)).tolist()
+        for number in [*order, order[0]]:
+            yield work(tasks[number])
+            yield None
