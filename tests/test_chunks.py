@@ -238,12 +238,14 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
 
 def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path):
     """Killed when some chunks are there; `benchmarks/killed.py` kills at random instants."""
+    (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))
     code = (
-        "import time\nimport jax\njax.config.update('jax_enable_x64', True)\nimport test_chunks as t\n"
-        "folders, slow = t.ChunkFolders('.'), lambda progress: time.sleep(0.05)\n"
-        "t.screen_in_chunks(t.problem_of(), t.Alone(chunk_s=1e-9), t.BLOCK, slow, t.KEEP, folders)"
+        "import pickle, time\nfrom codesign.distributing import Alone\n"
+        "from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks\n"
+        "work, slow = pickle.load(open('work', 'rb')), lambda progress: time.sleep(0.05)\n"
+        "screen_in_chunks(work.problem, Alone(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"
     )
-    settings = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=settings)
     while len(list(tmp_path.glob(f"{FOLDER}/*.parquet"))) < 3 and process.poll() is None:
         time.sleep(0.01)
