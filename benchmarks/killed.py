@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,16 +31,22 @@ CHUNKS = [*GRID, "runner=local", "workers=2", "runner.chunk_s=0.02"]
 CERTIFIED = [*STUDY, "search=certified", "search.explain=false"]
 FRONT = [*STUDY, "search=pareto"]
 JOBS = [*STUDY, "search=grid", "space.hardware.scale_up_bandwidth.grid=20,30,40", "hydra.sweep.dir=jobs"]
+KEPT = [*STUDY, "search=grid"]
+TRAINING = ["training", "--steps", "5", "--held-out", "0", "--out", "trained"]
 FRAMES = ("designs", "pareto", "histogram", "best_by_value")
 GONE_S = 10.0
 
 
 class Kind(NamedTuple):
-    """arguments: of the command; continued: folder that was left -> further arguments; results: where frames are."""
+    """arguments: of the command; continued: folder that was left -> further arguments; results: where frames are.
+
+    first: a command that is left alone; the other, in whose arguments RUN is its folder, is killed beside what it left.
+    """
 
     arguments: list[str]
     continued: Callable[[Path], list[str]]
     results: Callable[[Path], list[Path]]
+    first: tuple[str, ...] = ()
 
 
 def anew(folder: Path) -> list[str]:
@@ -74,15 +81,18 @@ KINDS = {
     "calibrate": Kind(
         ["calibrate", str(ROOT / "tests/data/tables"), "--out", "fitted"], anew, lambda f: [f / "fitted"]
     ),
+    "train": Kind(["train-amortised", *TRAINING], anew, lambda f: [f / "trained"]),
+    "report": Kind(["report", "RUN"], anew, last_run, ("optimize", *KEPT)),
 }
 
 
 def command(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     """`codesign` in a folder."""
     settings = os.environ | {"PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax")}
-    words = [sys.executable, "-m", "codesign", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, cwd=folder, env=settings, text=True, **pipes)
+    given = [str(last_run(folder)[0]) if word == "RUN" else word for word in arguments]
+    words = [sys.executable, "-m", "codesign", *given]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=folder, env=settings, text=True, stdout=pipe, stderr=pipe)
 
 
 def finished(arguments: list[str], folder: Path) -> float:
@@ -94,16 +104,24 @@ def finished(arguments: list[str], folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def found(places: list[Path]) -> dict[str, object]:
-    """Frames by name; other files of a folder without frames by their bytes."""
+def found(places: list[Path], every: bool) -> dict[str, object]:
+    """Frames by name; files of a folder without frames, or `every` file, by their bytes."""
     frames: dict[str, object] = {}
     for number, place in enumerate(places):
         for name in (*FRAMES, "collected"):
             if (place / f"{name}.parquet").is_file():
                 frames[f"{number}/{name}"] = pd.read_parquet(place / f"{name}.parquet")
-        if not list(place.glob("*.parquet")):
-            frames |= {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*.*"))}
+        if every or not list(place.glob("*.parquet")):
+            frames |= {str(path.relative_to(place)): content(path) for path in sorted(place.rglob("*.*"))}
     return frames
+
+
+def content(path: Path) -> object:
+    """Bytes of a file; of a trained network its numbers: beside them it tells how long training took."""
+    if path.suffix != ".npz":
+        return path.read_bytes()
+    with np.load(path) as arrays:
+        return {name: arrays[name].tobytes() for name in arrays.files if name not in ("told", "checksum")}
 
 
 def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
@@ -161,7 +179,7 @@ def trial(kind: Kind, truth: dict[str, object], at_s: float, folder: Path) -> st
     if wrong:
         return wrong
     finished([*kind.arguments, *kind.continued(folder)], folder)
-    different = differences(truth, found(kind.results(folder)))
+    different = differences(truth, found(kind.results(folder), bool(kind.first)))
     return f"differs in {', '.join(different)}" if different else ""
 
 
@@ -174,12 +192,15 @@ def main() -> int:
     rng, bad, total = random.Random(given.seed), 0, 0
     for name in given.kinds.split(","):
         kind, root = KINDS[name], Path(tempfile.mkdtemp(prefix=f"killed-{name}-"))
-        (root / "whole").mkdir()
+        (root / "begun").mkdir()
+        if kind.first:
+            finished(list(kind.first), root / "begun")
+        shutil.copytree(root / "begun", root / "whole")
         seconds = finished(kind.arguments, root / "whole")
-        truth = found(kind.results(root / "whole"))
+        truth = found(kind.results(root / "whole"), bool(kind.first))
         print(f"{name}: undisturbed in {seconds:.1f} s, {len(truth)} frames or files", flush=True)
         for number in range(given.kills):
-            (root / str(number)).mkdir()
+            shutil.copytree(root / "begun", root / str(number))
             at_s = rng.uniform(0.0, seconds)
             wrong = trial(kind, truth, at_s, root / str(number))
             bad, total = bad + bool(wrong), total + 1

@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
 import argparse
+import errno
 import gc
 import os
 import signal
@@ -13,6 +14,7 @@ from .command_line import parser
 from .errors import CodesignError, ConfigError, suggestion
 from .loading import later
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LISTS = ("metrics", "variables", "limits")
 
 
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
+        if error.errno in FULL:  # of files, or of what this is printed to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print(f"codesign: nothing more can be written: {error.strerror}", file=sys.stderr)
+            return 2
         if error.filename is None:  # not of a file that a user named
             raise
         print(f"codesign: {os.fspath(error.filename)!r}: {error.strerror}", file=sys.stderr)

@@ -55,7 +55,7 @@ def train_amortised(options: argparse.Namespace) -> int:
     """The networks of search=amortised."""
     if options.steps < 1 or options.held_out < 0:
         raise ConfigError("train-amortised: --steps must be at least 1 and --held-out at least 0")
-    written = later("run.amortised", "train_amortised")(
+    written = later("run.train_amortised", "train_amortised")(
         options.names, options.out, options.seed, options.steps, options.held_out
     )
     for path in written:

@@ -15,7 +15,7 @@ from contracts.problems import PLAN, TIGHT, made
 from codesign.distributing import Alone, Local
 from codesign.errors import ConfigError
 from codesign.objective import Objective
-from codesign.search import Certified, Grid, GridThenGradient, GridThenProof, Problem, silent
+from codesign.search import Grid, GridThenGradient, GridThenProof, Problem, Whole, silent
 from codesign.search.exhaustive.chunk_files import FOLDER, Stored, load_portion, save_portion
 from codesign.search.exhaustive.chunk_work import ChunkWork
 from codesign.search.exhaustive.chunks import Chunk, Gathering, Portion, cut, edges_of, merged, study_of
@@ -238,12 +238,14 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
 
 def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path):
     """Killed when some chunks are there; `benchmarks/killed.py` kills at random instants."""
+    (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))
     code = (
-        "import time\nimport jax\njax.config.update('jax_enable_x64', True)\nimport test_chunks as t\n"
-        "folders, slow = t.ChunkFolders('.'), lambda progress: time.sleep(0.05)\n"
-        "t.screen_in_chunks(t.problem_of(), t.Alone(chunk_s=1e-9), t.BLOCK, slow, t.KEEP, folders)"
+        "import pickle, time\nfrom codesign.distributing import Alone\n"
+        "from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks\n"
+        "work, slow = pickle.load(open('work', 'rb')), lambda progress: time.sleep(0.05)\n"
+        "screen_in_chunks(work.problem, Alone(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"
     )
-    settings = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=settings)
     while len(list(tmp_path.glob(f"{FOLDER}/*.parquet"))) < 3 and process.poll() is None:
         time.sleep(0.01)
@@ -260,8 +262,7 @@ def test_searches_that_begin_with_a_grid_take_a_runner():
     one, other = (each.run(problem, 0) for each in (search, search.over(Alone(chunk_s=1e-9))))
     assert one.counts["points"] == other.counts["points"] == 6
     assert all(np.array_equal(column, other.points[name]) for name, column in one.points.items())
-    assert GridThenProof().over(Local(2)).grid.runner == Local(2)
-    with pytest.raises(
-        ConfigError, match=r"runner = Local: Certified is one search in one process; take search=grid, "
-    ):
-        Certified().over(Local(2))
+    both = GridThenProof().over(Local(2))
+    assert both.grid.runner == both.proof.runner == Local(2)
+    with pytest.raises(ConfigError, match=r"runner = Local: Whole is one search in one process; take search=grid, "):
+        Whole({"up": 1.0}).over(Local(2))

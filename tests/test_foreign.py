@@ -9,6 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 from fuzz import harness
+from fuzz.asked_kinds import ASKED
 from fuzz.kinds import KINDS
 
 from codesign import foreign
@@ -23,6 +24,13 @@ def test_a_short_trial(kind):
     ends, findings, _ = harness.trial(kind, KINDS[kind], COUNTS.get(kind, 50), seed=20)
     assert not findings, findings[:3]
     assert ends["refused"] > 0
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_a_short_trial_of_what_is_asked_for(kind):
+    """Commands, queries and requests; most links and exports are sound."""
+    _, findings, _ = harness.trial(kind, ASKED[kind], 40, seed=21)
+    assert not findings, findings[:3]
 
 
 def raising(error: BaseException) -> harness.Case:

@@ -62,6 +62,7 @@ LAYERS = [
 ROOMS_OF_SEARCH = [  # the same within search/
     {"certificate", "settings", "non_dominated"},
     {"base", "blend"},
+    {"sent_problem"},
     {"logarithms", "single", "branch_and_bound", "exhaustive"},
     {"robust", "grid_then_proof", "front", "descent"},
     {"mix", "blackbox"},

@@ -1,8 +1,10 @@
 """A user's own YAML files beside ours: composed, listed, recorded with a run, refused in one line with their name."""
 
 import os
+import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -15,6 +17,9 @@ from codesign.plain_yaml import write_yaml
 from codesign.report.run_folder import own_conf, read_run
 from codesign.run.optimize import run_study
 from codesign.run.skeletons import WITHOUT_CODE
+from codesign.search.exhaustive.chunk_work import ChunkWork
+from codesign.search.exhaustive.chunks import study_of
+from codesign.search.exhaustive.sweep import Sweep
 
 CHIP = """# @package _global_
 # Our chip: an H100 with twice the memory
@@ -228,3 +233,15 @@ def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
         printed = capsys.readouterr().err
         assert said in printed
         assert printed.count("\n") == 1
+
+
+def test_a_worker_needs_no_own_files(mine: Path):
+    """What is sent to processes, to Ray and to Slurm is built: none of them looks for the folder."""
+    few = ("space.plan.tp=[1]", "space.plan.micro_batch=[1,2]")
+    study = study_from_config("accelerator=chip", "model=llama31_8b", "search=grid", *few, conf=mine)
+    sent = pickle.dumps(ChunkWork(Sweep(study.problem, 64, 4), np.linspace(0.0, 1.0, 65)))
+    for path in sorted(mine.rglob("*.yaml")):
+        path.unlink()
+    work = pickle.loads(sent)
+    assert float(work.problem.scenario.cluster.accelerator.tdp_w) == 650
+    assert study_of(Sweep(work.problem, 64, 4)) == work.study

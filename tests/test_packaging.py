@@ -10,8 +10,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+import codesign
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -38,6 +42,27 @@ def test_wheel_ships_configurations_and_experiments():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["codesign"]
     assert wheel["force-include"] == {"conf": "codesign/conf", "experiments": "codesign/experiments"}
+
+
+def test_the_version_stands_in_one_place():
+    """The wheel, the page of a run and what chunks are named by say the same."""
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["hatch"]["version"] == {"path": "codesign/__init__.py"}
+    said = re.findall(r'^__version__ = "(.*)"$', (ROOT / "codesign" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    assert said == [codesign.__version__]
+
+
+def test_a_hosted_service_runs_every_python_that_is_allowed():
+    matrix = yaml.safe_load((ROOT / ".ci" / "matrix.yml").read_text(encoding="utf-8"))
+    pythons = matrix["jobs"]["suite"]["strategy"]["matrix"]["python"]
+    allowed = SpecifierSet(PROJECT["project"]["requires-python"])
+    assert pythons == [f"3.{minor}" for minor in range(30) if allowed.contains(f"3.{minor}") and minor < 15]
+    named = [text.split(" :: ")[-1] for text in PROJECT["project"]["classifiers"] if " Python :: 3." in text]
+    assert set(named) <= set(pythons)
+    steps = matrix["jobs"]["suite"]["steps"] + matrix["jobs"]["release"]["steps"]
+    for command in (step["run"] for step in steps if "run" in step):
+        assert (ROOT / command.split()[1]).is_file()
 
 
 FLOW = """

@@ -92,7 +92,7 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
         ConfigError: it is none of this package's menus.
     """
     target = SPELT.get(str(target), target)
-    if target in targets():
+    if isinstance(target, str) and target in targets():
         return targets()[target]
     if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:
         raise ConfigError(f"{path} = {target!r} is refused: only classes of codesign and its plug-ins may be named")

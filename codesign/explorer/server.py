@@ -28,6 +28,7 @@ ADDRESS = "127.0.0.1"
 TOKEN_BYTES = 24
 CLOSE_MS = 5_000  # after a reader has gone, its proof is given up
 READERS = 8  # at a time
+READING = ("GET", "HEAD")
 
 
 class Refused(RequestHandler):
@@ -41,7 +42,7 @@ class Refused(RequestHandler):
 
 
 class Stranger(Matcher):
-    """Matches requests without the token, or for another host."""
+    """Matches requests without the token, for another host, or that ask for anything but to read."""
 
     def __init__(self, token: str, host: Callable[[], str]):
         self._token, self._host = token, host
@@ -50,7 +51,8 @@ class Stranger(Matcher):
         """None lets a request pass."""
         first = getattr(request, "path", "/").split("/")[1:2]
         known = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
-        return None if known and getattr(request, "host", "") == self._host() else {}
+        reads = getattr(request, "method", "") in READING
+        return None if known and reads and getattr(request, "host", "") == self._host() else {}
 
 
 def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:

@@ -2,6 +2,8 @@
 
 import csv
 import functools
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -40,7 +42,7 @@ class Switches:
         """
         self.asked.add(option)
         text = self.given.get(option, str(default))
-        if not text.isdigit() or int(text) < 1:
+        if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
             raise ConfigError(f"--from: {option} {text!r} is no whole number of at least 1")
         return int(text)
 
@@ -151,7 +153,7 @@ def _model(name: str) -> tuple[list[str], bool]:
         ConfigError: neither.
     """
     path = Path(name) / "config.json"
-    if name and path.is_file():
+    if name and os.path.isfile(path):  # False of what can be no file: too long, or not printable
         return ["model=hub", f"model.path={path}"], "experts" in read_text(path, "model")
     known = {published(path.stem): path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
     known.pop("", None)

@@ -143,7 +143,9 @@ def new_folder(root: Path, name: str) -> Path:
     for candidate in (stamp, *(f"{stamp}_{i}" for i in range(2, 100))):
         try:
             (root / candidate).mkdir(parents=True)
-        except FileExistsError:
+        except FileExistsError as error:
+            if not os.path.lexists(root / candidate):  # something above it is no folder: a link that leads nowhere
+                raise ConfigError(f"cannot make the run folder {str(root / candidate)!r}: {error.strerror}") from error
             continue
         except OSError as error:
             raise ConfigError(f"cannot make the run folder {str(root / candidate)!r}: {error.strerror}") from error

@@ -21,9 +21,9 @@ def prepare_jax() -> None:
 def cache_folder() -> Path | None:
     """Where compiled programs are kept; None where nothing can be written, which only costs time."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(base).expanduser() / "codesign"
     try:
+        folder = Path(base).expanduser() / "codesign"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # the latter of a user without a home
         return None
     return folder if os.access(folder, os.W_OK) else None

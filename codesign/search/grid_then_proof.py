@@ -30,8 +30,8 @@ class GridThenProof(AbstractSearch):
         return replace(self.grid, resume=self.resume or self.grid.resume)
 
     def over(self, runner: AbstractRunner) -> "GridThenProof":
-        """The grid in chunks; the proof is one search."""
-        return replace(self, grid=self.grid.over(runner))
+        """The grid in chunks, then the proof in parts of the plans."""
+        return replace(self, grid=self.grid.over(runner), proof=self.proof.over(runner))
 
     def refuse(self, problem: Problem) -> None:
         """What either of the two refuses."""

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..curvature import Judgement
+from ..distributing import AbstractRunner
 from ..errors import ConfigError
 from ..fields import get_path, replace
 from ..scenario import Scenario
@@ -227,6 +228,8 @@ class Robust(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """Uncertain leaves that do not exist, or that the space sets."""
         super().refuse(problem)
+        if self.proof.runner is not None:
+            self.proof.runner.refuse()
         self.cases.check(problem)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
@@ -235,15 +238,19 @@ class Robust(AbstractSearch):
         Raises:
             ConfigError: an uncertain leaf that does not exist, or that the space sets.
         """
-        roomy = dataclasses.replace(problem, scenario=self.cases.with_room(problem.scenario))
-        oracle = robust_oracle(Oracle(roomy, rows_of(roomy), self.proof.block), self.cases, self.how, self.tail, seed)
-        trace = self.proof.search(oracle, problem.wanted, seed, report)
+        maker = InAllCases(self.cases, self.how, self.tail, self.proof.block, seed)
+        oracle = maker(problem)
+        trace = self.proof.search(oracle, problem.wanted, seed, report, maker=maker)
         trace.method = ["robust"] * len(trace.method)
         trace.counts["cases"] = len(oracle.scenarios)
         assert trace.certificate is not None  # of any certified search
         judged = self._told(oracle, trace, problem.wanted, seed)
         trace.certificate = dataclasses.replace(trace.certificate, robust=judged)
         return trace
+
+    def over(self, runner: AbstractRunner) -> "Robust":
+        """Parts of the plans, each in all cases."""
+        return dataclasses.replace(self, proof=self.proof.over(runner))
 
     def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
         """The goal of the best design in every case."""
@@ -259,6 +266,23 @@ class Robust(AbstractSearch):
         """The price of the accelerator a tenth less."""
         cases = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
         return cls(cases, proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+
+
+@dataclass(frozen=True)
+class InAllCases:
+    """Makes the oracle of a problem in all cases, in whatever process it is asked for."""
+
+    cases: Cases
+    how: str
+    tail: float
+    block: int
+    seed: int
+
+    def __call__(self, problem: Problem) -> RobustOracle:
+        """Over all legal plans."""
+        roomy = dataclasses.replace(problem, scenario=self.cases.with_room(problem.scenario))
+        inner = Oracle(roomy, rows_of(roomy), self.block)
+        return robust_oracle(inner, self.cases, self.how, self.tail, self.seed)
 
 
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:

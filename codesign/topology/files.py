@@ -85,10 +85,22 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
             if switches and end not in graph:
                 raise ConfigError(f"topology file {name}: edge {ends[0]} -> {ends[1]} names the unknown node {end!r}")
         values = {key: value for key, value in edge.items() if key not in ("from", "to", "one_way")}
+        _check_keys(values, f"topology file {name}: edge {ends[0]} -> {ends[1]}")
         graph.add_edge(*ends, **values)
         if not edge.get("one_way"):
             graph.add_edge(*reversed(ends), **values)
     return _own_kinds(graph)
+
+
+def _check_keys(values: dict[Any, Any], what: str) -> None:
+    """Keys are words.
+
+    Raises:
+        ConfigError: the first that is not.
+    """
+    for key in values:
+        if not isinstance(key, str):
+            raise ConfigError(f"{what}: key {key!r}; allowed: a word")
 
 
 def _listed(found: dict[str, Any], key: str, name: str, kinds: tuple[type, ...]) -> Any:

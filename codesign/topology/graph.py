@@ -12,6 +12,7 @@ from ..errors import ConfigError, suggestion
 if TYPE_CHECKING:
     import networkx as nx
 
+MOST = 2**31  # endpoints, boxes, rails
 NUMBERS = ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte")
 
 
@@ -139,7 +140,11 @@ def from_networkx(graph: "nx.Graph", name: str, links: Mapping[str, Cable] | Non
 
 def _layers(graph: "nx.DiGraph", nodes: list[Any], endpoints: list[Any]) -> np.ndarray:
     ends = set(endpoints)
-    return np.array([float(graph.nodes[node].get("layer", node not in ends)) for node in nodes])
+    heights = [graph.nodes[node].get("layer", float(node not in ends)) for node in nodes]
+    for node, height in zip(nodes, heights, strict=True):
+        if isinstance(height, bool) or not isinstance(height, int | float | np.number) or not abs(height) < MOST:
+            raise ConfigError(f"topology: node {node}: layer = {height!r} is not a plain number")
+    return np.array(heights, dtype=float)
 
 
 def _endpoints(graph: "nx.DiGraph", name: str) -> list[Any]:
@@ -176,7 +181,7 @@ def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] 
 def _number(value: Any, key: str, where: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{where}: {key} = {value!r} is not a plain number") from None
     if isinstance(value, bool) or not 0 <= number < float("inf"):
         raise ConfigError(f"{where}: {key} = {value!r} is outside [0, inf)")
@@ -186,6 +191,8 @@ def _number(value: Any, key: str, where: str) -> float:
 def _whole(value: Any, key: str, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ConfigError(f"topology {where}: {key} = {value!r} is not a whole number")
+    if not 0 <= value < MOST:
+        raise ConfigError(f"topology {where}: {key} = {value!r} is outside [0, {MOST})")
     return int(value)
 
 

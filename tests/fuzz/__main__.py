@@ -16,10 +16,12 @@ import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
+from fuzz.asked_kinds import ASKED  # noqa: E402
 from fuzz.harness import trial  # noqa: E402
-from fuzz.kinds import KINDS  # noqa: E402
+from fuzz.kinds import KINDS as READ  # noqa: E402
 
 SHOWN = 10
+KINDS = READ | ASKED
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...distributing import AbstractRunner
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
@@ -15,8 +16,8 @@ from .convexity import Verdict, check_convexity, look_again
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import Recorder, evidence_of
 from .model_oracle import AbstractModelOracle, designs_of
-from .node_relaxation import oracle_for
-from .oracle import AbstractOracle, rows_of
+from .oracle import AbstractOracle
+from .part_work import OracleMaker, PartWork, RowsOfProblem, proven_in_parts
 from .programme import Programme
 from .sensitivity import Resource, polish, resources
 from .warm_start import COLD, WarmStart
@@ -42,6 +43,7 @@ class Certified(AbstractSearch):
         keep: next-best designs (each with another plan) that are kept for the frame.
         pairs: pairs of points on which rows are tested that are not proven convex.
         explain: also say what binds, what more of it would bring, and, where nothing is feasible, why.
+        runner: proves parts of the plans apart from each other; none: all of them together, here.
     """
 
     gap: float = 1e-3
@@ -51,6 +53,7 @@ class Certified(AbstractSearch):
     keep: int = 16
     pairs: int = 1024
     explain: bool = True
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Positive sizes."""
@@ -68,7 +71,12 @@ class Certified(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        return self.search(oracle_for(problem, rows_of(problem), self.block, seed), problem.wanted, seed, report)
+        maker = RowsOfProblem(self.block, seed)
+        return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
+
+    def over(self, runner: AbstractRunner) -> "Certified":
+        """Parts of the plans."""
+        return replace(self, runner=runner)
 
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched; any number of plans can.
@@ -77,6 +85,8 @@ class Certified(AbstractSearch):
             ConfigError: nothing varies.
         """
         problem.check_varies()
+        if self.runner is not None:
+            self.runner.refuse()
 
     def search(
         self,
@@ -85,6 +95,7 @@ class Certified(AbstractSearch):
         seed: int,
         report: Report = silent,
         warm: WarmStart = COLD,
+        maker: OracleMaker | None = None,
     ) -> Trace:
         """Judge the rows, search, prove and explain; the goal's row is what is wanted.
 
@@ -94,13 +105,23 @@ class Certified(AbstractSearch):
             seed: of random numbers.
             report: hears of progress.
             warm: what is known before.
+            maker: of the oracle; with a runner the plans are proven in parts by it.
         """
         verdict = check_convexity(oracle, seed, self.pairs)
-        told = proving(in_values(report, wanted), verdict.convex)
-        outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
+        told, parts = proving(in_values(report, wanted), verdict.convex), None
+        if self.runner is None or maker is None:
+            outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
+        else:
+            work = PartWork(oracle.problem, maker, self.effort, seed, self.keep)
+            parts = proven_in_parts(work, oracle, self.runner, told)
+            outcome, verdict = parts.outcome, replace(verdict, broken=verdict.broken or parts.doubt)
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.bounding.feasible.items()}, seed)
-        return self.traced(oracle, wanted, verdict, outcome, seed, report)
+        trace = self.traced(oracle, wanted, verdict, outcome, seed, report)
+        if parts is not None and parts.evidence is not None and trace.certificate is not None:
+            trace.evidence = parts.evidence
+            trace.evidence.header["claim"] = _claimed(oracle, outcome, trace.certificate)
+        return trace
 
     def traced(
         self,
@@ -174,10 +195,16 @@ def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certif
         return None
     kept = evidence_of(oracle, found.recorder, found.programme.rows, found.table.leaf, found.lower, outcome.lower)
     if kept is not None:
-        design = {} if found.plan < 0 else oracle.point(found.plan, found.u)
-        none = certificate.convex and found.plan < 0 and outcome.lower == math.inf
-        kept.header["claim"] = certificate.claimed(design, infeasible=none)
+        kept.header["claim"] = _claimed(oracle, outcome, certificate)
     return kept
+
+
+def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> dict[str, Any]:
+    """What is claimed of the best design, to stand beside what its bound rests on."""
+    found = outcome.bounding
+    design = {} if found.plan < 0 else oracle.point(found.plan, found.u)
+    none = certificate.convex and found.plan < 0 and outcome.lower == math.inf
+    return certificate.claimed(design, infeasible=none)
 
 
 def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ one value everywhere is a single plan. Splitting a node halves or quarters one o
 is remembered, so that a plan has one number however it was reached.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -186,6 +186,12 @@ class PlanTree:
             rows = np.concatenate([rows, moved])
         outer, found = self._find_outer(rows[:, self.rest])
         return np.unique(self.listed(outer[found], rows[found][:, self.columns]))
+
+    def number_of(self, plan: Mapping[str, float]) -> int:
+        """The number of a plan by the values of its fields; -1 where they are not listed together."""
+        place = np.array([[int(np.searchsorted(self.lists[name], plan[name])) for name in self.fields]])
+        outer, found = self._find_outer(place[:, self.rest])
+        return int(self.listed(outer, place[:, self.columns])[0]) if found[0] else -1
 
     def _index_outer(self) -> tuple[np.ndarray, np.ndarray]:
         """(sorted keys of the outer combinations, their order)."""

@@ -2,14 +2,11 @@
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ConfigError
-from ..base import Problem
+from ..sent_problem import AbstractSentWork
 from .chunk_files import save_portion
 from .chunks import Chunk, Portion, run, study_of
 from .sweep import Sweep
@@ -17,7 +14,7 @@ from .sweep import Sweep
 _ready: dict[str, Sweep] = {}  # of the study that this process worked on last
 
 
-class ChunkWork:
+class ChunkWork(AbstractSentWork):
     """Computes chunks of one study, here or in another process, which traces the model once.
 
     Args:
@@ -32,19 +29,6 @@ class ChunkWork:
         self.folder = folder
         _ready.clear()
         _ready[self.study] = sweep
-
-    def __getstate__(self) -> dict[str, Any]:
-        """With plain arrays: JAX narrows what it reads in a process that was not told to keep 64 bits."""
-        scenario = jax.tree.map(np.asarray, self.problem.scenario)
-        parts = {"scenario": scenario, "space": self.problem.space, "objective": self.problem.objective}
-        return {name: value for name, value in vars(self).items() if name != "problem"} | parts
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """In float64, as whoever made it."""
-        jax.config.update("jax_enable_x64", True)
-        scenario = jax.tree.map(jnp.asarray, state.pop("scenario"))
-        self.problem = Problem(scenario, state.pop("space"), state.pop("objective"))
-        vars(self).update(state)
 
     def _sweep(self) -> Sweep:
         sweep = _ready.get(self.study)

@@ -60,6 +60,18 @@ class Backed:
     used: Int[np.ndarray, " notes"]
 
 
+@dataclass(frozen=True)
+class Notes:
+    """Notes of a pool that can be sent: see `Pool.take`; terms: note, place of its point, row, weight."""
+
+    plan: Int[np.ndarray, " notes"]
+    value: Float[np.ndarray, " notes"]
+    lean: Float[np.ndarray, "notes metrics"]
+    terms: dict[str, np.ndarray]
+    points: Float[np.ndarray, "points variables"]
+    sharpness: Float[np.ndarray, " points"]
+
+
 class Pool:
     """Weighted tangents of plans and groups, of many programmes over the same rows.
 
@@ -93,6 +105,22 @@ class Pool:
         self._value.append(value)
         self._lean.append(lean)
         self._noted += len(plan)
+
+    def notes(self, used: Int[np.ndarray, " notes"]) -> Notes:
+        """Some of them, on their own."""
+        terms = self.terms(used)
+        points, sharpness, terms["point"] = self.places.distinct(terms["point"])
+        value, lean = np.concatenate(self._value)[used], np.concatenate(self._lean)[used]
+        return Notes(self.plan[used], value, lean, terms, points, sharpness)
+
+    def absorb(self, notes: Notes) -> None:
+        """Take notes of another pool over the same rows and numbers of plans."""
+        point = self.places.place(notes.points, notes.sharpness)[notes.terms["point"]]
+        self._terms.append((self._noted + notes.terms["node"], point, notes.terms["row"], notes.terms["weight"]))
+        self._plan.append(notes.plan)
+        self._value.append(notes.value)
+        self._lean.append(notes.lean)
+        self._noted += len(notes.plan)
 
     @property
     def plan(self) -> Int[np.ndarray, " notes"]:

@@ -100,7 +100,7 @@ class FrontWalk:
         """Ends, then programmes, then designs between; says why where it stopped early."""
         late = f"stopped at its time limit of {self.sweep.effort.seconds:g} s"
         try:
-            if not self._ends():
+            if not self.ends():
                 return late
             self.cells = [Cell(*(np.array([end[n] for n in self.rows[1:]]) for end in (self.least, self.most)))]
             finished = self._programmes()
@@ -123,12 +123,13 @@ class FrontWalk:
         self.done += 1
         if goal == GOAL and outcome.bounding.plan >= 0:
             self.found.append(self._design(outcome, allowed))
-        self._told("front", self.done, max(self.planned, self.done))
+        self.told("front", self.done, max(self.planned, self.done))
         if outcome.stopped == INTERRUPTED:
             raise KeyboardInterrupt
         return outcome
 
-    def _told(self, stage: str, done: int, total: int) -> None:
+    def told(self, stage: str, done: int, total: int) -> None:
+        """Report how far a stage is, with the widest gap."""
         gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
         self.report(Progress(stage, done, total, float("nan"), gap))
 
@@ -138,9 +139,9 @@ class FrontWalk:
         return FrontDesign(bounding.plan, bounding.u.copy(), values, outcome.lower, dict(allowed), not outcome.stopped)
 
     def _values(self, plan: int, u: np.ndarray) -> np.ndarray:
-        return self._metrics(np.array([plan]), u[None])[0][0]
+        return self.metrics_of(np.array([plan]), u[None])[0][0]
 
-    def _metrics(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def metrics_of(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(logs of the metrics, whether all limits hold) of designs."""
         oracle = self.sweep.oracle.inner
         found = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
@@ -148,7 +149,7 @@ class FrontWalk:
         holds = feasible_logs(found.exact[:, limits].max(axis=1, initial=-np.inf))
         return found.exact[:, own], holds & (found.broken <= 0) & np.isfinite(found.exact).all(axis=1)
 
-    def _ends(self) -> bool:
+    def ends(self) -> bool:
         """Least value of every metric, and its greatest among the designs that are best in another."""
         if self._solve(GOAL, {}) is None or not self.found:
             return False
@@ -214,14 +215,14 @@ class FrontWalk:
                     return False
             between.learn()
             left -= len(chosen)
-            self._told("between", total - left, total)
+            self.told("between", total - left, total)
         return self._blend(between)
 
     def _take(self, points: list[Point]) -> None:
         """The designs that are proven, with their metrics."""
         points = [p for p in points if p.plan >= 0 and p.value - p.lower <= self.sweep.effort.gap + 1e-9]
         if points:
-            values = self._metrics(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
+            values = self.metrics_of(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
             for p, own in zip(points, values, strict=True):
                 self.found.append(FrontDesign(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
 
@@ -234,7 +235,7 @@ class FrontWalk:
         plan, u = blends(
             np.array([f.values for f in front]), np.array([f.plan for f in front]), np.array([f.u for f in front])
         )
-        values, holds = self._metrics(plan, u)
+        values, holds = self.metrics_of(plan, u)
         plan, u, values = plan[holds], u[holds], values[holds]
         new = non_dominated_rows(np.concatenate([known, values])) - len(known)
         points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
@@ -244,7 +245,7 @@ class FrontWalk:
             some = points[first : first + FRONT.block]
             between.prove(some)
             self._take(some)
-            self._told("blends", first + len(some), len(points))
+            self.told("blends", first + len(some), len(points))
         return True
 
     def _polish(self, between: Between) -> None:

@@ -12,12 +12,14 @@ of hypervolumes) [ishibuchi2018reference].
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...distributing import AbstractRunner
 from ...errors import ConfigError
 from ...metrics import Metrics
 from ...objective import POSITIVE
@@ -27,7 +29,7 @@ from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.convexity import Verdict, check_convexity
 from ..branch_and_bound.effort import Effort
 from ..branch_and_bound.evidence import Recorder
-from ..branch_and_bound.model_oracle import AbstractModelOracle, designs_of
+from ..branch_and_bound.model_oracle import AbstractModelOracle, Oracle, designs_of
 from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
@@ -35,6 +37,7 @@ from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
 from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
+from .level_work import LevelWork, walked_by
 from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
@@ -55,6 +58,8 @@ class Pareto(AbstractSearch):
         gap: relative distance from the front at which a design counts as proven.
         seconds: limit for the whole front; what is left out by then is told.
         block, batch, pairs: as in `Certified`.
+        runner: solves the programmes at `levels` that are evenly spread, apart from each other, each plan by itself;
+            nothing is put between them then. None: all here, each where least is known.
     """
 
     minimise: tuple[str, ...] = ("time_s", "usd_per_million_tokens")
@@ -66,6 +71,7 @@ class Pareto(AbstractSearch):
     block: int = 512
     batch: int = 512
     pairs: int = 1024
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Two or three metrics, positive sizes."""
@@ -103,18 +109,45 @@ class Pareto(AbstractSearch):
         Raises:
             ConfigError: nothing varies, or no such metric.
         """
+        self.refuse(problem)
+        rows = front_rows(problem, self.wanted)
+        oracle = (
+            oracle_for(problem, rows, self.block, seed) if self.runner is None else Oracle(problem, rows, self.block)
+        )
+        return self.front(oracle, seed, report)
+
+    def refuse(self, problem: Problem) -> None:
+        """Nothing that varies; over a runner more plans than are bounded one by one."""
         problem.check_varies()
-        return self.front(oracle_for(problem, front_rows(problem, self.wanted), self.block, seed), seed, report)
+        if self.runner is not None:
+            self.runner.refuse()
+            super().refuse(problem)
+
+    def over(self, runner: AbstractRunner) -> "Pareto":
+        """Level by level."""
+        return replace(self, runner=runner)
+
+    def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
+        """What solves the programmes of an oracle with these rows."""
+        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
+        limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
+        return ParametricSequence(Remembering(oracle), limits, effort, seed)
+
+    def listed(self, seed: int, problem: Problem) -> ParametricSequence:
+        """The same of a problem, every plan by itself."""
+        return self.sequence(Oracle(problem, front_rows(problem, self.wanted), self.block), seed)
 
     def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
         """The same over an oracle with these rows."""
         verdict = check_convexity(oracle, seed, self.pairs)
-        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
-        limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
-        sweep = ParametricSequence(Remembering(oracle), limits, effort, seed)
+        sweep = self.sequence(oracle, seed)
         told = proving(report, verdict.convex)
         walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
-        stopped = walk.run()
+        if self.runner is None:
+            stopped = walk.run()
+        else:
+            work = LevelWork(oracle.problem, partial(replace(self, runner=None).listed, seed))
+            stopped = walked_by(self.runner, walk, work)
         if not walk.found:
             return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)

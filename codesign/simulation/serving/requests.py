@@ -102,7 +102,8 @@ def read_trace(path: Path | str) -> Requests:
         raise ConfigError(f"trace {str(path)!r} is empty: a header with {', '.join(COLUMNS)}, then a row a request")
     missing = [name for name in COLUMNS if name not in rows[0]]
     if missing:
-        raise ConfigError(f"trace {str(path)!r} has no column {', '.join(missing)} (it has {', '.join(rows[0])})")
+        there = ", ".join(map(str, rows[0]))
+        raise ConfigError(f"trace {str(path)!r} has no column {', '.join(missing)} (it has {there})")
     columns = {name: np.array([_number(row[name], name, line, path) for line, row in _lines(rows)]) for name in COLUMNS}
     came = columns["arrival_s"]
     if len(came) > 1 and not came[-1] > came[0] and not (np.diff(came) < 0).any():

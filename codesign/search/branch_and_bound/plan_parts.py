@@ -1,0 +1,161 @@
+"""A proof over all plans, cut into proofs over some of them that know nothing of each other.
+
+A part holds some plan fields at one value each; parts stand for every legal plan. What a part leaves is a `PartProof`:
+its best designs, and a bound on all of its plans. Two of these merge into one: the better designs and the lower bound.
+So merging is associative, commutative and idempotent, and of a part that never comes back nothing is claimed.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...space import MOST_LISTED
+from ..base import Evidence, Problem
+
+
+@dataclass(frozen=True, order=True)
+class PlanPart:
+    """Plans whose named fields have these values.
+
+    number: among all parts; fields: (name, value) of each; beat: log of the goal that designs must be better than to
+    be of any use.
+    """
+
+    number: int
+    fields: tuple[tuple[str, Any], ...]
+    beat: float = math.inf
+
+    def of(self, problem: Problem) -> Problem:
+        """The problem with these plans alone."""
+        space = problem.space
+        plan = {**space.plan, **{name: [value] for name, value in self.fields}}
+        return Problem(problem.scenario, type(space)(plan, space.hardware, space.given), problem.objective)
+
+    def __str__(self) -> str:
+        """Which plans."""
+        return "plans with " + ", ".join(f"{name} {value}" for name, value in self.fields)
+
+
+@dataclass(frozen=True, order=True)
+class FoundInPart:
+    """A design: log of its goal, the part it is of, plan fields with their values, coordinates of the hardware."""
+
+    value: float
+    part: int
+    plan: tuple[tuple[str, float], ...]
+    u: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PartTold:
+    """How the search over one part went: counts, how it ended early, why its plans do not stand for all, its notes."""
+
+    counts: dict[str, int]
+    stopped: str = ""
+    doubt: str = ""
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True)
+class PartProof:
+    """What is known of some parts.
+
+    Args:
+        lower: log of a bound on every plan of them; inf where none is feasible.
+        designs: the best, ties in the order of the parts.
+        told: part -> how its search went.
+        keep: designs at most.
+    """
+
+    lower: float
+    designs: tuple[FoundInPart, ...]
+    told: dict[int, PartTold]
+    keep: int
+
+    @property
+    def stopped(self) -> str:
+        """Why some part ended early: of the first that did."""
+        return next((self.told[part].stopped for part in sorted(self.told) if self.told[part].stopped), "")
+
+    @property
+    def doubt(self) -> str:
+        """Why the plans of some part do not stand for all of them."""
+        return next((self.told[part].doubt for part in sorted(self.told) if self.told[part].doubt), "")
+
+    def count(self, name: str) -> int:
+        """Sum over the parts."""
+        return sum(one.counts.get(name, 0) for one in self.told.values())
+
+
+def merged(a: PartProof, b: PartProof) -> PartProof:
+    """What both know."""
+    keep = min(a.keep, b.keep)
+    designs = sorted({*a.designs, *b.designs})[:keep]
+    return PartProof(min(a.lower, b.lower), tuple(designs), b.told | a.told, keep)
+
+
+def together(found: Sequence[PartProof], keep: int) -> PartProof:
+    """Any number of them, none included."""
+    return reduce(merged, found, PartProof(math.inf, (), {}, keep))
+
+
+def plan_parts(problem: Problem, least: int) -> list[PlanPart]:
+    """At least so many parts where there are so many values: one for each combination of the first plan fields.
+
+    Fields that are listed once where they have no effect stay whole: whether they have one others decide. Combinations
+    of which no plan is legal are left out where all plans can be listed.
+    """
+    scenario, space = problem.scenario, problem.space
+    whole = {*scenario.plan.without_effect(scenario.layout), *scenario.workload.without_effect(scenario.layout)}
+    fields: list[str] = []
+    for name, values in space.plan.items():
+        if math.prod(len(space.plan[field]) for field in fields) >= least:
+            break
+        if name not in whole and len(values) > 1:
+            fields.append(name)
+    every = list(itertools.product(*(space.plan[name] for name in fields)))
+    if fields and space.combinations <= MOST_LISTED:
+        legal, lists = space.plans(scenario), space.lists
+        known = set(zip(*(legal[name].tolist() for name in fields), strict=True))
+        numbers = list(itertools.product(*(lists[name].tolist() for name in fields)))
+        every = [values for values, number in zip(every, numbers, strict=True) if number in known]
+    return [PlanPart(i, tuple(zip(fields, values, strict=True))) for i, values in enumerate(every)]
+
+
+def joined_evidence(parts: Sequence[Evidence], plan: dict[str, np.ndarray]) -> Evidence | None:
+    """The derivations of all parts as one over all plans; None where they bound groups by different views.
+
+    Args:
+        parts: of parts that stand for every plan.
+        plan: field -> its values in the whole space, sorted.
+    """
+    columns = [set(part.tables["nodes"]) for part in parts]
+    if any(part.header["views"] != parts[0].header["views"] for part in parts) or any(c != columns[0] for c in columns):
+        return None
+    tables: dict[str, list[dict[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
+    nodes = points = 0
+    for part in parts:
+        own, there, cuts = (part.tables[name] for name in tables)
+        place = {name: np.searchsorted(values, part.header["plan"][name]) for name, values in plan.items()}
+        moved = {column: _moved(column, numbers, place) for column, numbers in own.items()}
+        tables["nodes"].append(moved | {"number": own["number"] + np.int32(nodes)})
+        tables["points"].append(there)
+        shifted = {"node": cuts["node"] + np.int32(nodes), "point": cuts["point"] + np.int32(points)}
+        tables["cuts"].append(cuts | shifted)
+        nodes, points = nodes + len(own["number"]), points + len(there["sharpness"])
+    whole = {
+        name: {column: np.concatenate([table[column] for table in each]) for column in each[0]}
+        for name, each in tables.items()
+    }
+    return Evidence(parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}, whole)
+
+
+def _moved(column: str, numbers: np.ndarray, place: dict[str, np.ndarray]) -> np.ndarray:
+    """Places in a part's lists as places in the whole ones."""
+    name = column.split(".", 2)[-1] if column.startswith("best.") else column.partition(".")[2]
+    return place[name][numbers].astype(numbers.dtype) if name in place else numbers
