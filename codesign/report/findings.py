@@ -11,8 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from .figures import DPI, WIDTH_IN, constrained
 from .room_for_words import PAD_IN
 
-BLUE, ORANGE, GREEN, PURPLE, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#aa4499", "#56b4e9", "#8a939c"
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
+__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "SKY", "Named", "headline", "name_ends", "panels", "plain_ticks"]
+
+BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#8a939c"
 APART_IN = 0.13  # between the middles of two names, at least
 LETTERS = 94  # of a headline that fit into a line
 

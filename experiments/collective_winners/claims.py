@@ -20,7 +20,6 @@ from codesign import replace, scenario_from_config
 from codesign.collectives import NetworkLevel
 from codesign.fabrics import Group
 from codesign.report.findings import headline, panels, plain_ticks
-from codesign.report.labels import number
 from codesign.reproduce import Claim
 from codesign.workloads import CommOp
 
@@ -276,7 +275,7 @@ def _jobs_figure() -> Figure:
             axes.barh(range(len(NAMES)), values, color=[CANDIDATES[one][2] for one in NAMES], height=0.72)
             for place, value in enumerate(values):
                 least = value == values.min()
-                axes.text(value, place, f" {number(value, unit, 2)}", va="center", fontsize=7.5,
+                axes.text(value, place, f" {value:.2g} {unit}" if value >= 1 else f" {1e3 * value:.2g} m{unit}", va="center", fontsize=7.5,
                           fontweight="bold" if least else "normal")  # fmt: skip
             axes.set_xlim(0, 1.45 * values.max())
             axes.set_xticks([])
