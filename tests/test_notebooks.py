@@ -16,7 +16,8 @@ LESS = {
     "front": {'"space.plan.pp=[1,2]",': '"space.plan={tp: [4, 8], pp: [1, 2]}",'},
     "gradient_search": {"range(300)": "range(3)"},
     "model_and_machine": {
-        '("experiment=compute_optimal_machine")': '("experiment=compute_optimal_machine", "space.plan.hidden=[2560,3072]",'
+        '("experiment=compute_optimal_machine")': '("experiment=compute_optimal_machine",'
+        ' "space.plan.hidden=[2560,3072]",'
         ' "space.plan.layers=[24,28]", "space.plan.device_count=[128]")', "range(150)": "range(3)",
     },
     "own_fabric": {},

@@ -275,8 +275,9 @@ def _jobs_figure() -> Figure:
             axes.barh(range(len(NAMES)), values, color=[CANDIDATES[one][2] for one in NAMES], height=0.72)
             for place, value in enumerate(values):
                 least = value == values.min()
-                axes.text(value, place, f" {value:.2g} {unit}" if value >= 1 else f" {1e3 * value:.2g} m{unit}", va="center", fontsize=7.5,
-                          fontweight="bold" if least else "normal")  # fmt: skip
+                told = f" {value:.2g} {unit}" if value >= 1 else f" {1e3 * value:.2g} m{unit}"
+                weight = "bold" if least else "normal"
+                axes.text(value, place, told, va="center", fontsize=7.5, fontweight=weight)
             axes.set_xlim(0, 1.45 * values.max())
             axes.set_xticks([])
             axes.set_yticks(range(len(NAMES)), NAMES)
