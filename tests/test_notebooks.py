@@ -19,6 +19,7 @@ LESS = {
         '("experiment=compute_optimal_machine")': '("experiment=compute_optimal_machine",'
         ' "space.plan.hidden=[2560,3072]",'
         ' "space.plan.layers=[24,28]", "space.plan.device_count=[128]")', "range(150)": "range(3)",
+        "start = answer.scenario()": "start = jax.tree.map(jnp.asarray, answer.scenario())",  # for checks of types
     },
     "own_fabric": {},
 }  # fmt: skip

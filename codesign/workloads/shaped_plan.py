@@ -4,7 +4,6 @@ import dataclasses
 from typing import TypeVar
 
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
@@ -113,10 +112,10 @@ class ShapedPlan(AbstractModelPlan):
                 raise ConfigError(f"plan.{name}: the model's {type(own).__name__} has no {name} that could be chosen")
         return dataclasses.replace(own, **given)
 
-    def _followed(self, own: ArrayLike, given: Array | None, wider: Array) -> Array:
+    def _followed(self, own: Array, given: Array | None, wider: Array) -> Array:
         """A width that is given, else in proportion to the hidden size."""
         if given is not None or self.hidden is None:
-            return jnp.asarray(own) if given is None else given
+            return own if given is None else given
         return TILE * ceil(own * wider / TILE)
 
 
