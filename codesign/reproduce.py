@@ -225,7 +225,7 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     """The committed outcome of each experiment in `rows`: `folder/<experiment>/` with page, table and figure."""
     import pandas as pd
 
-    from .report import write_experiment_report
+    from .report import style, write_experiment_report
 
     frame, pages, known = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):
@@ -235,8 +235,9 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
         both = (part["paper"].notna() & part["model"].notna()).any()
         drawn = agreement(part) if both else None
         figures = {"Model against paper": drawn} if drawn is not None else {}
-        figures |= getattr(module, "figures", dict)()
-        pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
+        with style():
+            figures |= getattr(module, "figures", dict)()
+            pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
     return pages
 
 

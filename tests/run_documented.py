@@ -1,7 +1,8 @@
 """Run what README and documentation show, each page in an empty folder: `python tests/run_documented.py [PAGE ...]`.
 
 A page is named by a part of its path. A command that needs what the page does not leave (a path of the reader's own) is
-skipped and counted. `--codesign PATH` runs an installed command, such as a wheel's, instead of this checkout's.
+skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour).
+`--codesign PATH` runs an installed command, such as a wheel's, instead of this checkout's.
 """
 
 import argparse
@@ -32,17 +33,21 @@ def newest(folder: Path) -> str:
     return str(found[-1].relative_to(folder)) if found else "RUN"
 
 
-def as_run(block: Block, folder: Path, command: list[str], python: str) -> list[str] | None:
+def as_run(block: Block, folder: Path, command: list[str], python: str, *, tables: bool) -> list[str] | None:
     """Words to run; None for what is not."""
     if block.kind == "program":
         return None if "notest" in block.title else [python, "-c", block.text]
-    if block.kind == "cell" or block.words[0] in CHECKOUT or any(word in block.text for word in LONG):
+    if (
+        (block.kind == "cell" and (not tables or "explore" in block.words))
+        or block.words[0] in CHECKOUT
+        or any(word in block.text for word in LONG)
+    ):
         return None
     words = [word.replace("RUN", newest(folder)) for word in block.words]
     return None if is_pattern(block) and "RUN" in words else [*command, *words[1:]]
 
 
-def run_page(page: Path, command: list[str], python: str, home: Path) -> tuple[int, int, int]:
+def run_page(page: Path, command: list[str], python: str, home: Path, *, tables: bool) -> tuple[int, int, int]:
     """Commands run, failed and skipped of a page."""
     counts = [0, 0, 0]
     with tempfile.TemporaryDirectory() as name:
@@ -52,7 +57,7 @@ def run_page(page: Path, command: list[str], python: str, home: Path) -> tuple[i
                 (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
                 continue
-            words = as_run(block, folder, command, python)
+            words = as_run(block, folder, command, python, tables=tables)
             if words is None:
                 counts[2] += 1
                 continue
@@ -78,6 +83,7 @@ def main() -> int:
     """All pages, or those named; 1 where a command fails."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("pages", nargs="*", metavar="PAGE")
+    asked.add_argument("--tables", action="store_true", help="commands of tables too")
     asked.add_argument("--codesign", default=None, metavar="PATH", help="an installed command")
     options = asked.parse_args()
     command = [options.codesign] if options.codesign else [sys.executable, "-m", "codesign"]
@@ -90,7 +96,10 @@ def main() -> int:
                 continue
             print(name, flush=True)
             totals = [
-                total + one for total, one in zip(totals, run_page(page, command, python, Path(home)), strict=True)
+                total + one
+                for total, one in zip(
+                    totals, run_page(page, command, python, Path(home), tables=options.tables), strict=True
+                )
             ]
     print(f"{totals[0]} run, {totals[1]} failed, {totals[2]} not run (tables of commands, patterns, of the checkout)")
     return 1 if totals[1] else 0

@@ -1,10 +1,12 @@
 """The five documents: every numbered claim has its row in a committed report, and only named bars are missed."""
 
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from codesign.config import available as options
 from codesign.reproduce import KINDS, available, experiments_folder, load
 
 CLAIMS = {  # prefix -> (digits, how many)
@@ -70,3 +72,23 @@ def test_what_cannot_fail_has_no_verdict(committed):
     )
     assert told["ok"].isna().all()
     assert told["bar"].isna().all()
+
+
+@pytest.fixture(scope="module")
+def reports() -> Path:
+    found = experiments_folder().parent / "reports"
+    if not found.is_dir():
+        pytest.skip("the committed reports lie in a checkout only")
+    return found
+
+
+def test_every_experiment_has_a_committed_outcome(reports):
+    """`codesign optimize experiment=NAME`, then `codesign report RUN --reports reports`."""
+    assert [name for name in options("experiment") if not (reports / name / "README.md").is_file()] == []
+
+
+def test_pages_of_outcomes_name_every_file_and_no_other(reports):
+    for page in reports.glob("*/README.md"):
+        named = set(re.findall(r"\(([a-z0-9_]+\.(?:png|csv))\)", page.read_text(encoding="utf-8")))
+        beside = {path.name for path in page.parent.iterdir() if path.suffix in (".png", ".csv")}
+        assert named == beside, page.parent.name

@@ -101,18 +101,6 @@ def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(tmp_p
         assert not any(word in text for word in ("<script", "<link", "<iframe", "@import"))
 
 
-def test_short_cells_of_a_notebook_run():
-    """In this process, without the search and the slopes; `python docs/notebooks/run.py` runs all through a kernel."""
-    found = json.loads((ROOT / "docs" / "notebooks" / "own_fabric.ipynb").read_text(encoding="utf-8"))
-    cells = ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == "code"]
-    short = [cell for cell in cells if not any(word in cell for word in ("solve(", "elasticities(", "price("))]
-    assert len(cells) - len(short) == 3
-    names: dict = {"__name__": "notebook"}
-    exec(compile(cells[0], "own_fabric.ipynb", "exec"), names)
-    names["ring"] = names["RingOfLinks"](8.0, 450e9, 1e-6, 400.0)
-    exec(compile(short[-1], "own_fabric.ipynb", "exec"), names)
-
-
 def test_notebooks_are_whole_compile_and_have_no_outputs():
     paths = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
     assert len(paths) == 5

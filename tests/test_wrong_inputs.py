@@ -57,7 +57,9 @@ def test_a_wrong_input_has_its_line(capsys, arguments, parts):
         ("80GiB", "B", 80 * 2.0**30), ("1.83GHz", "Hz", 1.83e9), ("989TFLOPS", "FLOP/s", 9.89e14), ("700W", "W", 700.0),
         ("1.4 MW", "W", 1.4e6), ("12kW", "W", 1.2e4), ("100ns", "s", 1e-7), ("$55M", "$", 5.5e7), ("$30,000", "$", 3e4),
         ("$0.08/kWh", "$/J", 0.08 / 3.6e6), ("2.4pJ/bit", "J/B", 1.92e-11), ("4 years", "s", 4 * 365.25 * 86400),
-        ("30%", "", 0.3), ("fast", "s", None), ("5 parsec", "s", None), ("", "s", None), ("7", "s", None),
+        ("30%", "", 0.3),
+        ("2B tokens/day", "tokens/s", 2e9 / 86400), ("500M tokens/d", "tokens/s", 5e8 / 86400),
+        ("fast", "s", None), ("5 parsec", "s", None), ("", "s", None), ("7", "s", None),
     ],
 )  # fmt: skip
 def test_a_number_with_a_unit_has_its_plain_value(text, unit, number):

@@ -35,6 +35,8 @@ def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any
     unit = _unit(path, units)
     if not unit and not node.rstrip().endswith("%"):
         return node
+    if unit == "count" and "/" in node:  # tokens/s, which pages show as a count
+        unit = unit_of(path.rpartition(".")[2])
     found = in_unit(node, unit, path)
     return node if found is None else found
 

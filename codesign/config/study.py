@@ -267,10 +267,19 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
 
 
 def _complete(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Hardware variables written without a class: a ratio where they name a numerator, else a number."""
-    variables = resolved["space"].get("hardware")
-    for variable in variables.values() if isinstance(variables, dict) else ():
+    """Hardware variables written without a class: a ratio where they name a numerator, else a number.
+
+    Raises:
+        ConfigError: one that has no leaf, as where an override misspells the name of another.
+    """
+    given = resolved["space"].get("hardware")
+    variables = given if isinstance(given, dict) else {}
+    for name, variable in variables.items():
         if isinstance(variable, dict) and not variable.get("_target_"):
+            if not {"path", "numerator"} & set(variable):
+                known = [one for one in variables if one != name]
+                hint = suggestion(str(name), known)
+                raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
             variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
     return resolved
 

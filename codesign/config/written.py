@@ -34,6 +34,7 @@ SHOWN = {
     "s": "50ms, 3us, 4 years", "B/s": "900GB/s, 400Gb/s", "s/B": "900GB/s", "B": "80GB, 80GiB", "$": "$55M, 30000",
     "$/J": "0.08 $/kWh", "J/B": "5 pJ/bit", "W": "700W, 1.4MW", "J": "3kWh, 5MJ", "FLOP/s": "989TFLOP/s",
     "J/FLOP": "0.5 pJ/FLOP", "$/B": "4 $/GB", "$/W": "2.7 $/W", "W/(B/s)": "5 pJ/bit", "Hz": "1.8GHz", "b/s": "112Gb/s",
+    "tokens/s": "20000, 2B tokens/day",
 }  # fmt: skip
 """Unit of a leaf -> how it may be written."""
 
@@ -115,6 +116,8 @@ def _unit(words: str) -> Meant | None:
 def _factor(word: str) -> Meant | None:
     """What one unit with its prefix is in SI units."""
     for symbol in (word, word.removesuffix("s")):
+        if symbol.endswith("token") and symbol[:-5] in AMOUNTS:  # 2B tokens/day
+            return _known(AMOUNTS[symbol[:-5]], "token")
         if symbol in SYMBOLS:
             return _known(1.0, symbol)
         first, rest = symbol[:1], symbol[1:]

@@ -41,6 +41,11 @@ def how_sure(run: RunFolder) -> HowSure:
     return HowSure((claim(run), *told), tuple(_off(run)), tuple(_strata(run, run.summary.get("errors"))))
 
 
+def _relative(low: float, high: float, value: float) -> str:
+    """Ends over the value in per cent; nothing where it is 0."""
+    return f" ({signed(100 * (low / value - 1), 0)} % to {signed(100 * (high / value - 1), 0)} %)" if value else ""
+
+
 def _off(run: RunFolder) -> list[str]:
     """What intervals say of the goal."""
     best, known = run.best, run.metric(run.goal)
@@ -50,8 +55,7 @@ def _off(run: RunFolder) -> list[str]:
     low, high, value = (float(end) for end in ends if end is not None)
     lines = [
         f"{known.label} {known.text(value)}; nine times in ten a real machine would be expected between "
-        f"{known.text(low)} and {known.text(high)} ({signed(100 * (low / value - 1), 0)} % to "
-        f"{signed(100 * (high / value - 1), 0)} %)."
+        f"{known.text(low)} and {known.text(high)}{_relative(low, high, value)}."
     ]
     regret = run.summary.get("regret")
     if isinstance(regret, dict) and isinstance(regret.get("text"), str):

@@ -5,6 +5,9 @@ from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
 from .continuous import ContinuousServing as ContinuousServing
+from .diffusion import DiffusionTransformer as DiffusionTransformer
+from .diffusion import ImagePlan as ImagePlan
+from .diffusion import ImageSampling as ImageSampling
 from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
@@ -49,9 +52,10 @@ from .words import Words as Words
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
     "Agreement", "AlternatingAttention", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
-    "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "LatentAttention",
-    "Layout", "LinearAttention", "LocalAttention", "MixtureOfExperts", "Op", "Plan", "Precision", "Priced",
-    "Recommendation", "RecommendationModel", "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate",
-    "ShapedPlan", "Slowdowns", "SparseAttention", "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer",
-    "Words", "from_config_json", "indivisible", "named", "total", "transformer_from_dict",
+    "DiffusionTransformer", "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention",
+    "ImagePlan", "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention",
+    "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel",
+    "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate", "ShapedPlan", "Slowdowns", "SparseAttention",
+    "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words", "from_config_json", "indivisible", "named",
+    "total", "transformer_from_dict",
 ]  # fmt: skip

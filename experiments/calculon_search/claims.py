@@ -3,15 +3,16 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
+from codesign.report.findings import BLUE, GREY, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 
 sys.path.insert(0, str(Path(__file__).parent))
 from peer_search import execution, plan_text, priced
-from peer_spaces import APPLICATIONS, SPACES
+from peer_spaces import APPLICATIONS, DEGREES, SPACES
 
 NAME = "calculon_search"
 PRICE_IT = "not determined: the peer's best is not published; price `found` with the peer"
@@ -44,27 +45,34 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """Step time against used memory of every point, by tensor-parallel degree."""
-    figure = Figure(figsize=(9.0, 6.5), layout="constrained")
-    colours = {1: "#009e73", 2: "#0072b2", 4: "#e69f00", 8: "#cc79a7"}
-    for axes, (name, space) in zip(figure.subplots(2, 2).flat, SPACES.items(), strict=True):
+    """Step time of every plan that fits over that of the best, by tensor-parallel degree; the best of each named."""
+    figure, ((*row,),) = panels(3.1, 1, len(SPACES), sharey=True)
+    behind = []
+    for axes, (name, space) in zip(row, SPACES.items(), strict=True):
         frame = priced(name)
-        for degree, part in frame.groupby("exe_tensor_par"):
-            axes.plot(part["hbm_share"], part["total_time"], ".", color=colours[degree], markersize=3, alpha=0.5)
-            axes.plot([], [], "o", color=colours[degree], label=f"TP {degree}")
-        best = frame.iloc[0]
-        axes.plot(best["hbm_share"], best["total_time"], "*", color="black", markersize=13, label="plan found")
-        axes.axvline(1.0, color="0.4", linewidth=1)
-        axes.set(xscale="log", yscale="log", title=f"{name}: {APPLICATIONS[name]}, {space.processors} processors")
-        for axis, ticks in (
-            (axes.xaxis, (0.1, 0.3, 1, 3, 10, 30, 100)),
-            (axes.yaxis, (4, 6, 10, 20, 40, 100, 200, 400)),
-        ):
-            axis.set_major_locator(FixedLocator(ticks))
-            axis.set_major_formatter(FormatStrFormatter("%g"))
-            axis.set_minor_locator(NullLocator())
-        axes.set_xlabel("used share of the first memory tier")
-        axes.set_ylabel("step time, s")
-        axes.grid(alpha=0.3)
-    figure.axes[1].legend(fontsize=8)
+        fits = frame[frame["feasible"]]
+        over = fits["total_time"] / fits["total_time"].iloc[0]
+        degrees = over.groupby(fits["exe_tensor_par"]).min().sort_values()
+        behind.append(100 * (float(degrees.iloc[1]) - 1))
+        for place, degree in enumerate(DEGREES):
+            part = over[fits["exe_tensor_par"] == degree]
+            if part.empty:
+                axes.text(1.05, place, "none fits", fontsize=7.5, color=GREY, va="center")
+                continue
+            spread = 0.26 * np.sin(np.arange(len(part)) * 2.4)  # the same at every run
+            axes.plot(part, place + spread, ".", color=GREY, markersize=2, alpha=0.5, markeredgewidth=0)
+            least = float(part.min())
+            axes.plot([least], [place], "o", color=BLUE, markersize=5)
+            text = "the plan found" if least == 1 else f"+{100 * (least - 1):.2g} %"
+            axes.annotate(text, (least, place), (-3, 9), textcoords="offset points", fontsize=7.5, color=BLUE,
+                          bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5})  # fmt: skip
+        axes.set(xscale="log", xlabel="step time over the best", ylim=(-0.5, 3.6))
+        plain_ticks(axes, "x", (1, 2, 4, 8, 16))
+        axes.set_xlim(0.93, 1.1 * over.max())
+        axes.set_yticks(range(4), [f"TP {degree}" for degree in DEGREES])
+        axes.grid(axis="y", visible=False)
+        axes.set_title(f"{name}, {space.processors} processors\n{APPLICATIONS[name].replace(' with', ',')}\n"
+                       f"{len(fits):,} of {len(frame):,} plans fit", fontsize=7.5)  # fmt: skip
+    headline(figure, "The best degree differs from space to space, and the next best costs "
+             f"{min(behind):.2g} to {max(behind):.2g} % however the rest is chosen")  # fmt: skip
     return {"Every point of each space": figure}

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.interpreting import interpreted
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.traffic import sent_per_step
 
@@ -27,6 +28,10 @@ FLAT = 0.1  # of the slope d ln time / d ln bandwidth: a tenth more bandwidth bu
 LOWEST, HIGHEST, POINTS, ROUNDS = 4e9, 4e12, 24, 3
 DOCUMENT_CARD, OWN_CARD, NODE = 50e9 / 8, 50e9, 8.0  # one 400 Gb/s card for eight accelerators; one for each
 NVLINK4, NVLINK5 = 450e9, 900e9
+CARDS = {  # rate of the card, share of traffic in one queue
+    "50 GB/s a node": (DOCUMENT_CARD, 1.0), "50 GB/s an accelerator": (OWN_CARD, 1.0),
+    "50 GB/s an accelerator, virtual channels": (OWN_CARD, 0.0), "100 GB/s an accelerator": (2 * OWN_CARD, 1.0),
+}  # fmt: skip
 
 
 @cache
@@ -59,6 +64,7 @@ def curve(inside: np.ndarray, card: float | np.ndarray, one_queue: float = 1.0) 
     return np.asarray(time), np.asarray(slopes)
 
 
+@cache
 def knee(card: float, one_queue: float = 1.0) -> float:
     """The bandwidth inside from which on the step is flat in it, by bisection on the slope in rounds of POINTS."""
     low, high = LOWEST, HIGHEST
@@ -148,12 +154,7 @@ def claims() -> list[Claim]:
 def sweep() -> pd.DataFrame:
     """Step time, slopes and message times over the bandwidth inside, for both cards and for separate queues."""
     inside, frames = np.geomspace(16e9, 1.8e12, POINTS), []
-    for label, card, queue in (
-        ("50 GB/s a node", DOCUMENT_CARD, 1.0),
-        ("50 GB/s an accelerator", OWN_CARD, 1.0),
-        ("50 GB/s an accelerator, virtual channels", OWN_CARD, 0.0),
-        ("100 GB/s an accelerator", 2 * OWN_CARD, 1.0),
-    ):
+    for label, (card, queue) in CARDS.items():
         time, slopes = curve(inside, card, queue)
         columns = {
             "inside_bytes_per_s": inside,
@@ -171,23 +172,32 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """Step time, its slope and the delay of messages between nodes."""
-    figure = Figure(figsize=(11.0, 3.6), layout="constrained")
-    axes = figure.subplots(1, 3, sharex=True)
-    for (label, part), colour in zip(
-        sweep().groupby("card", sort=False), ("#999999", "#d55e00", "#009e73", "#0072b2"), strict=True
-    ):
-        inside = part["inside_bytes_per_s"] / 1e9
-        axes[0].plot(inside, part["step_s"], color=colour, label=label)
-        axes[1].plot(inside, -part["slope_inside"], color=colour)
-        axes[2].plot(inside, part["message_slowdown"], color=colour)
-    axes[1].axhline(FLAT, color="0.4", linewidth=1, linestyle="--")
-    for axis, text in zip(
-        axes, ("step time, s", "gain: -d ln time / d ln bandwidth", "message from card to card, x empty"), strict=True
-    ):
-        axis.set(xscale="log", xlabel="bandwidth inside, GB/s an accelerator", ylabel=text)
-        axis.grid(alpha=0.3)
-    axes[0].set_yscale("log")
-    axes[2].set_yscale("log")
-    axes[0].legend(fontsize=7)
+    """Step time with the bandwidth from which on it is flat, and the delay of messages between nodes."""
+    figure, ((left, right),) = panels(3.6, 1, 2, sharex=True)
+    ends = [[], []]
+    for (label, part), colour in zip(sweep().groupby("card", sort=False), (GREY, ORANGE, GREEN, BLUE), strict=True):
+        inside = part["inside_bytes_per_s"].to_numpy() / 1e9
+        card, queue = CARDS[str(label)]
+        flat = knee(card, queue) / 1e9
+        for axes, name, into in ((left, "step_s", ends[0]), (right, "message_slowdown", ends[1])):
+            values = part[name].to_numpy()
+            axes.plot(inside, values, color=colour)
+            into.append(Named(inside[-1], values[-1], str(label).replace(" an accelerator", " each"), colour))
+            at = float(np.exp(np.interp(np.log(flat), np.log(inside), np.log(values))))
+            axes.plot([flat], [at], "o", color=colour, markersize=5)
+            if axes is left:
+                where = (-16, -12) if queue == 0 else (0, 5)
+                axes.annotate(f"{flat:.0f}", (flat, at), where, textcoords="offset points", fontsize=7.5, color=colour)
+    for axes, text in ((left, "step time, s"), (right, "message from card to card, over an empty network")):
+        axes.set(xscale="log", yscale="log", xlabel="bandwidth inside the node, GB/s an accelerator")
+        axes.set_title(text)
+        plain_ticks(axes, "x", (20, 50, 100, 200, 500, 1000))
+    plain_ticks(left, "y", (0.2, 0.3, 0.5, 1, 2, 3))
+    plain_ticks(right, "y", (1, 1.5, 2, 3, 4))
+    shown = [Named(x, y, text.replace(", virtual channels", ",\nvirtual channels"), colour)
+             for x, y, text, colour in ends[1]]  # fmt: skip
+    name_ends(right, shown)
+    headline(figure, f"With one 50 GB/s card each, nothing is gained beyond {knee(OWN_CARD) / 1e9:.0f} GB/s inside; "
+             f"virtual channels move that to {knee(OWN_CARD, 0.0) / 1e9:.0f} (dots: a tenth more rate buys less than a "
+             "hundredth of the step)")  # fmt: skip
     return {"Where bandwidth inside stops helping": figure}

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
 from codesign.quality import DenseLaw, least_flops, tokens_for
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import TrainingRun
 
@@ -159,13 +160,27 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """Cost of a life over parameters, by demand."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes, ordered = figure.subplots(), sorted(within(), key=lambda model: model.parameters)
-    for per_day in PER_DAY:
-        axes.plot(
-            [m.parameters / 1e9 for m in ordered], [m.life_usd(per_day) for m in ordered], "o-", label=f"{per_day:.0e}"
-        )
-    axes.set(yscale="log", xlabel="parameters, 1e9", ylabel="training and two years of service, USD")
-    axes.legend(title="tokens a day")
+    """Cost of a life over parameters, by demand; the cheapest model of each marked."""
+    figure, ((axes,),) = panels(4.4)
+    ordered = sorted(within(), key=lambda model: model.parameters)
+    sizes, ends = [model.parameters / 1e9 for model in ordered], []
+    for per_day, colour in zip(PER_DAY, (GREY, SKY, GREEN, ORANGE, BLUE), strict=True):
+        costs = [model.life_usd(per_day) / 1e3 for model in ordered]
+        least = int(np.argmin(costs))
+        axes.plot(sizes, costs, "-", color=colour)
+        axes.plot(sizes, costs, ".", color=colour, markersize=4)
+        axes.plot([sizes[least]], [costs[least]], "o", color=colour, markersize=7)
+        axes.annotate(f"{sizes[least]:.1f} B, ${costs[least]:.3g}k", (sizes[least], costs[least]), (0, -13),
+                      textcoords="offset points", ha="center", fontsize=7.5, color=colour, zorder=4,
+                      bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.3})  # fmt: skip
+        told = f"{per_day / 1e6:,.0f} million tokens a day" if per_day else "never served"
+        ends.append(Named(sizes[-1], costs[-1], told, colour))
+    axes.set(yscale="log", xlabel="parameters, billions", ylabel="training and two years of service, 1,000 USD")
+    plain_ticks(axes, "y", (2, 5, 10, 20, 50, 100))
+    axes.set_ylim(2.6, 160)
+    name_ends(axes, ends)
+    usual, most = best(PER_DAY[0]), best(PER_DAY[-1])
+    saved = 1 - most.life_usd(PER_DAY[-1]) / usual.life_usd(PER_DAY[-1])
+    headline(figure, f"The more a model is served the smaller it should be: {most.parameters / 1e9:.1f} instead of "
+             f"{usual.parameters / 1e9:.1f} billion parameters save {saved:.0%} at a billion tokens a day")  # fmt: skip
     return {"cost of a life": figure}

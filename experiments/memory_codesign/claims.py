@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
+from matplotlib.axes import Axes
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
 from codesign.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
+from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 
 NAME = "memory_codesign"
@@ -285,31 +287,60 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Gain over contexts, and the division of the edge."""
-    from matplotlib.figure import Figure
-
     frame = comparison()
-    gains, edges = (Figure(figsize=(9.0, 5.0), layout="constrained") for _ in range(2))
-    chosen = frame[frame["pj_per_bit"] == PUBLISHED_PJ]
-    grids = (gains.subplots(2, 3, sharex=True), edges.subplots(2, 3, sharey=True))
+    gains, above = panels(4.6, len(LATENCY_S), len(MODELS), sharex=True, sharey=True)
+    edges, below = panels(4.6, len(LATENCY_S), len(MODELS), sharex=True, sharey=True)
     for row, (name, latency) in enumerate(LATENCY_S.items()):
         for column, model in enumerate(MODELS):
-            here = (frame["model"] == model) & (frame["latency_s"] == latency)
-            axes = grids[0][row][column]
-            for pj, line in frame[here].groupby("pj_per_bit"):
-                axes.semilogx(line["context"], line["gain"], "o-", label=f"{pj:g} pJ/bit", markersize=3)
-            axes.axhline(1.0, color="0.4", linewidth=1)
-            axes.grid(alpha=0.3)
-            bars, part = grids[1][row][column], chosen[here.loc[chosen.index]]
-            below = np.zeros(len(part))
-            for key, label in (("hbm_mm", "HBM"), ("link_mm", "scale-up"), ("port_mm", "photonic ports")):
-                bars.bar([f"{c / 1024:.0f}k" for c in part["context"]], part[key], bottom=below, label=label)
-                below = below + part[key].to_numpy()
-            for each in (axes, bars):
-                each.set_title(f"{model}, {name}")
-    for grid, label in zip(grids, ("decoding rate, pool over none", "die edge, mm"), strict=True):
-        grid[0][0].legend(fontsize=7)
+            here = frame[(frame["model"] == model) & (frame["latency_s"] == latency)]
+            _gains(above[row][column], here, named=column == len(MODELS) - 1)
+            _edge(below[row][column], here[here["pj_per_bit"] == PUBLISHED_PJ], named=column == len(MODELS) - 1)
+            for axes in (above[row][column], below[row][column]):
+                axes.set_title(f"{model}, {name}")
+    for grid, label in ((above, "decoding rate, pool over none"), (below, "die edge, mm")):
         for row in grid:
             row[0].set_ylabel(label)
-        for axes in grid[1]:
+        for axes in grid[-1]:
             axes.set_xlabel("context, tokens")
+    known = frame[frame["pj_per_bit"] == PUBLISHED_PJ]
+    fast, slow = (known[known["latency_s"] == latency]["gain"] for latency in sorted(LATENCY_S.values()))
+    dear = frame[frame["pj_per_bit"] == PJ_PER_BIT[-1]]["gain"].max()
+    headline(gains, f"A pool pays offline (up to {slow.max() - 1:.0%} more tokens at {PUBLISHED_PJ:g} pJ/bit), hardly "
+             f"under a tight limit (at most {fast.max() - 1:.0%}) or with ports of {PJ_PER_BIT[-1]:g} pJ/bit "
+             f"(at most {dear - 1:.0%})")  # fmt: skip
+    parts = known["port_mm"] / known[["hbm_mm", "link_mm", "port_mm"]].sum(axis=1)
+    headline(edges, f"Photonic ports take at most {parts.max():.0%} of the die's edge; HBM keeps most of it")
     return {"Gain over context": gains, "Division of the edge": edges}
+
+
+def _gains(axes: Axes, here: pd.DataFrame, *, named: bool) -> None:
+    ends = []
+    for (pj, line), colour in zip(here.groupby("pj_per_bit"), (SKY, BLUE, GREEN, ORANGE), strict=True):
+        axes.plot(line["context"], line["gain"], "-", color=colour)
+        axes.plot(line["context"], line["gain"], ".", color=colour, markersize=4)
+        ends.append(Named(float(line["context"].iloc[-1]), float(line["gain"].iloc[-1]), f"{pj:g} pJ/bit", colour))
+    axes.axhline(1.0, color="0.4", linewidth=1)
+    axes.set(xscale="log", ylim=(0.95, 1.85))
+    plain_ticks(axes, "x", CONTEXTS, [f"{context / 1024:.0f}k" for context in CONTEXTS])
+    if named:
+        name_ends(axes, ends)
+
+
+def _edge(axes: Axes, part: pd.DataFrame, *, named: bool) -> None:
+    below = np.zeros(len(part))
+    places, ends = np.arange(len(part)), []
+    for key, label, colour in (
+        ("hbm_mm", "HBM", BLUE), ("link_mm", "scale-up", ORANGE), ("port_mm", "photonic ports", GREEN)
+    ):  # fmt: skip
+        values = part[key].to_numpy()
+        axes.bar(places, values, bottom=below, color=colour, width=0.75)
+        for place, value, start in zip(places, values, below, strict=True):
+            if value > 4:
+                axes.text(place, start + value / 2, f"{value:.0f}", ha="center", va="center", fontsize=7, color="white")
+        ends.append(Named(places[-1], below[-1] + values[-1] / 2, label, colour))
+        below = below + values
+    axes.set_xticks(places, [f"{context / 1024:.0f}k" for context in part["context"]])
+    axes.set_xlim(-0.6, len(part) - 0.4)
+    axes.grid(axis="x", visible=False)
+    if named:
+        name_ends(axes, ends)

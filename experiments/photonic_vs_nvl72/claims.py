@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from codesign import Continuous, DesignSpace, Objective, Problem, evaluate, study_from_config
 from codesign.compiling import quick_jit
+from codesign.report.findings import BLUE, ORANGE, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.search.branch_and_bound import (
     BranchAndBound,
@@ -50,6 +51,10 @@ NUMBERS = {
     ),
     "reconfiguration": Number(f"{FABRIC}.reconfiguration_s", 1e-8, 1e-2, "us to set a circuit", 1e-6),
     "price": Number(f"{FABRIC}.usd_per_bytes_per_s", 1e-11, 1e-6, "USD per GB/s of a port", 1e-9),
+}  # fmt: skip
+WORDS = {
+    "bandwidth": "rate, GB/s a GPU", "energy": "energy, pJ/bit", "reconfiguration": "set-up, us",
+    "price": "price, USD per GB/s",
 }  # fmt: skip
 WORSE = ("energy", "reconfiguration", "price")  # the larger, the worse: held at least at what the fabric has
 
@@ -167,33 +172,30 @@ def tables() -> dict[str, pd.DataFrame]:
     return {"Designs at the answers": pd.DataFrame([_row(name, outcome) for name, outcome in answers().items()])}
 
 
-SWEEPS = {
-    "reconfiguration": (1e-7, 1e-6, 3.7e-6, 1e-5, 3e-5, 1e-4, 3e-4),
-    "price": (1e-9, 2e-9, 4e-9, 6e-9, 8e-9, 1.2e-8),
-    "energy": (8e-13, 4e-12, 1.92e-11, 6e-11, 2e-10, 6e-10),
-}
-
-
 def figures() -> dict[str, Figure]:
-    """Least bandwidth against each of the other numbers; where the line ends nothing is as good."""
-    figure = Figure(figsize=(11.0, 3.6), layout="constrained")
-    own = oracle()[1]
-    for axes, (name, values) in zip(figure.subplots(1, 3, sharey=True), SWEEPS.items(), strict=True):
-        found = [solve("bandwidth", **{name: at}) for at in values]
-        feasible = [math.isfinite(outcome.upper) for outcome in found]
-        unit = NUMBERS[name].unit
-        at = [v / unit for v, ok in zip(values, feasible, strict=True) if ok]
-        least = [value("bandwidth", o.upper) for o, ok in zip(found, feasible, strict=True) if ok]
-        axes.plot(
-            at, least, "o-", color="#0072b2", label="least rate, certified" if oracle()[2].convex else "least rate"
-        )
-        for v in (v / unit for v, ok in zip(values, feasible, strict=True) if not ok):
-            axes.axvline(v, color="#d55e00", linewidth=1, linestyle=":", label="nothing is as good")
-        axes.axvline(own[name] / unit, color="0.5", linewidth=1, label="as published or assumed")
-        axes.set(xscale="log", xlabel=NUMBERS[name].text)
-        axes.grid(alpha=0.3)
-        handles, labels = axes.get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True))
-        axes.legend(unique.values(), unique.keys(), fontsize=7)
-    figure.axes[0].set_ylabel("least GB/s per GPU and direction")
+    """What each number of the circuits must or may be, over what it is; the others at least as they are."""
+    figure, ((axes,),) = panels(2.5)
+    own, places = oracle()[1], []
+    for place, (name, outcome) in enumerate(answers().items()):
+        if not math.isfinite(outcome.upper):
+            continue
+        number = NUMBERS[name]
+        found, now, better = value(name, outcome.upper), own[name] / number.unit, name == "bandwidth"
+        ratio, colour = found / now, ORANGE if better else BLUE
+        axes.plot([1, ratio], [place, place], color=colour, linewidth=5, solid_capstyle="butt", alpha=0.45)
+        axes.plot([ratio], [place], "o", color=colour, markersize=5)
+        verb = "must be" if better else "may be"
+        text = f"{verb} {found:.3g}, is {now:.3g}"
+        axes.annotate(text, (ratio, place), (7, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+        places.append((place, WORDS[name]))
+    axes.axvline(1, color="0.4", linewidth=1)
+    axes.set(xscale="log", xlabel="over the fabric as published or assumed (1)", ylim=(len(places) - 0.5, -0.5))
+    plain_ticks(axes, "x", (1, 2, 5, 10, 20))
+    axes.set_xlim(0.9, 60)
+    axes.set_yticks(*zip(*places, strict=True))
+    axes.grid(axis="y", visible=False)
+    proven = "each proven to 0.1 %" if oracle()[2].convex else "not proven"
+    rate = value("bandwidth", answers()["bandwidth"].upper) / (own["bandwidth"] / NUMBERS["bandwidth"].unit)
+    headline(figure, f"Circuits are as good as NVL72 only at {rate:.1f} times their rate; energy and set-up time have "
+             f"room to spare, price hardly any ({proven})")  # fmt: skip
     return {"Least rate of the circuits": figure}

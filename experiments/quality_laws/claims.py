@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from codesign import scenario_from_config
 from codesign.quality import AbstractLaw, DenseLaw, JointLaw, least_flops, lifetime_of
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import TrainingRun
 
@@ -125,15 +126,23 @@ def figures() -> dict[str, Figure]:
     dense = law("sardana")
     assert isinstance(dense, DenseLaw)
     loss = float(dense.at(*(float(number) for number in dense.optimum(_flops_of(dense, 13e9)))))
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for served in (0.0, 2e11, 2e12, 2e13):
-        sizes = np.geomspace(3e9, 60e9, 80)
-        axes.plot(
-            sizes / 1e9, [lifetime_of(dense, size, loss, served).flops for size in sizes], label=f"{served:.0e} served"
-        )
+    figure, ((axes,),) = panels(3.7)
+    sizes, ends, least = np.geomspace(3e9, 60e9, 80), [], []
+    for served, colour in zip((0.0, 2e11, 2e12, 2e13), (GREY, GREEN, ORANGE, BLUE), strict=True):
+        flops = [lifetime_of(dense, size, loss, served).flops for size in sizes]
+        axes.plot(sizes / 1e9, flops, color=colour)
         best = least_flops(dense, loss, served)
-        axes.plot([best.parameters / 1e9], [best.flops], "k.")
-    axes.set(xscale="log", yscale="log", xlabel="parameters, 1e9", ylabel="FLOP to train and serve", ylim=(1e22, 1e25))
-    axes.legend(title="tokens")
+        least.append(best.parameters / 1e9)
+        axes.plot([least[-1]], [best.flops], "o", color=colour, markersize=6)
+        axes.annotate(f"{least[-1]:.1f} B", (least[-1], best.flops), (0, -13), textcoords="offset points",
+                      ha="center" if served > 2e11 else "right" if served else "left", fontsize=7.5,
+                      color=colour)  # fmt: skip
+        told = f"{served / 1e9:,.0f} billion tokens served" if served else "never served"
+        ends.append(Named(sizes[-1] / 1e9, flops[-1], told, colour))
+    axes.set(xscale="log", yscale="log", xlabel="parameters, billions", ylabel="FLOP to train and serve",
+             ylim=(2e22, 1e25))  # fmt: skip
+    plain_ticks(axes, "x", (3, 5, 10, 20, 30, 60))
+    name_ends(axes, ends)
+    headline(figure, f"At one loss, what is served shrinks the model of least arithmetic from {least[0]:.0f} to "
+             f"{least[-1]:.1f} billion parameters")  # fmt: skip
     return {"arithmetic of a life at one loss": figure}

@@ -32,6 +32,8 @@ COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=di
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"quality": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
+COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
+COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other part that its family needs."""
 
