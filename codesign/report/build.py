@@ -1,6 +1,7 @@
 """From a run folder to `report.html`: one page that needs nothing else, and its figures as PNG files."""
 
 import base64
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,11 +36,17 @@ NOTHING = Markup("")
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered figure."""
+    """A figure, rendered when it is first looked at."""
 
     name: str
     alt: str
-    png: bytes
+    drawn: Callable[[], Figure]
+
+    @functools.cached_property
+    def png(self) -> bytes:
+        """The figure in the look of all."""
+        with figures.style():
+            return figures.render(self.drawn())
 
     @property
     def data_uri(self) -> str:
@@ -63,8 +70,12 @@ class Section:
     shown: Markup = NOTHING
 
 
-def build_report(path: Path | str) -> Path:
+def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     """Write `report.html` and `figures/*.png` into a run folder, from what the folder holds; or that of a comparison.
+
+    Args:
+        path: the folder.
+        pictures: also of what stands in the page itself, drawn by the browser; without, those alone that the page shows.
 
     Raises:
         ConfigError: the folder is not a run.
@@ -72,14 +83,13 @@ def build_report(path: Path | str) -> Path:
     if (Path(path) / candidates_page.FACTS).is_file():
         return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
     run = read_run(path)
-    with figures.style():
-        sections = [_section(run, title, make) for title, make in SECTIONS if _asked(run, title)]
+    sections = [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
-    pictures = {section.picture.name: section.picture.png for section in sections if section.picture}
+    drawn = {part.picture.name: part.picture.png for part in sections if part.picture and (pictures or not part.shown)}
     for name in FIGURES:  # a figure of an earlier report goes where this one has none
         (folder / f"{name}.png").unlink(missing_ok=True)
-    for name, png in pictures.items():
+    for name, png in drawn.items():
         (folder / f"{name}.png").write_bytes(png)
     page = run.path / "report.html"
     page.write_text(_page(run, sections), encoding="utf-8")
@@ -125,15 +135,18 @@ def _asked(run: RunFolder, title: str) -> bool:
     return bool(title) or run.is_serving
 
 
-def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section]) -> Section:
+def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section], pictures: bool) -> Section:
     try:
-        return make(run)
+        made = make(run)
+        if made.picture and (pictures or not made.shown):
+            _ = made.picture.png  # what it lacks is found out here
+        return made
     except MissingPart as reason:
         return Section(title, missing=f"Left out: {reason}.")
 
 
 def _picture(run: RunFolder, draw: Callable[[RunFolder], Figure], alt: str) -> Picture:
-    return Picture(draw.__name__, alt, figures.render(draw(run)))
+    return Picture(draw.__name__, alt, functools.partial(draw, run))
 
 
 def _best_designs(run: RunFolder) -> Section:
@@ -150,6 +163,7 @@ def _best_designs(run: RunFolder) -> Section:
 def _proof(run: RunFolder) -> Section:
     try:
         picture = _picture(run, proof.closing, "Best design and bound over the time of the search")
+        _ = picture.png
     except MissingPart:
         picture = None
     return Section("Proof", proof.text(run), picture, proof.table(run))
@@ -162,9 +176,9 @@ def _workloads(run: RunFolder) -> Section:
 def _shared(run: RunFolder) -> Section:
     text = "What all workloads have in common, and what each would have taken for itself."
     try:
-        picture = Picture(
-            "sharing", "What sharing costs", figures.render(mix_on_page.sharing(mix_on_page.workloads(run)))
-        )
+        drawn = functools.partial(mix_on_page.sharing, mix_on_page.workloads(run))
+        picture = Picture("sharing", "What sharing costs", drawn)
+        _ = picture.png
     except MissingPart:
         picture = None
     return Section("Shared hardware", text, picture, mix_on_page.hardware(run))

@@ -194,7 +194,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         _write_unusual((*study.unusual, *answer), folder)
         kept = [str(path.relative_to(folder)) for path in sorted((folder / CONF).rglob("*.yaml"))]
         write_text(folder / MANIFEST, dumps(written(folder, [*WRITTEN, *kept]), indent=1))
-        page = build_report(folder) if alone else None
+        page = build_report(folder, pictures=False) if alone else None
     if page is not None:
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
