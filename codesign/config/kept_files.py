@@ -1,21 +1,14 @@
-"""What Hydra composes, kept on disk for the next process: as JSON, under a hash of all files it could be composed of.
+"""What Hydra composes, kept on disk for the next process: as JSON, under a hash of all files that may be read."""
 
-Nothing is kept before a command says where (`keep_in`); what cannot be read, or is not what was written, is composed.
-"""
-
-import contextlib
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-MOST_KEPT = 200  # compositions; one has 30 to 60 KB
-_place: list[Path] = []
+from ..kept_on_disk import kept_text, key_of
 
 
 class Composition(NamedTuple):
@@ -23,11 +16,6 @@ class Composition(NamedTuple):
 
     config: DictConfig
     options: dict[str, str]
-
-
-def keep_in(folder: Path | None) -> None:
-    """From now on keep compositions below this folder; nowhere for None."""
-    _place[:] = [folder / "composed"] if folder is not None else []
 
 
 def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Composition]) -> Composition:
@@ -38,56 +26,44 @@ def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Comp
         files: path of every file that may be read.
         make: composes anew.
     """
-    if not _place:
-        return make()
     try:
-        path = _place[0] / f"{_key(overrides, files)}.json"
-        found = _read(path)
-        if found is not None:
-            return found
-        made = make()
-        _write(made, path)
+        parts = [part for name in files for part in (name, Path(name).read_bytes())]
     except OSError:
         return make()
-    return made
+    key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), *parts])
+    found: list[Composition] = []
+
+    def text() -> str:
+        found.append(make())
+        return _text(found[-1])
+
+    def is_whole(text: str) -> bool:
+        known = _read(text)
+        found.extend([known] if known else [])
+        return known is not None
+
+    kept_text("composed", key, text, is_whole)
+    return found[-1]
 
 
-def _key(overrides: Sequence[str], files: Iterable[str]) -> str:
-    """A hash of the choices, of what is in the files and of whoever composes them."""
-    total = hashlib.sha256(repr((tuple(overrides), version("hydra-core"), version("omegaconf"))).encode())
-    for name in files:
-        total.update(hashlib.sha256(name.encode()).digest())
-        total.update(hashlib.sha256(Path(name).read_bytes()).digest())
-    return total.hexdigest()
-
-
-def _read(path: Path) -> Composition | None:
+def _read(text: str) -> Composition | None:
     """None where nothing of use is there."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        config, options = OmegaConf.create(plain["config"]), dict(plain["options"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        plain = json.loads(text)
+        config, options = OmegaConf.create(plain["config"]), plain["options"]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if not isinstance(config, DictConfig):
+    if not isinstance(config, DictConfig) or not isinstance(options, dict):
         return None
     OmegaConf.set_struct(config, True)  # as Hydra leaves it
-    return Composition(config, options)
+    return Composition(config, {str(group): str(option) for group, option in options.items()})
 
 
-def _write(made: Composition, path: Path) -> None:
-    """Whole or not at all, and only what JSON gives back as it was."""
+def _text(made: Composition) -> str:
+    """As JSON; empty where JSON would not give it back as it was."""
     plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
     try:
         text = json.dumps(plain, allow_nan=False)  # `strict_json` would change what it cannot say
     except (TypeError, ValueError):
-        return
-    if repr(json.loads(text)) != repr(plain):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    others = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
-    for old in others[:-MOST_KEPT]:
-        with contextlib.suppress(OSError):
-            old.unlink()
+        return ""
+    return text if repr(json.loads(text)) == repr(plain) else ""

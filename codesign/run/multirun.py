@@ -18,9 +18,7 @@ from ..config.plugins import plugin_folders
 from ..errors import CodesignError, ConfigError, suggestion
 from ..foreign import read_text, refuse_changed
 from ..plain_yaml import read_yaml, write_yaml
-from ..report.figures import render, style
 from ..report.labels import unit_of
-from ..report.phases import phases_of
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
@@ -166,6 +164,9 @@ def collect_jobs(root: Path) -> int:
 
 def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
+    from ..report.figures import render, style  # loads matplotlib
+    from ..report.phases import phases_of
+
     asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():
         figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)

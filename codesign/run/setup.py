@@ -9,7 +9,7 @@ def prepare_jax() -> None:
     """Call before anything is built or jitted."""
     import jax
 
-    from ..config.kept_files import keep_in
+    from ..kept_on_disk import keep_in
 
     jax.config.update("jax_enable_x64", True)
     logging.getLogger("jax").setLevel(logging.WARNING)
