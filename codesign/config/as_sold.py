@@ -6,7 +6,8 @@ nothing varied. Prices may differ without making another product.
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,17 +86,18 @@ def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Differe
     return found
 
 
-def _differing(known: dict[str, float], numbers: dict[str, float]) -> Iterator[Difference]:
+def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterator[Difference]:
     for path, value in numbers.items():
         usual = known.get(path)
         if usual is not None and usual != value and not abs(value - usual) <= CLOSE * abs(usual):
             yield Difference(path, usual, value)
 
 
-def _known(study: Study) -> dict[str, float]:
+def _known(study: Study) -> Mapping[str, float]:
     """What the catalogue says, by path."""
     with own_files(*study.conf):
-        return _numbers(_catalogue(study.overrides, edition()))
+        options = chosen_options(started(list(study.overrides)))
+        return _catalogue(tuple(f"{group}={options[group]}" for group in HARDWARE if options.get(group)), edition())
 
 
 def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
@@ -113,10 +115,10 @@ def _may_differ(study: Study) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _catalogue(overrides: tuple[str, ...], _: Any) -> Cluster:
-    options = chosen_options(started(list(overrides)))
-    wanted = [f"{group}={options[group]}" for group in HARDWARE if options.get(group)]
-    return build({"cluster": plain(compose(["experiment=null", *wanted]))["cluster"]}).objects["cluster"]
+def _catalogue(chosen: tuple[str, ...], _: Any) -> Mapping[str, float]:
+    """The numbers of these options of the hardware's groups."""
+    found = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
+    return MappingProxyType(_numbers(found.objects["cluster"]))
 
 
 def _numbers(cluster: Cluster) -> dict[str, float]:

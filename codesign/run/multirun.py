@@ -23,7 +23,7 @@ from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
 from .infeasible import refuse_infeasible
-from .optimize import check_study, run_study, write_frame, write_text
+from .optimize import check_study, run_study, trace_once, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
 from .unusual import say_default, warn
@@ -107,6 +107,7 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
     label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
+        trace_once(study)
         check_study(study)
         warn(study.unusual)
         if finished(study, overrides, folder):
