@@ -88,7 +88,12 @@ def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> "tuple
     """Time against cost: what nobody beats in both, what keeps the limits, what does not."""
     data, unit = front_data(run, dots)
     made = front_plot(*front_axes(run, dots, unit), height, data)
-    return made, made.select_one({"name": "dots"})
+    return made, _source(made, "dots")
+
+
+def _source(made: "figure", name: str) -> "ColumnDataSource":
+    found: Any = made.select_one({"name": name})
+    return found
 
 
 def front_axes(run: RunFolder, dots: pd.DataFrame, unit: str) -> tuple[str, str, str, str]:
@@ -165,7 +170,7 @@ def roofline_chart(run: RunFolder, height: int = 380) -> "tuple[figure, tuple[Co
     """Operations under the roofs of arithmetic and memory; a mark's area is its share of the time."""
     marks, roofs, names, ends = roofline_data(run)
     made = roofline_plot(height, marks, roofs, names, ends, roof_ends(marks, roofs))
-    return made, tuple(made.select_one({"name": name}) for name in ("marks", "roofs", "names"))
+    return made, tuple(_source(made, name) for name in ("marks", "roofs", "names"))
 
 
 def roofline_plot(
