@@ -33,6 +33,7 @@ class Run(NamedTuple):
 def run(folder: Path, *arguments: str) -> Run:
     """`codesign` with these arguments in a folder, its cache in the folder too."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "JAX_LOG_COMPILES": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as on anybody's machine
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "codesign", *arguments], cwd=folder, env=environment, capture_output=True, text=True

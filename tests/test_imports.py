@@ -26,6 +26,7 @@ FOUNDATION = {
     "strict_json",
     "plain_yaml",
     "foreign",
+    "kept_on_disk",
     "shipped",
     "menus",
     "examples",

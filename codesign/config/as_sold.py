@@ -6,11 +6,15 @@ nothing varied. Prices may differ without making another product.
 
 import functools
 import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ..fields import walk, with_numpy
+from ..movers import ordered
 from ..report.labels import variable
 from ..scenario import Cluster, Scenario
 from ..units import unit_of
@@ -58,16 +62,42 @@ class Difference(NamedTuple):
 
 def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
     """Numbers of a scenario's accelerators, hosts and networks that are not the catalogue's."""
+    return tuple(_differing(_known(study), _numbers(scenario.cluster))) if _may_differ(study) else ()
+
+
+def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Difference, ...]]:
+    """The same of every design of a frame, which has a column `var.NAME` for each variable of the hardware.
+
+    Only what a variable moves is read again for each of them.
+    """
     if not _may_differ(study):
-        return ()
-    with own_files(*study.conf):
-        known = _numbers(_catalogue(study.overrides, edition()))
+        return [()] * len(frame)
+    known, cluster = _known(study), _numbers(study.scenario.cluster)
+    plain, space = with_numpy(study.scenario), study.space
+    names = [name for name in ordered(space.hardware) if f"var.{name}" in frame]
+    columns = {name: frame[f"var.{name}"].to_numpy(dtype=float) for name in names}
     found = []
-    for path, value in _numbers(scenario.cluster).items():
+    for at in range(len(frame)):
+        moved: dict[str, Any] = {}
+        for name, column in columns.items():
+            moved |= space.hardware[name].leaves(plain, column[at], moved)
+        now = cluster | {path: float(value) for path, value in moved.items() if path in cluster}
+        found.append(tuple(_differing(known, now)))
+    return found
+
+
+def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterator[Difference]:
+    for path, value in numbers.items():
         usual = known.get(path)
-        if usual is not None and not np.isclose(value, usual, rtol=CLOSE, atol=0.0):
-            found.append(Difference(path, usual, value))
-    return tuple(found)
+        if usual is not None and usual != value and not abs(value - usual) <= CLOSE * abs(usual):
+            yield Difference(path, usual, value)
+
+
+def _known(study: Study) -> Mapping[str, float]:
+    """What the catalogue says, by path."""
+    with own_files(*study.conf):
+        options = chosen_options(started(list(study.overrides)))
+        return _catalogue(tuple(f"{group}={options[group]}" for group in HARDWARE if options.get(group)), edition())
 
 
 def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
@@ -85,10 +115,10 @@ def _may_differ(study: Study) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _catalogue(overrides: tuple[str, ...], _: Any) -> Cluster:
-    options = chosen_options(started(list(overrides)))
-    wanted = [f"{group}={options[group]}" for group in HARDWARE if options.get(group)]
-    return build({"cluster": plain(compose(["experiment=null", *wanted]))["cluster"]}).objects["cluster"]
+def _catalogue(chosen: tuple[str, ...], _: Any) -> Mapping[str, float]:
+    """The numbers of these options of the hardware's groups."""
+    found = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
+    return MappingProxyType(_numbers(found.objects["cluster"]))
 
 
 def _numbers(cluster: Cluster) -> dict[str, float]:

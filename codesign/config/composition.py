@@ -7,7 +7,7 @@ argument of the class that stands there (`_target_`), so nobody has to know whic
 import contextlib
 import functools
 import itertools
-import pickle  # in this process alone: nothing of it is read from a file
+import pickle  # in this process alone: nothing of it is read from a file (`kept_files` reads JSON)
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,13 +21,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, either, suggestion
 from .construct import parameters, resolve
 from .engines import with_engine
-from .groups import PACKAGES, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .groups import PACKAGES, Edition, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .kept_files import Composition, kept
 from .starting import started
 
 OPEN = {
@@ -291,21 +292,28 @@ def _hydra() -> Iterator[None]:
         GlobalHydra.instance().hydra = running
 
 
-@functools.lru_cache(maxsize=64)
-def _chosen(overrides: tuple[str, ...], _: Any) -> bytes:
+def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> bytes:
     """What Hydra composes of this edition of the files, pickled: read back in a seventh of the time of a copy."""
+    return _whole(overrides, edition_of_files)[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> tuple[bytes, dict[str, str]]:
+    """The configuration, pickled, and group -> option."""
+    made = kept(overrides, (path for path, _ in edition_of_files), lambda: _by_hydra(overrides))
+    return pickle.dumps(made.config), made.options
+
+
+def _by_hydra(overrides: tuple[str, ...]) -> Composition:
     with _hydra():
-        return pickle.dumps(hydra_compose("config", overrides=[*search_path(), *overrides]))
+        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
+    options = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
+    with flag_override(config, ["struct", "readonly"], False):
+        del config["hydra"]
+    return Composition(config, options)
 
 
 def chosen_options(overrides: list[str]) -> dict[str, str]:
     """Group -> option of what these overrides, and whatever an experiment or a part brings, choose in the end."""
     picked = tuple(text for text in admit(overrides) if _is_group(_parse(text)))
-    return dict(_options(picked, edition()))
-
-
-@functools.lru_cache(maxsize=64)
-def _options(overrides: tuple[str, ...], _: Any) -> dict[str, str]:
-    with _hydra():
-        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
-    return {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
+    return dict(_whole(picked, edition())[1])

@@ -1,6 +1,8 @@
 """What there is to choose from: the folders of `conf/` and the files in them, of plug-ins and a user's own too."""
 
 import functools
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,23 @@ def search_path() -> list[str]:
     return [f"hydra.searchpath=[{listed}]"] if listed else []
 
 
-def edition() -> tuple[tuple[str, int], ...]:
+Edition = tuple[tuple[str, int], ...]
+"""Path of each file that can be chosen from, and when it was written (ns)."""
+
+
+def edition() -> Edition:
     """Every file that can be chosen from and when it was written, for whoever keeps what was composed of them."""
-    files = (path for folder in (conf_dir(), *folders()) for path in folder.rglob("*.yaml"))
-    return tuple(sorted((str(path), path.stat().st_mtime_ns) for path in files))
+    return tuple(sorted(entry for folder in (conf_dir(), *folders()) for entry in _written_below(folder)))
+
+
+def _written_below(folder: Path | str, depth: int = 8) -> Iterator[tuple[str, int]]:
+    """Files of a folder and of `depth` levels below, where a link may lead back up."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _written_below(entry.path, depth - 1) if depth else ()
+            elif entry.name.endswith(".yaml"):
+                yield entry.path, entry.stat().st_mtime_ns
 
 
 def groups() -> list[str]:

@@ -209,6 +209,18 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         return _study(plain(config), overrides)
 
 
+def study_from_plain(
+    resolved: dict[str, Any], overrides: tuple[str, ...] | list[str] = (), conf: Folders = None
+) -> Study:
+    """The same of plain mappings in SI units, as a run folder keeps them.
+
+    Raises:
+        ConfigError: anything wrong in it.
+    """
+    with own_files(*as_folders(conf)), naming_files(overrides):
+        return _study(resolved, overrides)
+
+
 def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
     known = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:

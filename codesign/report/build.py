@@ -1,45 +1,46 @@
 """From a run folder to `report.html`: one page that needs nothing else, and its figures as PNG files."""
 
 import base64
+import functools
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from ..objective import feasible
-from . import (
-    bars,
-    candidates_page,
-    charts,
-    figures,
-    front_on_page,
-    how_sure,
-    interactive,
-    mix_on_page,
-    proof,
-    series,
-    text_tables,
-    wording,
-)
+from . import bars, candidates_page, charts, how_sure, interactive, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import MissingPart, RunFolder, read_run
-from .topology import topology_load
 
 NOTHING = Markup("")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered figure."""
+    """A figure, drawn when it is first looked at, which is when matplotlib is loaded.
+
+    The function of its name in `module` draws it of `shown`.
+    """
 
     name: str
     alt: str
-    png: bytes
+    module: str
+    shown: Any
+
+    @functools.cached_property
+    def png(self) -> bytes:
+        """The figure in the look of all."""
+        from . import figures
+
+        draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
+        with figures.style():
+            return figures.render(draw(self.shown))
 
     @property
     def data_uri(self) -> str:
@@ -63,8 +64,12 @@ class Section:
     shown: Markup = NOTHING
 
 
-def build_report(path: Path | str) -> Path:
+def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     """Write `report.html` and `figures/*.png` into a run folder, from what the folder holds; or that of a comparison.
+
+    Args:
+        path: the folder.
+        pictures: also of what the browser draws; without, those alone that stand in the page.
 
     Raises:
         ConfigError: the folder is not a run.
@@ -72,14 +77,13 @@ def build_report(path: Path | str) -> Path:
     if (Path(path) / candidates_page.FACTS).is_file():
         return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
     run = read_run(path)
-    with figures.style():
-        sections = [_section(run, title, make) for title, make in SECTIONS if _asked(run, title)]
+    sections = [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
-    pictures = {section.picture.name: section.picture.png for section in sections if section.picture}
+    drawn = {part.picture.name: part.picture.png for part in sections if part.picture and (pictures or not part.shown)}
     for name in FIGURES:  # a figure of an earlier report goes where this one has none
         (folder / f"{name}.png").unlink(missing_ok=True)
-    for name, png in pictures.items():
+    for name, png in drawn.items():
         (folder / f"{name}.png").write_bytes(png)
     page = run.path / "report.html"
     page.write_text(_page(run, sections), encoding="utf-8")
@@ -125,15 +129,14 @@ def _asked(run: RunFolder, title: str) -> bool:
     return bool(title) or run.is_serving
 
 
-def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section]) -> Section:
+def _section(run: RunFolder, title: str, make: Callable[[RunFolder], Section], pictures: bool) -> Section:
     try:
-        return make(run)
+        made = make(run)
+        if made.picture and (pictures or not made.shown):
+            _ = made.picture.png  # what it lacks is found out here
+        return made
     except MissingPart as reason:
         return Section(title, missing=f"Left out: {reason}.")
-
-
-def _picture(run: RunFolder, draw: Callable[[RunFolder], Figure], alt: str) -> Picture:
-    return Picture(draw.__name__, alt, figures.render(draw(run)))
 
 
 def _best_designs(run: RunFolder) -> Section:
@@ -149,29 +152,35 @@ def _best_designs(run: RunFolder) -> Section:
 
 def _proof(run: RunFolder) -> Section:
     try:
-        picture = _picture(run, proof.closing, "Best design and bound over the time of the search")
+        shown = proof.closing_chart(run)
     except MissingPart:
-        picture = None
-    return Section("Proof", proof.text(run), picture, proof.table(run))
+        return Section("Proof", proof.text(run), table=proof.table(run))
+    picture = Picture("closing", "Best design and bound over the time of the search", "closing", run)
+    return Section("Proof", proof.text(run), picture, proof.table(run), shown=shown)
 
 
 def _workloads(run: RunFolder) -> Section:
+    from . import mix_on_page
+
     return Section("Workloads", mix_on_page.text(run), table=mix_on_page.plans(run))
 
 
 def _shared(run: RunFolder) -> Section:
+    from . import mix_on_page
+
     text = "What all workloads have in common, and what each would have taken for itself."
     try:
-        picture = Picture(
-            "sharing", "What sharing costs", figures.render(mix_on_page.sharing(mix_on_page.workloads(run)))
-        )
+        picture = Picture("sharing", "What sharing costs", "mix_on_page", mix_on_page.workloads(run))
+        _ = picture.png
     except MissingPart:
         picture = None
     return Section("Shared hardware", text, picture, mix_on_page.hardware(run))
 
 
 def _proven_front(run: RunFolder) -> Section:
-    picture = _picture(run, front_on_page.certified_front, "Designs of the front with their bounds")
+    from . import front_on_page
+
+    picture = Picture("certified_front", "Designs of the front with their bounds", "front_on_page", run)
     return Section("Front", front_on_page.text(run), picture, front_on_page.table(run))
 
 
@@ -183,7 +192,7 @@ def _time(run: RunFolder) -> Section:
     words = [f"{number(share, '%', 2)} {known.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
     text = f"One {run.words.step} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
-    picture = _picture(run, figures.time_breakdown, "Time of the best designs by part")
+    picture = Picture("time_breakdown", "Time of the best designs by part", "figures", run)
     return Section("Where the time goes", text, picture, shown=bars.time_bars(run))
 
 
@@ -200,10 +209,11 @@ def _front(run: RunFolder) -> Section:
     places = table.index
     named = table.assign(name=[f"#{place + 1} {wording.degrees(row)}," for place, row in _rows_at(run, places)])
     named["best"] = named.index == 0
-    made, source = charts.front_chart(run, named)
-    source.add([f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places], "design")
-    picture = _picture(run, figures.time_against_cost, "Time and cost of all designs")
-    return Section("Time against cost", text, picture, shown=interactive.chart(made, "front"))
+    data, unit = charts.front_data(run, named)
+    data["design"] = [f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places]
+    how = (*charts.front_axes(run, named, unit), 360)
+    picture = Picture("time_against_cost", "Time and cost of all designs", "figures", run)
+    return Section("Time against cost", text, picture, shown=interactive.chart("front", charts.front_plot, how, [data]))
 
 
 def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict]]:
@@ -220,9 +230,11 @@ def _roofline(run: RunFolder) -> Section:
         f"Arithmetic of the best design: a mark's area is its share of the time of all ops. Marks left of a roof's "
         f"corner are limited by memory bandwidth; they take {number(bound, '%', 2)} of that time."
     )
-    made, _ = charts.roofline_chart(run)
-    picture = _picture(run, figures.roofline, "Roofline of the best design's operations")
-    return Section("Roofline", text, picture, shown=interactive.chart(made, "roofline"))
+    marks, roofs, names, ends = charts.roofline_data(run)
+    ends_y = charts.roof_ends(marks, roofs)
+    shown = interactive.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, ends_y)
+    picture = Picture("roofline", "Roofline of the best design's operations", "figures", run)
+    return Section("Roofline", text, picture, shown=shown)
 
 
 def _ops(run: RunFolder) -> Section:
@@ -236,12 +248,14 @@ def _ops(run: RunFolder) -> Section:
 def _topology(run: RunFolder) -> Section:
     sentences = [f"{group}: {text}." for group, text in (run.summary.get("cables") or {}).items()]
     text = "Which cable limits the best design's groups, all groups of a kind at once. " + " ".join(sentences)
-    return Section("Topology", text, _picture(run, topology_load, "Topology with its links coloured by load"))
+    return Section(
+        "Topology", text, Picture("topology_load", "Topology with its links coloured by load", "topology", run)
+    )
 
 
 def _memory(run: RunFolder) -> Section:
     text = "Bytes per accelerator by class, as shares of what is used; the black mark is the usable capacity."
-    picture = _picture(run, figures.memory_by_tier, "Memory of the best designs by class")
+    picture = Picture("memory_by_tier", "Memory of the best designs by class", "figures", run)
     return Section("Memory", text, picture, shown=bars.memory_bars(run))
 
 
@@ -251,7 +265,7 @@ def _cache(run: RunFolder) -> Section:
 
 def _money(run: RunFolder) -> Section:
     text = "The best design's whole cluster, by part."
-    picture = _picture(run, figures.capex_and_power, "Capex and power by part")
+    picture = Picture("capex_and_power", "Capex and power by part", "figures", run)
     return Section("Price and power", text, picture, shown=bars.money_bars(run))
 
 
@@ -267,7 +281,7 @@ def _elasticities(run: RunFolder) -> Section:
         )
     else:
         text += f"None of the {len(table)} that matter most is assumed."
-    picture = _picture(run, figures.elasticities, "Elasticities of the objective")
+    picture = Picture("elasticities", "Elasticities of the objective", "figures", run)
     return Section("What the result hangs on", text, picture, shown=bars.elasticity_bars(run))
 
 

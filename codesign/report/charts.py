@@ -4,17 +4,19 @@ Their ink is a grey that reads on white and on black, so that one picture serves
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from bokeh.models import ColumnDataSource, HoverTool, LabelSet, LogTicker, Range1d
-from bokeh.plotting import figure
 from markupsafe import escape
 
 from . import series
 from .labels import KERNELS, OTHER_COLOUR, axis_prefix, number
 from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource
+    from bokeh.plotting import figure
 
 INK = "#7b8794"  # contrast of 3.9 with white and of 4.6 with the dark page
 FRONT, FEASIBLE, BROKEN, BEST = "#0072b2", "#6fb3e0", "#a9b1ba", "#d55e00"
@@ -23,8 +25,11 @@ SPREAD = 4.0  # ratio of values from which an axis is logarithmic
 TOOLS = "pan,wheel_zoom,box_zoom,box_select,reset"
 
 
-def plot(kind_x: str = "linear", kind_y: str = "linear", height: int = 320, tools: str = TOOLS) -> figure:
+def plot(kind_x: str = "linear", kind_y: str = "linear", height: int = 320, tools: str = TOOLS) -> "figure":
     """An empty picture as wide as its place."""
+    from bokeh.models import LogTicker
+    from bokeh.plotting import figure
+
     made = figure(
         height=height, sizing_mode="stretch_width", x_axis_type=kind_x, y_axis_type=kind_y, tools=tools,
         toolbar_location="above", background_fill_color=None, border_fill_color=None, outline_line_color=None,
@@ -79,10 +84,29 @@ def front_data(run: RunFolder, dots: pd.DataFrame) -> tuple[Data, str]:
     return data, unit
 
 
-def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> tuple[figure, ColumnDataSource]:
+def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> "tuple[figure, ColumnDataSource]":
     """Time against cost: what nobody beats in both, what keeps the limits, what does not."""
     data, unit = front_data(run, dots)
-    made = plot(axis_kind(dots["time_s"]), axis_kind(dots["usd_per_million_tokens"]), height)
+    made = front_plot(*front_axes(run, dots, unit), height, data)
+    return made, _source(made, "dots")
+
+
+def _source(made: "figure", name: str) -> "ColumnDataSource":
+    found: Any = made.select_one({"name": name})
+    return found
+
+
+def front_axes(run: RunFolder, dots: pd.DataFrame, unit: str) -> tuple[str, str, str, str]:
+    """Kinds of both axes and what stands at them."""
+    kinds = axis_kind(dots["time_s"]), axis_kind(dots["usd_per_million_tokens"])
+    return *kinds, f"{run.metric('time_s').label} [{unit}]", f"{run.metric('usd_per_million_tokens').label} [$]"
+
+
+def front_plot(kind_x: str, kind_y: str, label_x: str, label_y: str, height: int, data: Data) -> "figure":
+    """Dots with a legend, and what each is where one points at it."""
+    from bokeh.models import ColumnDataSource, HoverTool
+
+    made = plot(kind_x, kind_y, height)
     source = ColumnDataSource(dict(data), name="dots")
     drawn = made.scatter(
         "x", "y", source=source, size="size", color="colour", line_color="white", line_width=0.6, fill_alpha=0.9,
@@ -90,13 +114,12 @@ def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> tuple[
     )  # fmt: skip
     hover = HoverTool(renderers=[drawn], tooltips=[("", "@name @kind"), ("time", "@time"), ("cost", "@cost")])
     made.add_tools(hover)
-    made.xaxis.axis_label = f"{run.metric('time_s').label} [{unit}]"
-    made.yaxis.axis_label = f"{run.metric('usd_per_million_tokens').label} [$]"
+    made.xaxis.axis_label, made.yaxis.axis_label = label_x, label_y
     quiet_legend(made)
-    return made, source
+    return made
 
 
-def quiet_legend(made: figure) -> None:
+def quiet_legend(made: "figure") -> None:
     """A legend above the picture, where it covers nothing."""
     for legend in made.legend:
         legend.background_fill_color = legend.border_line_color = None
@@ -143,21 +166,32 @@ def roof_ends(marks: Data, roofs: Data) -> tuple[float, float]:
     return min(marks["y"]) / 6, 3.5 * max(top for each in roofs["ys"] for top in each)
 
 
-def roofline_chart(run: RunFolder, height: int = 380) -> tuple[figure, tuple[ColumnDataSource, ...]]:
+def roofline_chart(run: RunFolder, height: int = 380) -> "tuple[figure, tuple[ColumnDataSource, ...]]":
     """Operations under the roofs of arithmetic and memory; a mark's area is its share of the time."""
-    marks, roofs, names, (low, high) = roofline_data(run)
+    marks, roofs, names, ends = roofline_data(run)
+    made = roofline_plot(height, marks, roofs, names, ends, roof_ends(marks, roofs))
+    return made, tuple(_source(made, name) for name in ("marks", "roofs", "names"))
+
+
+def roofline_plot(
+    height: int, marks: Data, roofs: Data, names: Data, ends_x: tuple[float, float], ends_y: tuple[float, float]
+) -> "figure":
+    """The chart of what `roofline_data` and `roof_ends` return."""
+    from bokeh.models import ColumnDataSource, HoverTool, LabelSet, Range1d
+
     made = plot("log", "log", height, "pan,wheel_zoom,box_zoom,reset")
-    made.x_range = Range1d(low, high)
-    made.y_range = Range1d(*roof_ends(marks, roofs))
-    sources = tuple(ColumnDataSource(dict(each)) for each in (marks, roofs, names))
-    made.multi_line("xs", "ys", source=sources[1], color=INK, line_width=1.4)
+    made.x_range, made.y_range = Range1d(*ends_x), Range1d(*ends_y)
+    dots, lines, words = (
+        ColumnDataSource(dict(each), name=name) for each, name in ((marks, "marks"), (roofs, "roofs"), (names, "names"))
+    )
+    made.multi_line("xs", "ys", source=lines, color=INK, line_width=1.4)
     drawn = made.scatter(
-        "x", "y", source=sources[0], size="size", color="colour", line_color="white", line_width=0.7, fill_alpha=0.8,
+        "x", "y", source=dots, size="size", color="colour", line_color="white", line_width=0.7, fill_alpha=0.8,
         legend_field="kind",
     )  # fmt: skip
     made.add_layout(
         LabelSet(
-            x="x", y="y", text="text", y_offset="dy", text_align="align", source=sources[2], text_color=INK,
+            x="x", y="y", text="text", y_offset="dy", text_align="align", source=words, text_color=INK,
             text_font_size="11px",
         )
     )  # fmt: skip
@@ -166,4 +200,22 @@ def roofline_chart(run: RunFolder, height: int = 380) -> tuple[figure, tuple[Col
     made.xaxis.axis_label = "Arithmetic intensity [FLOP per byte of memory traffic]"
     made.yaxis.axis_label = "Achieved per accelerator [FLOP/s]"
     quiet_legend(made)
-    return made, sources
+    return made
+
+
+def closing_plot(kind: str, label: str, best: Data, bound: Data) -> "figure":
+    """Best design and bound over the time of a search, as `proof.closing_data` returns them."""
+    from bokeh.models import ColumnDataSource, HoverTool
+
+    made = plot("linear", kind, 220, "pan,wheel_zoom,box_zoom,reset")
+    looks = ((best, "best", INK, "best design"), (bound, "bound", FRONT, "bound on every design"))
+    for data, name, colour, words in looks:
+        source = ColumnDataSource(dict(data), name=name)
+        made.step(
+            "s", name, source=source, mode="after", line_color=colour, line_width=1.6, legend_label=words
+        )  # fmt: skip
+        dots = made.scatter("s", name, source=source, size=5, color=colour)
+        made.add_tools(HoverTool(renderers=[dots], tooltips=[(words, f"@{name}_told"), ("after", "@s{0.00} s")]))
+    made.xaxis.axis_label, made.yaxis.axis_label = "seconds", label
+    quiet_legend(made)
+    return made

@@ -1,17 +1,15 @@
 """The proof of a certified search on the page: how the gap closed, what binds, what more of it would bring."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+import numpy as np
+from markupsafe import Markup
 
 from ..search.certificate import Binding, Certificate, MustGive
 from ..workloads.words import OTHERS, Words
-from . import mix_on_page
-from .figures import ACCENT, INK, SOFT, canvas
-from .labels import DASH, Metric, number, signed, variable
+from . import charts, interactive
+from .labels import DASH, Metric, axis_prefix, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable
 from .wording import constraint
@@ -37,6 +35,8 @@ def goal(run: RunFolder) -> Metric:
     """What is proven: a blend of goals, a hardware variable, or the metric of the objective."""
     found = certificate(run)
     if found.workloads:
+        from . import mix_on_page  # draws with matplotlib, which takes its time to load
+
         return mix_on_page.goal(run)
     return run.metric(found.goal if PLAN_PREFIX + found.goal in run.designs else run.goal)
 
@@ -123,28 +123,40 @@ def _times(factor: float | None) -> str:
     return "nothing" if factor < 1 + LITTLE else f"a factor of {factor:.4g}"
 
 
-def closing(run: RunFolder) -> Figure:
-    """Best design and bound over the time of the search."""
+def closing(run: RunFolder) -> list[tuple[float, float, float | None]]:
+    """(seconds, best design, bound) over the time of the search.
+
+    Raises:
+        MissingPart: there is too little to follow.
+    """
     found = certificate(run)
     points = [(s, best, bound) for s, best, bound in found.history or () if best is not None]
     if len(points) < 2 or not found.convex:
         raise MissingPart("the search ended before its gap could be followed")
     values = [value for _, best, bound in points for value in (best, bound) if value is not None]
-    span = math.log(max(values) / min(values))
-    if span < NARROW:
+    if math.log(max(values) / min(values)) < NARROW:
         raise MissingPart("best design and bound were one from the beginning")
-    figure, (axes,) = canvas(2.4)
-    seconds = [point[0] for point in points]
-    axes.step(seconds, [point[1] for point in points], where="post", color=INK, label="best design")
-    bounds = [(s, bound) for s, _, bound in points if bound is not None]
-    if bounds:
-        axes.step(*zip(*bounds, strict=True), where="post", color=ACCENT, label="bound on every design")
-    axes.set_xlabel("seconds")
-    known = goal(run)
-    axes.set_ylabel(textwrap.fill(known.label, 28))
-    axes.set_yscale("log")
-    for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_text(FuncFormatter(lambda value, _: known.text(value, 3 if span > 0.1 else 5)))
-    axes.tick_params(axis="both", which="both", colors=SOFT)
-    axes.legend(loc="best")
-    return figure
+    return points
+
+
+def closing_chart(run: RunFolder) -> Markup:
+    """The same as a chart in the page.
+
+    Raises:
+        MissingPart: as `closing`.
+    """
+    points, known = closing(run), goal(run)
+    values = [value for _, best, bound in points for value in (best, bound) if value is not None]
+    plain = known.unit in ("", "%", "count", "$")  # of these no prefix is written
+    factor, unit = (1.0, known.unit.replace("count", "")) if plain else axis_prefix(max(values), known.unit)
+    best = [(s, value) for s, value, _ in points]
+    bound = [(s, value) for s, _, value in points if value is not None]
+    data = [
+        {
+            "s": [s for s, _ in each], name: [value / factor for _, value in each],
+            f"{name}_told": [known.text(value, 5) for _, value in each],
+        }
+        for name, each in (("best", best), ("bound", bound))
+    ]  # fmt: skip
+    how = (charts.axis_kind(np.array(values)), f"{known.label} [{unit}]" if unit else known.label)
+    return interactive.chart("closing", charts.closing_plot, how, data)

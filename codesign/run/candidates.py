@@ -1,6 +1,7 @@
 """What is compared: a study for each combination of listed values, with its best design or why there is none."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pandas as pd
-from omegaconf import OmegaConf
 
-from ..config import Study, study_from_config, study_from_resolved
+from ..config import Study, study_from_config
 from ..config.composition import admit, combinations
+from ..config.study import study_from_plain
 from ..errors import ConfigError
 from ..report.run_folder import read_run
 from ..results import placed
@@ -48,7 +49,7 @@ class Candidate:
             return None
         return self.designs.iloc[0]
 
-    @property
+    @functools.cached_property
     def scenario(self) -> Scenario:
         """That of its best design."""
         assert self.study is not None
@@ -113,7 +114,7 @@ def of_folders(folders: Sequence[Path]) -> list[Candidate]:
             continue
         overrides = tuple(_text(folder / "overrides.txt").splitlines())
         run = read_run(folder)
-        study = study_from_resolved(OmegaConf.create(run.config), overrides, run.conf)
+        study = study_from_plain(run.config, overrides, run.conf)
         claim = str(run.summary.get("claim") or "")
         found.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
     return _told_apart(found)

@@ -18,14 +18,12 @@ from ..config.plugins import plugin_folders
 from ..errors import CodesignError, ConfigError, suggestion
 from ..foreign import read_text, refuse_changed
 from ..plain_yaml import read_yaml, write_yaml
-from ..report.figures import render, style
 from ..report.labels import unit_of
-from ..report.phases import phases_of
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
 from .infeasible import refuse_infeasible
-from .optimize import check_study, run_study, write_frame, write_text
+from .optimize import check_study, run_study, trace_once, write_frame, write_text
 from .setup import prepare_jax
 from .terminal import console, designs_table
 from .unusual import say_default, warn
@@ -109,6 +107,7 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
     label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
+        trace_once(study)
         check_study(study)
         warn(study.unusual)
         if finished(study, overrides, folder):
@@ -166,6 +165,9 @@ def collect_jobs(root: Path) -> int:
 
 def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
+    from ..report.figures import render, style  # loads matplotlib
+    from ..report.phases import phases_of
+
     asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():
         figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)

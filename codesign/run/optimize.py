@@ -63,8 +63,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     """
     prepare_jax()
     study = study_from_config(*overrides)
-    if not isinstance(study.search, Mix):
-        trace_with_draws(_some_design(study))
+    trace_once(study)
     check_study(study)
     say_default(overrides)
     warn(study.unusual)
@@ -78,6 +77,12 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
         return INTERRUPTED
     refuse_infeasible(study, done.results.best, done.trace.certificate)
     return 0
+
+
+def trace_once(study: Study) -> None:
+    """So that designs and the draws of their intervals are priced by one trace."""
+    if not isinstance(study.search, Mix):
+        trace_with_draws(_some_design(study))
 
 
 def check_study(study: Study) -> None:
@@ -196,7 +201,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         _write_unusual((*study.unusual, *answer), folder)
         kept = [str(path.relative_to(folder)) for path in sorted((folder / CONF).rglob("*.yaml"))]
         write_text(folder / MANIFEST, dumps(written(folder, [*WRITTEN, *kept]), indent=1))
-        page = build_report(folder) if alone else None
+        page = build_report(folder, pictures=False) if alone else None
     if page is not None:
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")

@@ -9,9 +9,12 @@ def prepare_jax() -> None:
     """Call before anything is built or jitted."""
     import jax
 
+    from ..kept_on_disk import keep_in
+
     jax.config.update("jax_enable_x64", True)
     logging.getLogger("jax").setLevel(logging.WARNING)
     folder = cache_folder()
+    keep_in(folder)
     if folder is not None and not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -1,0 +1,69 @@
+"""What Hydra composes, kept on disk for the next process: as JSON, under a hash of all files that may be read."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from ..kept_on_disk import kept_text, key_of
+
+
+class Composition(NamedTuple):
+    """A configuration with its references unresolved, and which option was chosen of each group."""
+
+    config: DictConfig
+    options: dict[str, str]
+
+
+def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Composition]) -> Composition:
+    """What `make` returns for these overrides, read from disk where it was made of the same files before.
+
+    Args:
+        overrides: choices of groups.
+        files: path of every file that may be read.
+        make: composes anew.
+    """
+    try:
+        parts = [part for name in files for part in (name, Path(name).read_bytes())]
+    except OSError:
+        return make()
+    key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), *parts])
+    found: list[Composition] = []
+
+    def text() -> str:
+        found.append(make())
+        return _text(found[-1])
+
+    def is_whole(text: str) -> bool:
+        known = _read(text)
+        found.extend([known] if known else [])
+        return known is not None
+
+    kept_text("composed", key, text, is_whole)
+    return found[-1]
+
+
+def _read(text: str) -> Composition | None:
+    """None where nothing of use is there."""
+    try:
+        plain = json.loads(text)
+        config, options = OmegaConf.create(plain["config"]), plain["options"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not isinstance(config, DictConfig) or not isinstance(options, dict):
+        return None
+    OmegaConf.set_struct(config, True)  # as Hydra leaves it
+    return Composition(config, {str(group): str(option) for group, option in options.items()})
+
+
+def _text(made: Composition) -> str:
+    """As JSON; empty where JSON would not give it back as it was."""
+    plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
+    try:
+        text = json.dumps(plain, allow_nan=False)  # `strict_json` would change what it cannot say
+    except (TypeError, ValueError):
+        return ""
+    return text if repr(json.loads(text)) == repr(plain) else ""

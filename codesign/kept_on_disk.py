@@ -1,0 +1,61 @@
+"""Texts that take long to make, kept on disk for the next process under a hash of all that they depend on.
+
+Nothing is kept before a command says where (`keep_in`). What cannot be read or written is made anew each time.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+MOST_KEPT = 200  # texts of a kind; the longest has 60 KB
+_place: list[Path] = []
+
+
+def keep_in(folder: Path | None) -> None:
+    """From now on keep texts below this folder; nowhere for None."""
+    _place[:] = [folder] if folder is not None else []
+
+
+def key_of(parts: Iterable[str | bytes]) -> str:
+    """A hash of texts or bytes in their order."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    return total.hexdigest()
+
+
+def kept_text(kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool) -> str:
+    """The text of a kind under a key, made where it is not there.
+
+    Args:
+        kind: folder.
+        key: as `key_of` has it.
+        make: the text; an empty one is not kept.
+        is_whole: whether what was read is a text that `make` could have made.
+    """
+    if not _place:
+        return make()
+    path = _place[0] / kind / f"{key}.json"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found = path.read_text(encoding="utf-8")
+        if is_whole(found):
+            return found
+    made = make()
+    if made:
+        with contextlib.suppress(OSError):
+            _write(path, made)
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all; the oldest of too many goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+    written = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
+    for old in written[:-MOST_KEPT]:
+        with contextlib.suppress(OSError):
+            old.unlink()

@@ -1,0 +1,91 @@
+"""What is kept for the next process is what would be made anew, and anything else is made anew."""
+
+import pytest
+from bokeh.embed import json_item
+from example_run import write_run
+from omegaconf import OmegaConf
+
+from codesign import kept_on_disk
+from codesign.config import composition, kept_files
+from codesign.config.kept_files import Composition, kept
+from codesign.report import charts, interactive
+from codesign.report.run_folder import read_run
+from codesign.strict_json import dumps
+
+
+@pytest.fixture
+def kept_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_on_disk, "_place", [tmp_path / "cache"])
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("given", [("experiment=photonic_rack",), ("accelerator=b200", "prefill=same"), ()], ids=str)
+def test_a_composition_read_back_is_the_one_that_was_made(given, kept_here):
+    files = [path for path, _ in composition.edition()]
+    made = composition._by_hydra(given)
+    assert kept(given, files, lambda: made) is made
+    found = kept(given, files, lambda: pytest.fail("composed again"))
+    assert found.config == made.config
+    assert OmegaConf.to_yaml(found.config) == OmegaConf.to_yaml(made.config)
+    assert found.options == made.options
+    assert OmegaConf.is_struct(found.config)
+    assert OmegaConf.is_struct(made.config)
+
+
+def test_another_word_in_a_file_is_another_composition(kept_here, tmp_path):
+    file = tmp_path / "a.yaml"
+    for value in (1, 2, 1):
+        file.write_text(f"a: {value}", encoding="utf-8")
+        read = OmegaConf.load(file)
+        made = kept(("a=b",), [str(file)], lambda read=read: Composition(read, {}))
+        assert made.config.a == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"config": [1], "options": {}}', '{"config": {}}'])
+def test_what_cannot_be_read_is_composed_anew(text, kept_here, tmp_path):
+    made = Composition(OmegaConf.create({"a": 1.5}), {"g": "o"})
+    kept((), [], lambda: made)
+    (path,) = (kept_here / "composed").iterdir()
+    path.write_text(text, encoding="utf-8")
+    assert kept((), [], lambda: made) is made
+    assert kept_files._read(path.read_text(encoding="utf-8")) is not None
+
+
+def test_what_json_would_change_is_not_kept(kept_here):
+    made = Composition(OmegaConf.create({"a": {1: 2}, "b": float("inf")}), {})
+    assert kept((), [], lambda: made) is made
+    assert kept((), [], lambda: made) is made
+    assert not (kept_here / "composed").exists()
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr(kept_on_disk, "_place", [tmp_path / "file"])
+    assert [kept_on_disk.kept_text("kind", "key", lambda: "text") for _ in range(2)] == ["text", "text"]
+
+
+def test_the_oldest_of_too_many_goes(kept_here, monkeypatch):
+    monkeypatch.setattr(kept_on_disk, "MOST_KEPT", 3)
+    for at in range(5):
+        kept_on_disk.kept_text("kind", str(at), lambda: "text")
+    assert len(list((kept_here / "kind").iterdir())) == 3
+
+
+def by_bokeh(made, place):
+    item = dict(json_item(made))
+    item["target_id"] = place
+    names: dict[str, str] = {}
+    return interactive.NAMED.sub(lambda found: names.setdefault(found[0], f'"c{len(names)}"'), dumps(item))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["made", "read back"])
+def test_a_chart_filled_in_is_the_chart_that_bokeh_makes(again, kept_here, tmp_path):
+    run = read_run(write_run(tmp_path / "run"))
+    marks, roofs, names, ends = charts.roofline_data(run)
+    marks["y"] = [float("nan"), *marks["y"][1:]]
+    how = ("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, (1.0, 2e15))
+    if again:
+        interactive.chart(*how)
+    found = interactive.chart(*how)
+    wanted = by_bokeh(charts.roofline_plot(380, marks, roofs, names, ends, (1.0, 2e15)), "roofline")
+    assert wanted.replace("<", "\\u003c") in found
