@@ -56,6 +56,6 @@ __all__ = [
     "ImagePlan", "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention",
     "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel",
     "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate", "ShapedPlan", "Slowdowns", "SparseAttention",
-    "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words", "from_config_json", "indivisible", "named",
-    "total", "transformer_from_dict",
+    "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words", "from_config_json", "indivisible",
+    "named", "total", "transformer_from_dict",
 ]  # fmt: skip
