@@ -43,7 +43,7 @@ LAYERS = [
     {"staging"},
     {"curvature"},
     {"search", "verification"},  # that which checks the search shares nothing with it
-    {"results"},
+    {"results", "amortising"},
     {"solving"},
     {"report"},
     {"config", "measurements"},
