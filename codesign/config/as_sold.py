@@ -62,7 +62,7 @@ def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
         return ()
     with own_files(*study.conf):
         known = _numbers(_catalogue(study.overrides, edition()))
-    found = []
+    found: list[Difference] = []
     for path, value in _numbers(scenario.cluster).items():
         usual = known.get(path)
         if usual is not None and not np.isclose(value, usual, rtol=CLOSE, atol=0.0):
