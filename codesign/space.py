@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -292,7 +292,7 @@ class DesignSpace:
 
 def _is_list(values: Any) -> bool:
     """Whether these are values to choose from."""
-    return isinstance(values, Sequence) and not isinstance(values, str) and bool(values)
+    return isinstance(values, Sequence) and not isinstance(values, str) and bool(cast(Sequence[Any], values))
 
 
 def _numbers(scenario: Scenario) -> Any:
