@@ -26,6 +26,7 @@ from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangen
 from codesign.search.front.convex_combinations import blends, neighbours
 from codesign.search.front.epsilon_constraint import Cell, FrontWalk
 from codesign.search.front.parametric_sequence import ParametricSequence
+from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
 from codesign.search.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.settings import FRONT
@@ -162,8 +163,8 @@ def test_front_of_three_metrics_against_a_fine_grid():
 
 
 @pytest.mark.parametrize("rows", [(GOAL, "money"), (GOAL, "energy", "money")])
-def test_what_was_proven_bounds_every_plan_at_levels_that_were_never_asked(rows):
-    """Of every plan no grid point within a level lies below its floor, which tells what never keeps to a level."""
+def test_lines_bound_every_plan_at_levels_that_were_never_asked(rows):
+    """Of every plan no grid point within a level lies below its line, and where it never keeps to one that is known."""
     walk = walked(rows, 3, between=4)
     oracle = walk.sweep.oracle.inner
     line = np.linspace(0, 1, 61)
@@ -171,9 +172,11 @@ def test_what_was_proven_bounds_every_plan_at_levels_that_were_never_asked(rows)
     exact = np.array([oracle.tangents(np.full(len(grid), p), grid, 1.0).exact for p in range(oracle.count)])
     values = np.array([one.values for one in walk.found])[:, 1:]
     rng, columns, raised, never = np.random.default_rng(1), [oracle.names.index(row) for row in rows[1:]], 0, 0
+    between = Between(walk.sweep, rows[1:])
     for _ in range(50):
         level = rng.uniform(values.min(axis=0) - 0.3, values.max(axis=0) + 0.3)
-        floor = walk.sweep.floor(GOAL, dict(zip(rows[1:], level.tolist(), strict=True)))
+        floor = np.full(oracle.count, -np.inf)
+        between.lines.raise_(floor, level)
         best = np.where((exact[..., columns] <= level).all(axis=2), exact[..., 0], np.inf).min(axis=1)
         assert (floor <= best + 1e-6).all()
         raised += int((floor > walk.found[0].lower).sum())

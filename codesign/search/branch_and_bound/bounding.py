@@ -8,6 +8,7 @@ Source: cuts and weak duality, [kelley1960], [geoffrion1974]; Farkas, [boyd2004]
 """
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,6 +28,17 @@ FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere bef
 REFERENCE_SHARPNESS = BRANCH_AND_BOUND.reference_sharpness  # of cuts at a point shared by several plans
 
 
+class Pruned(NamedTuple):
+    """How plans were closed: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
+
+    Without the goal among them it is positive, and the constraints cannot hold together.
+    """
+
+    plan: Int[np.ndarray, " plans"]
+    bound: Float[np.ndarray, " plans"]
+    weights: Float[np.ndarray, "plans rows"]
+
+
 class Bounding:
     """Bounds, cuts and designs of one programme; every method leaves the bounds valid. Values are logs of the goal.
 
@@ -35,6 +47,7 @@ class Bounding:
         gap: log within which the best design counts as found; may be changed between rounds.
         recorder: told what each bound rests on.
         incumbent: takes note of designs; by default the one best.
+        pruned: keep how plans were closed without a programme, in the attribute of this name.
     """
 
     def __init__(
@@ -43,11 +56,13 @@ class Bounding:
         gap: float,
         recorder: AbstractListener | None = None,
         incumbent: AbstractIncumbent | None = None,
+        pruned: bool = False,
     ):
         self.programme, self.gap, self.recorder, self.width = programme, gap, recorder, programme.width
         self.table = BoundsTable(programme.oracle.count, programme.oracle.roots)
         self.own, self.duals = CutPool(len(programme.rows), self.width + 1), DualSolutions()
         self.incumbent = incumbent or Incumbent(self.width)
+        self.pruned: list[Pruned] | None = [] if pruned else None
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self._inside = InsidePoints()
@@ -225,6 +240,7 @@ class Bounding:
         value = bound.copy()
         value[broken] = least[broken].max(axis=1)
         self.raise_(plan, bound, None if at is None else at[:, None], weights[:, None], value)
+        self._prune(plan, value, weights, self.lower[plan] >= self.cut)
 
     def bound_by_two(
         self, plan: np.ndarray, first: np.ndarray, second: np.ndarray, multipliers: np.ndarray, at: np.ndarray
@@ -235,6 +251,11 @@ class Bounding:
         """
         bound, weights = dual_ascent_of_two(first, second, multipliers)
         self.raise_(plan, bound, at, weights)
+        self._prune(plan, bound, weights.sum(axis=1), bound >= self.cut)
+
+    def _prune(self, plan: np.ndarray, bound: np.ndarray, weights: np.ndarray, closed: np.ndarray) -> None:
+        if self.pruned is not None:
+            self.pruned.append(Pruned(plan[closed], bound[closed], weights[closed]))
 
     def refine(self, plan: np.ndarray, enough: float | None = None) -> None:
         """One round for these nodes: solve their programmes, evaluate where those say, learn.
@@ -255,7 +276,7 @@ class Bounding:
         whole = settled(solved.weights[:, :, 0].sum(axis=1))
         self.raise_(plan, np.where(whole, solved.lower, -np.inf), at, solved.weights)
         self._rule_out(plan, affine, at, solved, enough)
-        self.duals.learn(plan, solved)
+        self.duals.learn(plan, solved, affine)
         leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
         for lane in np.flatnonzero(
             leant_on > BRANCH_AND_BOUND.dear * price
@@ -299,11 +320,14 @@ class Bounding:
 
     def _amiss(self, plan: np.ndarray, alone: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rule out plans whose constraints, so weighted, are positive everywhere; says which these are."""
-        total = np.maximum(weights[:, :, 1:].sum(axis=(1, 2)), 1e-12)
+        of_rows = weights.sum(axis=1)
+        of_rows[:, 0] = 0.0
+        total = np.maximum(of_rows.sum(axis=1), 1e-12)
         least = interior.lower_bound(alone, weights) / total
         missing = least > FORGIVEN
         lanes = np.flatnonzero(missing)
         shares = weights[lanes] / total[lanes, None, None]
         shares[:, :, 0] = 0.0
         self.raise_(plan[lanes], np.full(len(lanes), np.inf), at[lanes], shares, least[lanes])
+        self._prune(plan, least, of_rows / total[:, None], missing)
         return missing

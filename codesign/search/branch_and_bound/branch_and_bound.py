@@ -32,6 +32,7 @@ class BranchAndBound:
         report: told how far it is.
         recorder: told what each bound rests on.
         warm: what is known before.
+        pruned: keep how plans were closed without a programme (see `Bounding`).
     """
 
     def __init__(
@@ -42,10 +43,11 @@ class BranchAndBound:
         report: Report = silent,
         recorder: AbstractListener | None = None,
         warm: WarmStart = COLD,
+        pruned: bool = False,
     ):
         self.effort, self.report = effort, report
         self.rng = np.random.default_rng(seed)
-        self.bounding = Bounding(programme, effort.gap, recorder, warm.incumbent)
+        self.bounding = Bounding(programme, effort.gap, recorder, warm.incumbent, pruned)
         self.base = np.full(self.bounding.width, 0.5)
         warm.begin(self.bounding)
 

@@ -1,6 +1,7 @@
-"""What the latest programme of each plan said: where its cuts are lowest, and its multipliers."""
+"""What the latest programme of each plan said: where its cuts are lowest, its multipliers, its Lagrangian cut."""
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from .interior_point import Solved
 
@@ -18,16 +19,20 @@ class DualSolutions:
     Attributes:
         point: where its cuts are lowest.
         weights: its multipliers [rows], those of the goal adding to 1.
+        lagrangian: its weighted cut [coefficients], below its goal wherever the limits hold.
     """
 
     def __init__(self) -> None:
         self.point: dict[int, np.ndarray] = {}
         self.weights: dict[int, np.ndarray] = {}
+        self.lagrangian: dict[int, np.ndarray] = {}
 
-    def learn(self, node: np.ndarray, solved: Solved) -> None:
-        """Of programmes of these nodes."""
+    def learn(self, node: np.ndarray, solved: Solved, affine: np.ndarray) -> None:
+        """Of programmes over the cuts `affine`."""
+        total = np.einsum("ltr,ltrv->lv", solved.weights, affine)
         for lane, n in enumerate(node.tolist()):
             self.weights[n], self.point[n] = solved.weights[lane].sum(axis=0), solved.edge[lane]
+            self.lagrangian[n] = total[lane]
 
     def known(self, node: np.ndarray) -> np.ndarray:
         """Which of these were solved."""
@@ -42,3 +47,18 @@ class DualSolutions:
         """Points and multipliers of another programme over the same rows, to bound others from."""
         self.point |= {n: other.point[n] for n in node.tolist()}
         self.weights |= {n: other.weights[n] for n in node.tolist()}
+
+    def bounds(
+        self, shift: Float[np.ndarray, " rows"] | float = 0.0
+    ) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, "k rows"]]:
+        """(nodes, what their Lagrangian cuts bound, multipliers) where rows are allowed `shift` more.
+
+        More room only shifts such a bound, by the multipliers.
+        """
+        nodes = np.array(list(self.lagrangian), dtype=int)
+        if len(nodes) == 0:
+            return nodes, np.zeros(0), np.zeros((0, 0))
+        total = np.array([self.lagrangian[n] for n in nodes.tolist()])
+        weights = np.array([self.weights[n] for n in nodes.tolist()])
+        taken = weights @ np.broadcast_to(shift, weights.shape[1:])
+        return nodes, total[:, 0] - taken + np.minimum(total[:, 1:], 0.0).sum(axis=1), weights

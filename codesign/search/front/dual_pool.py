@@ -17,7 +17,7 @@ Source: see docs/optimisation.md, section 6 (fronts).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -60,16 +60,6 @@ class Backed:
     used: Int[np.ndarray, " notes"]
 
 
-class _ByPlan(NamedTuple):
-    """Notes in the order of their plans: places among all, the plans and where each begins, value and lean."""
-
-    order: np.ndarray
-    present: np.ndarray
-    first: np.ndarray
-    value: np.ndarray
-    lean: np.ndarray
-
-
 class Pool:
     """Weighted tangents of plans and groups, of many programmes over the same rows.
 
@@ -86,7 +76,6 @@ class Pool:
         self._lean: list[np.ndarray] = []  # weights of the metrics
         self._terms: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []  # note, point, row, weight
         self._noted = 0
-        self._by_plan: _ByPlan | None = None
 
     def listener(self, programme: Programme, pairs: _Pairs | None = None) -> "Listening":
         """For the bounds of a programme; of pairs of plans and levels if given."""
@@ -104,7 +93,6 @@ class Pool:
         self._value.append(value)
         self._lean.append(lean)
         self._noted += len(plan)
-        self._by_plan = None
 
     @property
     def plan(self) -> Int[np.ndarray, " notes"]:
@@ -113,7 +101,10 @@ class Pool:
 
     def back(self, statements: Sequence[Statement], oracle: AbstractOracle) -> Backed:
         """Which notes back each statement over all plans of the oracle, and how much of its bound."""
-        order, present, first, value, lean = self._sorted()
+        plan = self.plan
+        order = np.argsort(plan, kind="stable")
+        present, first = np.unique(plan[order], return_index=True)
+        value, lean = np.concatenate(self._value)[order], np.concatenate(self._lean)[order]
         used, bounds = np.zeros(len(order), dtype=bool), []
         family = _Family(oracle, present)
         for one in statements:
@@ -123,24 +114,6 @@ class Pool:
             bounds.append(min(one.bound, least))
             _use(used, reached, best, chosen, first, one.bound - SHORT)
         return Backed(np.array(bounds), order[used])
-
-    def floor(self, goal: str, levels: dict[str, float], count: int) -> Float[np.ndarray, " numbers"]:
-        """What the goal of each plan or group is proven to be at least at these levels; -inf where nothing is."""
-        found, known = np.full(count, -np.inf), self._sorted()
-        if len(known.present):
-            reached = _reached(Statement(goal, levels, np.inf), self.metrics, known.value, known.lean)
-            found[known.present] = np.maximum.reduceat(reached, known.first)
-        return found
-
-    def _sorted(self) -> "_ByPlan":
-        """All notes, those of a plan side by side."""
-        if self._by_plan is None:
-            order = np.argsort(plan := self.plan, kind="stable")
-            present, first = np.unique(plan[order], return_index=True)
-            value = np.concatenate([np.zeros(0), *self._value])[order]
-            lean = np.concatenate([np.zeros((0, len(self.metrics))), *self._lean])[order]
-            self._by_plan = _ByPlan(order, present, first, value, lean)
-        return self._by_plan
 
     def terms(self, used: Int[np.ndarray, " notes"]) -> dict[str, np.ndarray]:
         """node (place among `used`), point, row, weight of everything that these notes weigh."""

@@ -212,6 +212,7 @@ class FrontWalk:
             for point in hard:
                 if not self._programme(self._allowed(point.level)):
                     return False
+            between.learn()
             left -= len(chosen)
             self._told("between", total - left, total)
         return self._blend(between)

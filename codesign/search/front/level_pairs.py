@@ -6,10 +6,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..branch_and_bound.bounding import Bounding
+from ..branch_and_bound.dual_solutions import settled
 from ..branch_and_bound.incumbent import AbstractIncumbent, keeps
 from ..branch_and_bound.oracle import AbstractOracle, Tangents
 from ..branch_and_bound.programme import Programme
 from .dual_pool import Pool
+
+AMISS = 1e3  # price of a unit by which constraints cannot hold together
 
 
 class Levelled(AbstractOracle):
@@ -112,7 +115,62 @@ def apart(
         pool: takes note of what is proven.
     """
     programme = Programme(asked, rows[0], rows[1:])
-    return Bounding(programme, gap, pool.listener(programme, asked), LevelIncumbents(asked, upper, best))
+    return Bounding(programme, gap, pool.listener(programme, asked), LevelIncumbents(asked, upper, best), pruned=True)
+
+
+@dataclass
+class Lines:
+    """Bounds of plans that are straight over all levels: constant - weights . level.
+
+    Args:
+        others: rows that have levels.
+        least: below the goal of every design. To it the constraints of a plan that cannot hold together add so much.
+    """
+
+    others: tuple[str, ...]
+    least: float
+    plan: list[np.ndarray] = field(default_factory=list)
+    constant: list[np.ndarray] = field(default_factory=list)
+    weights: list[np.ndarray] = field(default_factory=list)
+
+    def learn(self, bounding: Bounding, asked: Levelled | None = None) -> None:
+        """Take over the Lagrangian bounds of a programme; of pairs if given."""
+        solved, bound, weights = bounding.duals.bounds()
+        if len(solved):
+            self._add(bounding, asked, solved, bound, weights)
+        for one in bounding.pruned or []:
+            self._add(bounding, asked, *one)
+
+    def _add(
+        self, bounding: Bounding, asked: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
+    ) -> None:
+        """Bounds at what was allowed, and their multipliers [which, rows]: the line is of the plan, not of a level."""
+        rows = bounding.programme.rows
+        taken = bounding.programme.shift[None]
+        if asked is not None:
+            taken = taken + asked.shift[which][:, [asked.names.index(name) for name in rows]]
+        own = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
+        at, bound = bound, bound + (weights * taken)[:, own].sum(axis=1)
+        lean = np.zeros((len(which), len(self.others)))
+        for i, name in enumerate(self.others):
+            lean[:, i] = weights[:, rows.index(name)] if name in rows else 0.0
+        never = (weights[:, 0] == 0.0) & (at > 0)
+        price = np.where(lean.any(axis=1), AMISS, np.inf)  # whatever the level
+        bound = np.where(never, self.least + price * bound, bound)
+        lean = np.where(never[:, None], AMISS * lean, lean)
+        whole = never | settled(weights[:, 0])
+        self.plan.append((which if asked is None else asked.plan[which])[whole])
+        self.constant.append(bound[whole])
+        self.weights.append(lean[whole])
+
+    def raise_(self, floor: Float[np.ndarray, " plans"], level: Float[np.ndarray, " others"]) -> None:
+        """Raise bounds of all plans at a level."""
+        if len(self.plan) > 1:
+            self.plan, self.constant, self.weights = (
+                [np.concatenate(each)] for each in (self.plan, self.constant, self.weights)
+            )
+        for plan, constant, weights in zip(self.plan, self.constant, self.weights, strict=True):
+            np.maximum.at(floor, plan, constant - weights @ level)
 
 
 @dataclass

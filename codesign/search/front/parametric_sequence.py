@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float
 
 from ..branch_and_bound.bounding import Bounding
 from ..branch_and_bound.bounds_table import passed_down
 from ..branch_and_bound.branch_and_bound import BranchAndBound
+from ..branch_and_bound.dual_solutions import settled
 from ..branch_and_bound.effort import Effort, Outcome
 from ..branch_and_bound.linearisation_points import References
 from ..branch_and_bound.programme import Programme
@@ -30,6 +30,29 @@ class SolvedProgramme:
     def bounding(self) -> Bounding:
         """All that is known of it."""
         return self.outcome.bounding
+
+    def carried(self, programme: Programme, lower: np.ndarray) -> None:
+        """Raise bounds of another programme, in place, to what was proven here.
+
+        What a plan's multipliers make of its tangents bounds it whatever is allowed: that only shifts the bound, by
+        the multipliers. The rows of both must be the same.
+        """
+        mine = self.bounding.programme
+        if mine.rows == programme.rows:
+            plans, bound, weights = self.bounding.duals.bounds(programme.shift - mine.shift)
+            if len(plans):
+                whole = settled(weights[:, 0])
+                lower[plans[whole]] = np.maximum(lower[plans[whole]], bound[whole])
+
+    def raise_(self, lower: np.ndarray) -> None:
+        """Raise bounds of plans and groups to those proven here, which must hold there too (`looser`)."""
+        mine = self.bounding.lower
+        np.maximum(lower[: len(mine)], mine, out=lower[: len(mine)])
+
+    def looser(self, goal: str, allowed: dict[str, float]) -> bool:
+        """Whether whatever `allowed` admits was admitted here too, for the same goal: bounds then carry over."""
+        inside = all(name in allowed and allowed[name] <= most for name, most in self.allowed.items())
+        return self.goal == goal and inside
 
     def apart(self, goal: str, allowed: dict[str, float]) -> float:
         """How unlike two programmes are."""
@@ -71,25 +94,26 @@ class ParametricSequence:
         """Minimise a row under the limits and under what further rows are allowed (logs)."""
         programme = Programme(self.oracle, goal, (*self.limits, *allowed), allowed)
         effort, listener = replace(self.effort, seconds=max(self.left, 0.1)), self.pool.listener(programme)
-        warm = self._warm(goal, allowed)
-        search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm)
+        warm = self._warm(programme, goal, allowed)
+        search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm, pruned=True)
         outcome = search.run(lambda: self._follow(search, goal, allowed)) if self.steps else search.run()
         outcome.bounding.own.forget()  # the oracle remembers the latest cuts
         self.steps.append(SolvedProgramme(goal, allowed, outcome))
         return outcome
 
-    def _warm(self, goal: str, allowed: dict[str, float]) -> WarmStart:
+    def _warm(self, programme: Programme, goal: str, allowed: dict[str, float]) -> WarmStart:
         """What earlier programmes proved, and what had to be split next door."""
         if not self.steps:
             return COLD
+        lower = np.full(self.oracle.count, -np.inf)
+        for step in self.steps:
+            if step.looser(goal, allowed):
+                step.raise_(lower)
+            step.carried(programme, lower)
         neighbour = self._neighbour(goal, allowed)
         near = neighbour.apart(goal, allowed) <= FRONT.next_door
         leaf = neighbour.bounding.table.leaf if near else None
-        return WarmStart(self.floor(goal, allowed), leaf)
-
-    def floor(self, goal: str, allowed: dict[str, float]) -> Float[np.ndarray, " nodes"]:
-        """What the goal of each plan or group is proven to be at least under this, by all programmes so far."""
-        return passed_down(self.pool.floor(goal, allowed, self.oracle.count), self.oracle.parents)
+        return WarmStart(passed_down(lower, self.oracle.parents), leaf)
 
     def _neighbour(self, goal: str, allowed: dict[str, float]) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(goal, allowed))

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Int
 
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
+from ..branch_and_bound.bounds_table import passed_down
 from ..branch_and_bound.oracle import GOAL, AbstractOracle
 from ..branch_and_bound.programme import Programme
 from ..settings import BRANCH_AND_BOUND, FRONT
-from .level_pairs import Levelled, Point, apart
+from .level_pairs import Levelled, Lines, Point, apart
 from .parametric_sequence import ParametricSequence, SolvedProgramme
 from .remembered_cuts import Memory
 
@@ -31,12 +32,15 @@ class Between:
         self.gap = sweep.effort.gap
         self.rows = (GOAL, *sweep.limits, *others)
         self.columns = [self.oracle.names.index(name) for name in others]
-        self.points: list[Point] = []
+        self.lines, self.steps, self.points, self.seen = Lines(others, sweep.steps[0].outcome.lower), [], [], 0
+        self.learn()
 
-    @property
-    def steps(self) -> list[SolvedProgramme]:
-        """Programmes that minimised the first metric."""
-        return [step for step in self.sweep.steps if step.goal == GOAL]
+    def learn(self) -> None:
+        """Take over what was proven since."""
+        new = [step for step in self.sweep.steps[self.seen :] if step.goal == GOAL]
+        self.steps, self.seen = [*self.steps, *new], len(self.sweep.steps)
+        for step in new:
+            self.lines.learn(step.bounding)
 
     def _programme(self, oracle: AbstractOracle, plan: np.ndarray, shift: np.ndarray) -> Programme:
         return Programme(Levelled(oracle, plan, shift), GOAL, self.rows[1:])
@@ -98,11 +102,17 @@ class Between:
         self._refine(bounding, asked, FRONT.rounds)
         for pair, (value, u) in bounding.feasible.items():
             points[at[pair]].take(value, int(plan[pair]), u)
+        self.lines.learn(bounding, asked)
 
     def floor(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(plans and groups that together stand for all plans, bound of each at a level from what was proven)."""
+        floor, allowed = np.full(self.oracle.count, -np.inf), self._allowed(level)
+        for step in self.steps:
+            if step.looser(GOAL, allowed):
+                step.raise_(floor)
+        self.lines.raise_(floor, level)
         every = np.flatnonzero(self._nearest(level).bounding.table.leaf)
-        return every, self.sweep.floor(GOAL, self._allowed(level))[every]
+        return every, passed_down(floor, self.oracle.parents)[every]
 
     def _nearest(self, level: np.ndarray) -> SolvedProgramme:
         return min(self.steps, key=lambda step: step.apart(GOAL, self._allowed(level)))
@@ -155,6 +165,7 @@ class Between:
         np.minimum.at(least, asked.level[every], bounding.lower[every])
         for (point, _, _), before, lower in zip(group, value, least, strict=True):
             point.lower = min(point.lower, float(before + lower))
+        self.lines.learn(bounding, asked)
 
     def _refine(self, bounding: Bounding, asked: Levelled, most: int, hardware: np.ndarray | None = None) -> None:
         """Rounds over what is open; parts of groups begin at the hardware of their level."""
