@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-__all__ = ["quick_jit"]
+__all__ = ["quick_jit", "traced_alone"]
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}  # halves the compile time of large programs on the CPU
 
@@ -31,3 +31,8 @@ def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[.
         once: it runs once or twice on little data; compiled in half the time again, it runs several times slower.
     """
     return jax.jit(function, compiler_options=_known_options(once))
+
+
+def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns as shapes: JAX traces it, and whatever it refuses is raised; nothing is computed."""
+    return jax.eval_shape(function, *arguments)

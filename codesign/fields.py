@@ -170,6 +170,11 @@ def _child(node: Any, key: str, path: str) -> Any:
     raise ConfigError(f"{path}: no {key!r} there{suggestion(key, known)}")
 
 
+def flattened(tree: Any) -> tuple[list[Any], Any]:
+    """Leaves of a tree in their order, and what tells trees of another structure apart."""
+    return jax.tree.flatten(tree)
+
+
 def get_path(tree: Any, path: str) -> Any:
     """The leaf (or subtree) at a dotted path, such as `cluster.accelerator.hbm.capacity_bytes`.
 

@@ -78,7 +78,8 @@ def ordered(hardware: Mapping[str, Mover]) -> tuple[str, ...]:
     """
     movers = {path: name for name, variable in hardware.items() for path in moved_by(variable)}
     needs = {name: movers.get(getattr(variable, "denominator", "")) for name, variable in hardware.items()}
-    left, found = sorted(hardware), []
+    left = sorted(hardware)
+    found: list[str] = []
     while left:
         ready = [name for name in left if needs[name] not in left]
         if not ready:

@@ -9,15 +9,14 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .errors import ConfigError, suggestion
-from .fields import get_path, range_of, replace
+from .fields import flattened, get_path, range_of, replace
 from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
 from .rules import Rules
 from .scenario import Scenario
@@ -100,8 +99,8 @@ class DesignSpace:
         given: variables whose coordinates are their values, exactly.
     """
 
-    plan: dict[str, Sequence[Any]] = field(default_factory=dict)
-    hardware: dict[str, Variable] = field(default_factory=dict)
+    plan: dict[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    hardware: dict[str, Variable] = field(default_factory=dict[str, Variable])
     given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -110,12 +109,13 @@ class DesignSpace:
         for name, values in self.plan.items():
             if name not in known:
                 raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, known)}")
-            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
+            if not _is_list(values):
                 raise ConfigError(f"space.plan.{name} = {values!r} must be a non-empty list of values")
         for name, variable in self.hardware.items():
             if name in known:
                 raise ConfigError(f"space.hardware.{name}: {name} is a field of a plan, give the variable another name")
-            for key, bound in (("low", variable.low), ("high", variable.high)):
+            for key in ("low", "high"):
+                bound: Any = getattr(variable, key)
                 if isinstance(bound, bool) or not isinstance(bound, int | float):
                     raise ConfigError(f"space.hardware.{name}.{key} = {bound!r} is not a number")
             if not 0 < variable.low < variable.high < math.inf:
@@ -252,7 +252,8 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-        is_legal, found, count = self._told_apart(scenario), [], 0
+        is_legal, count = self._told_apart(scenario), 0
+        found: list[np.ndarray] = []
         for _ in range(MOST_LOOKS):
             numbers = rng.integers(0, self.combinations, LOOKED_AT)
             found.append(np.stack(list(self.decoded(numbers[is_legal(numbers)]).values()), axis=-1))
@@ -289,9 +290,14 @@ class DesignSpace:
         return {name: columns[name] for name in self.plan}
 
 
+def _is_list(values: Any) -> bool:
+    """Whether these are values to choose from."""
+    return isinstance(values, Sequence) and not isinstance(values, str) and bool(cast(Sequence[Any], values))
+
+
 def _numbers(scenario: Scenario) -> Any:
     """What tells scenarios apart: equal ones have the same legal plans."""
-    leaves, structure = jax.tree.flatten(scenario)
+    leaves, structure = flattened(scenario)
     arrays = map(np.asarray, leaves)
     return structure, tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
 

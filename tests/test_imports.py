@@ -45,7 +45,7 @@ LAYERS = [
     {"curvature"},
     {"uncertainty"},
     {"search", "verification"},  # that which checks the search shares nothing with it
-    {"results"},
+    {"results", "amortising"},
     {"solving"},
     {"report"},
     {"config", "measurements"},

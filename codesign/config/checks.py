@@ -3,18 +3,16 @@
 import dataclasses
 import functools
 import itertools
-import math
 import re
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..collectives import OPERATIONS, Chosen
+from ..compiling import quick_jit
 from ..errors import ConfigError, suggestion
-from ..fields import get_path, replace
+from ..fields import as_leaf, get_path, replace
 from ..interpreting import interpreted
 from ..metrics import memory_by_class
 from ..metrics.footprint import memory_limits, per_tier
@@ -22,10 +20,9 @@ from ..metrics.lifetime import lifetime_limits
 from ..objective import Objective, feasible, share_text
 from ..scenario import Cluster, Scenario
 from ..smooth import used_share
-from ..space import DesignSpace
 from ..units import BYTES, GB
 from ..workloads import AbstractServing
-from ..workloads.plan_fields import plan_field, plan_value, words_of
+from ..workloads.plan_fields import words_of
 
 ARITHMETIC = ("compute", "attention")
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
@@ -104,40 +101,6 @@ def _refuse_asked(objective: Objective, names: set[str], where_they_exist: str) 
                 raise ConfigError(f"{where}: {name} exists {where_they_exist}")
 
 
-def check_listed(name: str, value: Any) -> None:
-    """A value of a plan's list must be one that the field may have.
-
-    Raises:
-        ConfigError: it is no number, or outside the field's range.
-    """
-    if words_of(name) and isinstance(value, str):
-        plan_value(name, value)
-        return
-    if not isinstance(value, int | float):
-        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
-    field = plan_field(name)
-    assert field is not None  # the space knows its fields
-    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
-        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
-
-
-def check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
-    """Algorithms that a space lists must be offered by some operation of some network level.
-
-    Raises:
-        ConfigError: none is left to the plan, or one that nobody offers.
-    """
-    levels = scenario.cluster.network.values()
-    algorithms = [getattr(level.collectives, operation) for level in levels for operation in OPERATIONS]
-    offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
-    for field in ("tp_algorithm", "data_algorithm"):
-        for value in space.plan.get(field, ()):
-            name = words_of(field)[round(float(plan_value(field, value)))]
-            if name not in offered:
-                have = f"it has {', '.join(sorted(offered))}" if offered else "collective=lumorph_chosen leaves some"
-                raise ConfigError(f"space.plan.{field}: no network leaves the choice of {name} to the plan ({have})")
-
-
 def check_reach(scenario: Scenario, devices: float | None = None) -> None:
     """The outermost network level must reach every device, unless axes are placed by hand.
 
@@ -150,7 +113,7 @@ def check_reach(scenario: Scenario, devices: float | None = None) -> None:
     """
     cluster = scenario.cluster
     name, count = cluster.levels[-1], float(scenario.layout.devices) if devices is None else devices
-    reach = float(cluster.joining(jnp.asarray(count)).network[name].fabric.reach())
+    reach = float(cluster.joining(as_leaf(count)).network[name].fabric.reach())
     if not cluster.placement and count > reach:
         raise ConfigError(
             f"cluster.levels: the outermost, {name}, reaches {reach:g} of {_counted(scenario)} = {count:g} devices;"
@@ -169,7 +132,9 @@ def check_plan(scenario: Scenario) -> None:
         raise ConfigError(_broken(min(broken, key=lambda rule: (*FIRST, rule).index(rule)), scenario))
 
 
-_violations = interpreted(lambda scenario: scenario.workload.violations(scenario.layout), always=True)
+@functools.partial(interpreted, always=True)
+def _violations(scenario: Scenario) -> dict[str, Array]:
+    return scenario.workload.violations(scenario.layout)
 
 
 def _broken(rule: str, scenario: Scenario) -> str:
@@ -193,7 +158,9 @@ def shortage(scenario: Scenario) -> dict[str, float]:
     return {tier: used[tier] - capacity[tier] for tier in beyond}
 
 
-_used = interpreted(lambda scenario: per_tier(memory_by_class(scenario)), always=True)
+@functools.partial(interpreted, always=True)
+def _used(scenario: Scenario) -> dict[str, Array]:
+    return per_tier(memory_by_class(scenario))
 
 
 def _capacity(scenario: Scenario) -> dict[str, float]:
@@ -281,7 +248,7 @@ def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
 def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
     """Overrides that make the plan legal and fitting, as few and as small as possible; empty where none is found."""
     levers = {f"plan.{name}": change for name, change in scenario.plan.changes().items()}
-    levers |= {"cluster.device_count": lambda x: [x * 2**i for i in range(1, 9)]}
+    levers["cluster.device_count"] = _doubled
     start = {path: float(get_path(scenario, path)) for path in levers}
     steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in levers.items()}
     moves: list[tuple[float, dict[str, float]]] = []
@@ -297,6 +264,11 @@ def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
     return [_override(path, value) for path, value in moves[int(np.argmax(fits))][1].items()]
 
 
+def _doubled(count: float) -> list[float]:
+    """Up to 256 times the devices."""
+    return [count * 2**i for i in range(1, 9)]
+
+
 def _order(paths: tuple[str, ...], levers: list[str]) -> float:
     """Earlier levers are easier to pull."""
     return sum(levers.index(path) for path in paths) / len(paths)
@@ -309,16 +281,16 @@ def _override(path: str, value: float) -> str:
 
 def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
     """Which of the moves give a legal plan that fits, priced all at once."""
-    columns = {path: jnp.asarray([move.get(path, start[path]) for move in moves]) for path in start}
+    columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
     capacity = _capacity(scenario)
 
     def fits(point: dict[str, Array]) -> Array:
         candidate = replace(scenario, point)
-        ok = jnp.asarray(True)
+        ok: Any = True
         for broken in candidate.workload.violations(candidate.layout).values():
             ok &= broken <= 0
         for tier, nbytes in per_tier(memory_by_class(candidate)).items():
             ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
         return ok
 
-    return np.asarray(jax.jit(jax.vmap(fits))(columns))
+    return np.asarray(quick_jit(jax.vmap(fits), once=True)(columns))

@@ -9,7 +9,7 @@ import functools
 import itertools
 import pickle  # in this process alone: nothing of it is read from a file (`kept_files` reads JSON)
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import yaml
@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, either, suggestion
+from ..plain_yaml import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, Edition, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
@@ -52,6 +53,7 @@ OPTIONAL = {
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 
+_override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  # Hydra offers it in no other way
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
@@ -161,7 +163,7 @@ def _choices(item: Override) -> list[str]:
     if item.is_sweep_override():
         return [str(choice) for choice in item.sweep_string_iterator()]
     value = item.value()
-    return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
+    return [str(entry) for entry in value] if is_list(value) else [str(value)]
 
 
 def _first(item: Override) -> str:
@@ -201,20 +203,20 @@ def _admit_value(item: Override, base: Any) -> str:
     if item.key_or_group in OPEN:
         return f"++{item.input_line}"
     for depth, key in enumerate(keys):
-        if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+        if is_list(node) and key.isdigit() and int(key) < len(node):
             node = node[int(key)]
-        elif isinstance(node, dict) and key in node:
+        elif is_mapping(node) and key in node:
             node = node[key]
-        elif isinstance(node, dict) and (key in _arguments(node) or ".".join(keys[:depth]) in OPEN):
+        elif is_mapping(node) and (key in _arguments(node) or ".".join(keys[:depth]) in OPEN):
             return f"++{item.input_line}"
         else:
-            known = {*_arguments(node), *(node if isinstance(node, dict) else ())} - {"_target_", "provenance"}
+            known = {*_arguments(node), *(node if is_mapping(node) else ())} - {"_target_", "provenance"}
             known |= set(groups()) if depth == 0 else set()
             prefix = ".".join(keys[:depth])
             if depth == 0 and key in OPTIONAL:
                 which = suggestion("", available(key))
                 raise ConfigError(f"{item.input_line}: no {key} is chosen that could have it; add {key}=NAME{which}")
-            if isinstance(node, dict):
+            if is_mapping(node):
                 raise ConfigError(
                     f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{suggestion(key, known)}"
                 )
@@ -223,7 +225,7 @@ def _admit_value(item: Override, base: Any) -> str:
 
 
 def _arguments(node: Any) -> list[str]:
-    if isinstance(node, dict) and "_target_" in node:
+    if is_mapping(node) and "_target_" in node:
         return list(parameters(resolve(node["_target_"], "_target_")))
     return []
 
@@ -243,9 +245,9 @@ def composed(overrides: list[str]) -> DictConfig:
         config = with_engine(pickle.loads(_chosen(groups_chosen, edition())))
         late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
         early = [item for item in values if item not in late]
-        ConfigLoaderImpl._apply_overrides_to_config(early, config)  # jobs that choose alike compose their files once
+        _override(early, config)  # jobs that choose alike compose their files once
         config = _with_pool(config)
-        ConfigLoaderImpl._apply_overrides_to_config(late, config)
+        _override(late, config)
         return config
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -272,16 +274,16 @@ def _with_pool(config: DictConfig) -> DictConfig:
         other = OmegaConf.to_container(composed(admit(chosen)), resolve=True)
     except ConfigError as error:
         raise ConfigError(f"{PACKAGES['prefill']}.like: {error}") from error
-    assert isinstance(other, dict)
+    assert is_mapping(other)
     part = {key: other["cluster"][key] for key in OF_A_POOL}
-    own = OmegaConf.select(config, f"{PACKAGES['prefill']}.cluster") or {}
+    own: Any = OmegaConf.select(config, f"{PACKAGES['prefill']}.cluster") or {}
     with open_dict(config):
         config.cluster.prefill.cluster = OmegaConf.merge(part, own)
     return config
 
 
 @contextlib.contextmanager
-def _hydra() -> Iterator[None]:
+def _hydra() -> Generator[None, None, None]:
     """Hydra made ready to compose; within a job that it runs itself, what it knows of that job is put back after."""
     running = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
+from ..plain_yaml import is_list, is_mapping
 from ..units import unit_of
 from .plugins import plugin_classes
 from .written import plain_number
@@ -105,14 +106,14 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> Any:
-    if isinstance(node, list | tuple):
+    if is_list(node):
         return tuple(_construct(value, f"{path}.{index}", provenance) for index, value in enumerate(node))
-    if not isinstance(node, dict):
+    if not is_mapping(node):
         if node == "???":
             raise ConfigError(f"{path} is missing: give it a value")
         return node
-    origins = node.get("provenance") or {}
-    if not isinstance(origins, dict) or not all(isinstance(entry, dict) for entry in origins.values()):
+    origins: Any = node.get("provenance") or {}
+    if not is_mapping(origins) or not all(is_mapping(entry) for entry in origins.values()):
         raise ConfigError(f"{path}.provenance must map names of numbers to their origin: {{source: ..., kind: ...}}")
     for key, entry in origins.items():
         provenance[f"{path}.{key}"] = entry
@@ -143,11 +144,15 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
             if field.name in arguments:
                 _check_field(arguments[field.name], field, f"{path}.{field.name}")
     try:
-        return target(**arguments)
+        return _made(target, arguments)
     except ConfigError as error:
         raise ConfigError(_below(path, str(error))) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _made(target: Any, arguments: dict[str, Any]) -> Any:
+    return target(**arguments)
 
 
 def _below(path: str, text: str) -> str:
@@ -160,7 +165,7 @@ def _below(path: str, text: str) -> str:
     return f"{path}.{rest.removeprefix(path.rpartition('.')[2] + '.')}"
 
 
-def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
+def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
     """Refuse a value that the field cannot hold."""
     converter = field.metadata.get("converter")
     if converter is as_leaf:
@@ -168,7 +173,7 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
             raise ConfigError(f"{path} = {str(value).lower()} is not a plain number{_of_unit(field.name)}")
         _check_number(value, path, field.name)
     elif converter is as_leaves:
-        if not isinstance(value, dict):
+        if not is_mapping(value):
             raise ConfigError(f"{path} = {value!r} must be a mapping of names to numbers")
         for key, entry in value.items():
             _check_number(entry, f"{path}.{key}", field.name)
@@ -179,9 +184,9 @@ def _check_field(value: Any, field: dataclasses.Field, path: str) -> None:
 def _check_number(value: Any, path: str, name: str) -> None:
     if isinstance(value, bool | int | float):
         return
-    kinds = {tuple: "a list", dict: "a mapping"}
-    shown = repr(value) if isinstance(value, str | None) else kinds.get(type(value), "a " + type(value).__name__)
-    listed = isinstance(value, tuple) and path.startswith("plan.")
+    kind = "a list" if is_list(value) else "a mapping" if is_mapping(value) else f"a {type(value).__name__}"
+    shown = repr(value) if isinstance(value, str | None) else kind
+    listed = is_list(value) and path.startswith("plan.")
     several = f"; values to choose from belong to space.{path}" if listed else ""
     raise ConfigError(f"{path} = {shown} is not a plain number{_of_unit(name)}{_hint(value, name)}{several}")
 
@@ -201,15 +206,15 @@ def _hint(value: Any, name: str) -> str:
 def _check_type(value: Any, hint: Any, path: str) -> None:
     """Refuse a value that its annotation does not admit; annotations that say nothing checkable admit all."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is dict and isinstance(value, dict):
+    if origin is dict and is_mapping(value):
         for key, entry in value.items():
             _check_type(entry, inner[1], f"{path}.{key}")
-    elif origin is tuple and isinstance(value, tuple) and inner[1:] == (Ellipsis,):
+    elif origin is tuple and is_list(value) and inner[1:] == (Ellipsis,):
         for index, entry in enumerate(value):
             _check_type(entry, inner[0], f"{path}.{index}")
     elif not _admits(value, hint, origin, inner):
-        shown = "a mapping without _target_" if isinstance(value, dict) else f"{type(value).__name__} {value!r}"
-        shown = shown if isinstance(value, dict | str | int | float | tuple) else type(value).__name__
+        kind = "a mapping without _target_" if is_mapping(value) else type(value).__name__
+        shown = f"{kind} {value!r}" if isinstance(value, str | int | float) or is_list(value) else kind
         name = path.rpartition(".")[2]
         number = f"{_of_unit(name)}, not {shown}{_hint(value, name)}" if hint is float else f", not {shown}"
         raise ConfigError(f"{path} must be {_wanted(hint)}{number}")

@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError, suggestion
+from ..plain_yaml import is_mapping
 from .groups import conf_dir, read_yaml
 
 KEYS = ("kernels", "all_reduce", "fused_floor")
@@ -73,14 +74,14 @@ def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
 
 def _generation(name: str) -> str:
     path: Path = conf_dir() / "accelerator" / f"{name}.yaml"
-    node = read_yaml(path)["cluster"]["accelerator"] if path.is_file() else {}
+    node: Any = read_yaml(path)["cluster"]["accelerator"] if path.is_file() else {}
     return str(node.get("generation", name))
 
 
 def _over(kernels: Any, mine: dict[str, Any]) -> Any:
     """Constants of an engine over those of the accelerator, a number format as a whole; 8 bits in blocks stand in."""
     result = OmegaConf.to_container(kernels)
-    assert isinstance(result, dict)
+    assert is_mapping(result)
     for kind, formats in mine.items():
         if kind in KEPT:
             continue

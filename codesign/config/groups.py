@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError, suggestion
 from ..foreign import read_yaml_file
+from ..plain_yaml import is_list, is_mapping
 from ..shipped import conf_dir as conf_dir
 from .own import groups_of_ours, origin, own_folders
 from .plugins import plugin_folders
@@ -135,8 +136,8 @@ def _device(path: Path) -> dict[str, Any]:
     """The accelerator of a file, whichever package it is written for."""
     node: Any = read_yaml(path)
     for key in ("cluster", "accelerator"):
-        node = node.get(key, node) if isinstance(node, dict) else {}
-    return node if isinstance(node, dict) else {}
+        node = node.get(key, node) if is_mapping(node) else {}
+    return node if is_mapping(node) else {}
 
 
 def _words(device: dict[str, Any], key: str, path: Path) -> list[str]:
@@ -145,8 +146,8 @@ def _words(device: dict[str, Any], key: str, path: Path) -> list[str]:
     Raises:
         ConfigError: it is no list.
     """
-    names = device.get(key) or []
-    if not isinstance(names, list):
+    names: Any = device.get(key) or []
+    if not is_list(names):
         raise ConfigError(f"accelerator/{path.name}: {key} = {names!r} must be a list of names, such as [{names}]")
     return [str(name) for name in names]
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ..plain_yaml import is_list, is_mapping
 from ..report.labels import metric
 from ..units import unit_of
 from .written import in_unit
@@ -23,12 +24,12 @@ def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any
         ConfigError: a unit that its place does not have.
     """
     units = _units(node) if units is None else units
-    if isinstance(node, dict):
+    if is_mapping(node):
         return {
             key: value if key in LEFT else in_si(value, f"{path}.{key}" if path else str(key), units)
             for key, value in node.items()
         }
-    if isinstance(node, list):
+    if is_list(node):
         return [in_si(value, path, units) for value in node]
     if not isinstance(node, str):
         return node
@@ -43,9 +44,10 @@ def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any
 
 def _units(resolved: Any) -> dict[str, str]:
     """Hardware variable -> unit of the leaf that it moves; none of a ratio."""
-    variables = (resolved.get("space") or {}).get("hardware") if isinstance(resolved, dict) else None
-    entries = variables.items() if isinstance(variables, dict) else ()
-    return {name: unit_of(str(one["path"])) for name, one in entries if isinstance(one, dict) and "path" in one}
+    space: Any = resolved.get("space") if is_mapping(resolved) else None
+    variables = space.get("hardware") if is_mapping(space) else None
+    entries = variables.items() if is_mapping(variables) else ()
+    return {name: unit_of(str(one["path"])) for name, one in entries if is_mapping(one) and "path" in one}
 
 
 def _unit(path: str, units: dict[str, str]) -> str:

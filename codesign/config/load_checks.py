@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-
-import jax.numpy as jnp
+from typing import Any
 
 from ..errors import ConfigError
+from ..fields import as_leaf
 from ..objective import feasible
 from ..results import numbers_of
 from ..scenario import Scenario
@@ -43,7 +43,7 @@ def check_load(scenario: Scenario, numbers: Mapping[str, float]) -> None:
 
 def _too_many(scenario: Scenario, work: ServingAtRate, over: Mapping[str, float]) -> str:
     """A rate beside what is sustained."""
-    forever = Agreement(jnp.asarray(FOREVER_S), jnp.asarray(FOREVER_S))
+    forever = Agreement(as_leaf(FOREVER_S), as_leaf(FOREVER_S))
     kept = numbers_of(dataclasses.replace(scenario, workload=_as(work, GoodputServing, agreement=forever)))
     rate, plan = float(work.arrivals_per_s), scenario.plan
     if "prompts" in over:
@@ -57,7 +57,7 @@ def _too_many(scenario: Scenario, work: ServingAtRate, over: Mapping[str, float]
 
 def _too_tight(scenario: Scenario, work: GoodputServing) -> str:
     """An agreement beside what a request sees that is alone."""
-    quiet = _as(work, ServingAtRate, arrivals_per_s=jnp.asarray(QUIET))
+    quiet = _as(work, ServingAtRate, arrivals_per_s=as_leaf(QUIET))
     alone, agreed = numbers_of(dataclasses.replace(scenario, workload=quiet)), work.agreement
     floors = {name: alone[f"{name.removesuffix('_s')}_p{100 * agreed.share:.0f}_s"] for name in HELPS}
     worst = max(HELPS, key=lambda name: floors[name] / float(getattr(agreed, name)))
@@ -68,4 +68,5 @@ def _too_tight(scenario: Scenario, work: GoodputServing) -> str:
 def _as(work: AbstractOpenServing, kind: type[AbstractOpenServing], **own: object) -> AbstractOpenServing:
     """The same requests and engine, asked otherwise."""
     common = {field.name: getattr(work, field.name) for field in dataclasses.fields(AbstractOpenServing)}
-    return kind(**common, **own)
+    make: Any = kind
+    return make(**common, **own)

@@ -11,13 +11,14 @@ configuration) is refused in one line with its name, before anything is composed
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, suggestion
 from ..foreign import read_text, refuse_irregular, tree_of_yaml
+from ..plain_yaml import is_list, is_mapping
 from ..shipped import conf_dir
 from .plugins import plugins
 
@@ -40,7 +41,7 @@ def own_folders() -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def own_files(*folders: Path | str) -> Iterator[None]:
+def own_files(*folders: Path | str) -> Generator[None, None, None]:
     """Compose with the files of these folders beside ours; of none, as before.
 
     Raises:
@@ -127,7 +128,7 @@ def check_file(path: Path, folder: Path) -> None:
     if (found[1] if found else None) != wanted:
         should = f"must be `# @package {wanted}`" if wanted else "must not be a `# @package` line"
         raise ConfigError(f"{path}: its first line {should}, as in other files of {group}")
-    if not isinstance(node, dict):
+    if not is_mapping(node):
         raise ConfigError(f"{path}: it should map keys to values")
     if any(OF_HYDRA.search(str(key)) for key in node):
         raise ConfigError(f"{path}: settings of Hydra cannot be given in a file")
@@ -164,18 +165,18 @@ def entries_of(node: Mapping[str, Any], path: Path) -> list[Any]:
     Raises:
         ConfigError: it is no list.
     """
-    entries = node.get("defaults") or []
-    if not isinstance(entries, list):
+    entries: Any = node.get("defaults") or []
+    if not is_list(entries):
         raise ConfigError(f"{path}: defaults must be a list, such as [h100_sxm, _self_]")
     return entries
 
 
 def _check_values(node: Any, path: Path, key: str) -> None:
     """Classes of packages that are installed as plug-ins, and no interpolation that leaves the configuration."""
-    if isinstance(node, dict):
+    if is_mapping(node):
         for name, value in node.items():
             _check_values(value, path, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, list):
+    elif is_list(node):
         for value in node:
             _check_values(value, path, key)
     elif isinstance(node, str):
@@ -194,8 +195,8 @@ def _check_named(node: dict[str, Any], path: Path, group: str) -> None:
     place = "cluster.accelerator" if group == "accelerator" else ""
     part: Any = node
     for key in place.split(".") if place else ():
-        part = part.get(key) if isinstance(part, dict) else None
-    if not isinstance(part, dict) or not part.get("name"):
+        part = part.get(key) if is_mapping(part) else None
+    if not is_mapping(part) or not part.get("name"):
         raise ConfigError(f"{path}: {f'{place}.' if place else ''}name is missing: say what pages call it, {path.stem}")
 
 

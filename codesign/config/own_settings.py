@@ -1,11 +1,12 @@
 """What own files of a user set: whose numbers these are, and which file a complaint is about."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
+from ..plain_yaml import is_mapping
 from .composition import chosen_options
 from .own import HEADER, entries_of, own_folders, read, shown
 
@@ -35,7 +36,7 @@ def origins(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def naming_files(overrides: Sequence[str]) -> Iterator[None]:
+def naming_files(overrides: Sequence[str]) -> Generator[None, None, None]:
     """Put before a complaint about a key the own file that sets it."""
     try:
         yield
@@ -92,12 +93,12 @@ def _inherited(group: str, option: str) -> list[Path]:
 
 def _flatten(node: Any, place: str, values: dict[str, Any], told: set[str]) -> None:
     """Values by dotted path, and the paths of which a block of provenance tells."""
-    if not isinstance(node, dict):
+    if not is_mapping(node):
         values[place] = node
         return
     for key, value in node.items():
         path = f"{place}.{key}" if place else str(key)
         if key != "provenance":
             _flatten(value, path, values, told)
-        elif isinstance(value, dict):
+        elif is_mapping(value):
             told |= {f"{place}.{name}" for name in value}

@@ -6,15 +6,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ..compiling import traced_alone
 from ..distributing import AbstractRunner
 from ..errors import ConfigError, suggestion
-from ..fields import check_ranges, get_path
+from ..fields import check_ranges
 from ..metrics import evaluate
 from ..objective import Objective
+from ..plain_yaml import is_list, is_mapping
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
 from ..search import (
@@ -34,19 +35,19 @@ from ..search import (
     silent,
 )
 from ..space import DesignSpace
-from .checks import check_algorithms, check_asked, check_formats, check_listed, check_reach
+from .checks import check_asked, check_formats, check_reach
 from .composition import compose
 from .construct import Built, build
-from .groups import PACKAGES, available, expand
+from .groups import expand
 from .in_units import in_si
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins
 from .plausibility import Unusual, unusual
+from .space_checks import check_variables
 from .starting import names, started
 
 SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
-MOST_LEVELS = 1_000_000  # of a variable's grid
 FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
 """Searches that ask for nothing but the best design: where there is only one, it is that."""
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch, "runner": AbstractRunner}
@@ -112,7 +113,11 @@ class Study:
                 raise ConfigError(f"asking: {key} = {value!r} must be {kind}, not {type(value).__name__}")
         objective = replace(self.objective, **changes)
         check_asked(objective, self.scenario)
-        jax.eval_shape(lambda scenario: objective.check(evaluate(scenario)), self.scenario)
+
+        def check(scenario: Scenario) -> None:
+            objective.check(evaluate(scenario))
+
+        traced_alone(check, self.scenario)
         return replace(self, objective=objective)
 
     def solve(self, report: Report = silent) -> tuple[Results, Trace]:
@@ -192,7 +197,7 @@ def _texts(overrides: Sequence[Any]) -> list[str]:
     """
     for given in overrides:
         if not isinstance(given, str):
-            unpacked = "; unpack a list with *" if isinstance(given, list | tuple) else ""
+            unpacked = "; unpack a list with *" if is_list(given) else ""
             raise ConfigError(
                 f"override {given!r} is a {type(given).__name__}: give texts such as 'plan.tp=8'{unpacked}"
             )
@@ -248,15 +253,22 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
     if "runner" in asked:
         search = search.over(built.objects["runner"])
     provenance = built.provenance | origins(overrides) | _overridden(overrides)
-    parts = (problem.scenario, problem.space, problem.objective, search)
-    known = {"provenance": provenance, "resolved": resolved, "overrides": tuple(overrides), "conf": own_folders()}
-    return Study(*parts, **known)
+    return Study(
+        problem.scenario,
+        problem.space,
+        problem.objective,
+        search,
+        provenance,
+        resolved,
+        tuple(overrides),
+        own_folders(),
+    )
 
 
 def _problem(built: Built) -> Problem:
     """What is searched, its variables checked."""
     scenario = _scenario(built)
-    _check_variables(built.objects["space"], scenario)
+    check_variables(built.objects["space"], scenario)
     check_asked(built.objects["objective"], scenario)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
 
@@ -267,7 +279,7 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     Raises:
         ConfigError: an entry that cannot be built, naming it.
     """
-    found = {}
+    found: dict[str, Problem] = {}
     for name, entry in mix.entries.items():
         try:
             first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
@@ -285,59 +297,15 @@ def _complete(resolved: dict[str, Any]) -> dict[str, Any]:
         ConfigError: one that has no leaf, as where an override misspells the name of another.
     """
     given = resolved["space"].get("hardware")
-    variables = given if isinstance(given, dict) else {}
+    variables = given if is_mapping(given) else {}
     for name, variable in variables.items():
-        if isinstance(variable, dict) and not variable.get("_target_"):
+        if is_mapping(variable) and not variable.get("_target_"):
             if not {"path", "numerator"} & set(variable):
                 known = [one for one in variables if one != name]
                 hint = suggestion(str(name), known)
                 raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
             variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
     return resolved
-
-
-def _check_variables(space: DesignSpace, scenario: Scenario) -> None:
-    """Every hardware variable must lead to a leaf of this scenario; another fabric or memory may have other leaves.
-
-    Raises:
-        ConfigError: what is missing, all variables that are, and how to go on without them.
-    """
-    for name, values in space.plan.items():
-        for value in values:
-            check_listed(name, value)
-    check_algorithms(space, scenario)
-    if "device_count" in space.plan:
-        check_reach(scenario, max(map(float, space.plan["device_count"])))
-    wrong = {}
-    for name, variable in space.hardware.items():
-        if variable.grid > MOST_LEVELS:
-            raise ConfigError(f"space.hardware.{name}.grid = {variable.grid:,} levels: at most {MOST_LEVELS:,}")
-        try:
-            DesignSpace(hardware={name: variable}).check_paths(scenario)
-        except ConfigError as error:
-            wrong[name] = error
-    if wrong:
-        name, error = next(iter(wrong.items()))
-        path = space.hardware[name].path
-        absent = [g for g, place in PACKAGES.items() if path.startswith(f"{place}.") and not _has(scenario, place)]
-        if absent:
-            raise ConfigError(
-                f"space.hardware.{name} needs a {absent[0]}: choose one, {absent[0]}={next(iter(available(absent[0])))}"
-            ) from error
-        also = f" (nor has it what {', '.join(list(wrong)[1:])} names)" if len(wrong) > 1 else ""
-        without = " ".join(f"'~space.hardware.{name}'" for name in wrong)
-        raise ConfigError(
-            f"space.hardware.{name} does not exist on this hardware: {error}{also};"
-            f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
-        ) from error
-
-
-def _has(scenario: Scenario, path: str) -> bool:
-    """Whether something stands at a path that may be empty."""
-    try:
-        return get_path(scenario, path) is not None
-    except ConfigError:
-        return False
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -350,7 +318,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
-    assert isinstance(resolved, dict)
+    assert is_mapping(resolved)
     return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
 
 
@@ -373,7 +341,7 @@ def _scenario(built: Built) -> Scenario:
 
 def _overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:
     """An origin for every number changed by hand, so that reports do not credit it to a datasheet."""
-    entries = {}
+    entries: dict[str, dict[str, Any]] = {}
     for text in overrides:
         key, _, value = text.lstrip("+~").partition("=")
         path = expand(key)

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -82,7 +82,8 @@ class RayCluster(AbstractRunner):
             return
         with self._cluster() as ray:
             asked = ray.remote(max_retries=self.retries, scheduling_strategy="SPREAD", num_cpus=1)(reply_to)
-            shared, waiting, pending = ray.put(sent), deque(tasks), {}
+            shared, waiting = ray.put(sent), deque(tasks)
+            pending: dict[Any, Any] = {}
             most = AHEAD * (self.workers or int(ray.cluster_resources().get("CPU", 1)))
             while waiting or pending:
                 while waiting and len(pending) < most:
@@ -95,7 +96,7 @@ class RayCluster(AbstractRunner):
                     yield _got(ray, reference, pending.pop(reference), self.retries).result()
 
     @contextmanager
-    def _cluster(self) -> Iterator[Any]:
+    def _cluster(self) -> Generator[Any, None, None]:
         """Ray, connected; what was started here is ended here."""
         self.refuse()
         before = dict(os.environ)

@@ -66,7 +66,7 @@ def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
 
 def budgets(run: RunFolder) -> Markup:
     """How much of each limit and memory the best plan uses."""
-    lines = []
+    lines: list[bars.BarLine] = []
     for what, value, bound, share in text_tables.budgets(run):
         kept = feasible(share - 1)
         text = f"{share:.0%}" if share < float("inf") else "no capacity"

@@ -70,7 +70,7 @@ def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[Knob, ...]:
         begin: name of a variable -> where its slider begins; others where the scenario stands, or in the middle.
     """
     space, objective, words = study.space, study.objective, study.scenario.workload.words
-    found = []
+    found: list[Knob] = []
     for name in space.names:
         each = space.hardware[name]
         label = Metric(variable(name), "" if isinstance(each, Ratio) else unit_of(each.path))

@@ -2,7 +2,7 @@
 
 import importlib.resources
 
-_FILES = importlib.resources.files(__package__)
+_FILES = importlib.resources.files("codesign.explorer")
 INSIDE = _FILES.joinpath("pieces.css").read_text(encoding="utf-8")
 """Of each piece, which a browser keeps apart from the page's own style."""
 TEMPLATE = _FILES.joinpath("page.html.j2").read_text(encoding="utf-8").replace(

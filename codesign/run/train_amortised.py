@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from ..amortising.families import FAMILIES
+from ..amortising.network_training import train
+from ..amortising.regret import regrets, summary
 from ..config import study_from_config
 from ..errors import ConfigError, suggestion
-from ..search.amortised.families import FAMILIES
 from ..search.amortised.guesser import FOLDER
-from ..search.amortised.network_training import train
-from ..search.amortised.regret import regrets, summary
 from .setup import prepare_jax
 from .terminal import console
 

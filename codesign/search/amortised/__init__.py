@@ -2,10 +2,6 @@
 
 from .amortised import Amortised
 from .answer import with_plans
-from .families import FAMILIES
 from .guesser import FOLDER, Guesser
-from .regret import regrets, summary
 
-__all__ = [
-    "FAMILIES", "FOLDER", "Amortised", "Guesser", "regrets", "summary", "with_plans",
-]  # fmt: skip
+__all__ = ["FOLDER", "Amortised", "Guesser", "with_plans"]

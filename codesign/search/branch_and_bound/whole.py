@@ -21,7 +21,7 @@ from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, si
 from ..certificate import Certificate, Edge, certify
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values
-from .convexity import PROVEN, Verdict, check_convexity
+from .convexity import PROVEN, check_convexity
 from .effort import INTERRUPTED, Outcome
 from .evidence import Recorder, evidence_of, together
 from .held import Held
@@ -29,6 +29,7 @@ from .model_oracle import Oracle, designs_of
 from .oracle import AbstractOracle, rows_of
 from .programme import Programme
 from .sensitivity import polish, resources
+from .whole_tried import Real, Tried
 
 MOST = 10  # variables: each doubles the number of solutions
 MOST_HELD = 1000  # combinations of values
@@ -125,7 +126,7 @@ class Whole(AbstractSearch):
             return self._none(problem, seed, report)
         return self._traced(oracle, Tried(real, tried, len(real) == len(listed), interrupted))
 
-    def _traced(self, oracle: Oracle, found: "Tried") -> Trace:
+    def _traced(self, oracle: Oracle, found: Tried) -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
         stopped = INTERRUPTED if found.interrupted else found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
@@ -174,7 +175,7 @@ class Whole(AbstractSearch):
                 trace.evidence.header["claim"] = none.claimed()
         return trace
 
-    def _evidence(self, found: "Tried", certificate: Certificate, design: dict[str, float]) -> Evidence | None:
+    def _evidence(self, found: Tried, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
         """What the bounds of all combinations rest on; None where one of them has none."""
         parts = [one.evidence for one in found.real if one.evidence is not None]
         if not found.complete or len(parts) < len(found.real):
@@ -184,7 +185,7 @@ class Whole(AbstractSearch):
         kept.header["claim"] = certificate.claimed(design)
         return kept
 
-    def _designs(self, oracle: Oracle, found: "Tried") -> dict[str, np.ndarray]:
+    def _designs(self, oracle: Oracle, found: Tried) -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
         closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
         closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
@@ -224,7 +225,7 @@ class Whole(AbstractSearch):
                 columns.setdefault(oracle.variables[at], []).append(value)
         return not oracle.unproven(columns)
 
-    def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> "Real":
+    def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> Real:
         """The optimum over all variables that are not held."""
         free = Held(oracle, held) if held else oracle
         verdict = PROVEN if proven else check_convexity(free, seed, self.proof.pairs)
@@ -237,7 +238,7 @@ class Whole(AbstractSearch):
         kept = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
         return Real(held, verdict, outcome, lower, kept)
 
-    def _around(self, oracle: Oracle, real: "Real") -> list[dict[int, float]]:
+    def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
         u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
         options = []
@@ -266,48 +267,6 @@ class Whole(AbstractSearch):
         name = problem.space.names[-1]
         values = [float(f"{value:.12g}") for value in levels(problem.space.hardware[name])]
         return cls({}, Certified(gap=5e-3, pairs=64, block=64, explain=False), {name: values})
-
-
-@dataclass(frozen=True)
-class Real:
-    """What is known with some coordinates held and no number whole; `evidence` is what its bound `lower` rests on."""
-
-    held: dict[int, float]
-    verdict: Verdict
-    outcome: Outcome
-    lower: float
-    evidence: Evidence | None
-
-    @property
-    def u(self) -> np.ndarray:
-        """Free coordinates of its best design."""
-        return self.outcome.bounding.u
-
-
-@dataclass(frozen=True)
-class Tried:
-    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own."""
-
-    real: list[Real]
-    tried: list[tuple[dict[int, float], Outcome]]
-    complete: bool
-    interrupted: bool
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """Each once."""
-        every = [*(one.outcome for one in self.real), *(outcome for _, outcome in self.tried)]
-        return list({id(outcome): outcome for outcome in every}.values())
-
-    @property
-    def lower(self) -> float:
-        """Bound on every design, whole or not, of the combinations that were searched."""
-        return min(one.lower for one in self.real)
-
-    @property
-    def stopped(self) -> str:
-        """Why one of them ended early."""
-        return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")
 
 
 def _named(report: Report, place: str) -> Report:

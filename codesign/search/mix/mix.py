@@ -35,6 +35,8 @@ from .mix_evidence import ALONE, evidence_of_mix, round_alone
 from .oracles import Oracles, oracles_of
 from .pricing import Proof
 
+BLENDED = Wanted("blend of goals")  # its value of a log
+
 
 @dataclass(frozen=True)
 class Mix(AbstractSearch):
@@ -106,10 +108,7 @@ class Mix(AbstractSearch):
         return found
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
-        """Search; the trace has the first workload's design, the certificate all of them.
-
-        Without problems of its own, the mix of the one problem.
-        """
+        """The first workload's design, the certificate all of them; without problems of its own, of the one problem."""
         problems = self.problems or {next(iter(self.workloads)): problem}
         return _MixRun(self, problems, seed, report).trace()
 
@@ -153,7 +152,7 @@ class _MixRun:
     def note(self, stage: str) -> None:
         """One line of history and progress."""
         upper, lower = self.search.upper, self.lower
-        self.history.append((self.elapsed, _value(upper), _value(lower)))
+        self.history.append((self.elapsed, BLENDED.value(upper), BLENDED.value(lower)))
         left = sum(self.proof.left) if self.proof else self.total
         goal, done = self.search.blend.words, self.total - left
         self.report(Progress(stage, done, self.total, math.exp(upper), math.expm1(upper - lower), goal))
@@ -281,7 +280,7 @@ class _MixRun:
             reason=verdict.reason or ("" if closed else self.stopped),
             convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven), history=tuple(self.history),
             workloads=tuple(self._each()) if found else (), alone_infeasible=tuple(hopeless),
-            bound_of_own_hardware=_value(self.own_bound),
+            bound_of_own_hardware=BLENDED.value(self.own_bound),
         )  # fmt: skip
 
     def _each(self) -> list[Shared]:
@@ -317,7 +316,3 @@ def _columns(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
         flat.append(found | {f"var.{name}": value for name, value in row.design.items()})
     names = dict.fromkeys(name for row in flat for name in row)
     return {name: np.array([row.get(name, math.nan) for row in flat]) for name in names}
-
-
-def _value(log: float) -> float | None:
-    return math.exp(log) if math.isfinite(log) else None

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
-from ..base import Problem
-from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.effort import Effort
-from ..branch_and_bound.model_oracle import Oracle
-from ..branch_and_bound.oracle import rows_of
-from ..branch_and_bound.programme import Programme
-from ..mix.oracles import moved_limits
-from .answer import Instant, InstantAnswer, with_plans
+from ..errors import ConfigError
+from ..search.amortised.answer import Instant, InstantAnswer, with_plans
+from ..search.amortised.guesser import Guesser
+from ..search.base import Problem
+from ..search.branch_and_bound.branch_and_bound import BranchAndBound
+from ..search.branch_and_bound.effort import Effort
+from ..search.branch_and_bound.model_oracle import Oracle
+from ..search.branch_and_bound.oracle import rows_of
+from ..search.branch_and_bound.programme import Programme
+from ..search.mix.oracles import moved_limits
 from .families import StudyFamily
-from .guesser import Guesser
 
 HELD_OUT = 1_000_003  # added to a seed: of studies that no training draws
 

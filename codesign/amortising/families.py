@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fields import get_path, replace
-from ..base import Problem
+from ..fields import get_path, replace
+from ..search.base import Problem
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,17 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ...compiling import quick_jit
-from ...fields import replace
-from ...metrics import evaluate
-from ...scenario import Scenario
-from ...smooth import Weighted, at_least, reading
-from ..base import Problem
-from ..branch_and_bound.oracle import GOAL, rows_of
-from ..descent.transformations import annealed
+from ..compiling import quick_jit
+from ..fields import replace
+from ..metrics import evaluate
+from ..scenario import Scenario
+from ..search.amortised.guesser import Guesser, NetworkShape
+from ..search.amortised.network import Network
+from ..search.base import Problem
+from ..search.branch_and_bound.oracle import GOAL, rows_of
+from ..search.descent.transformations import annealed
+from ..smooth import Weighted, at_least, reading
 from .families import StudyFamily
-from .guesser import Guesser, NetworkShape
-from .network import Network
 
 PLANS, SLOPED = 32, 8  # priced for each study of a step; of these, followed
 PRICE = 3.0  # of a unit of log-violation

@@ -1,0 +1,95 @@
+"""What a space may name on this hardware: values of plan fields, algorithms that a network offers, leaves."""
+
+import math
+from typing import Any
+
+from ..collectives import OPERATIONS, Chosen
+from ..errors import ConfigError
+from ..fields import get_path
+from ..scenario import Scenario
+from ..space import DesignSpace
+from ..workloads.plan_fields import plan_field, plan_value, words_of
+from .checks import check_reach
+from .groups import PACKAGES, available
+
+__all__ = ["check_variables"]
+
+MOST_LEVELS = 1_000_000  # of a variable's grid
+
+
+def check_variables(space: DesignSpace, scenario: Scenario) -> None:
+    """Every hardware variable must lead to a leaf of this scenario; another fabric or memory may have other leaves.
+
+    Raises:
+        ConfigError: what is missing, all variables that are, and how to go on without them.
+    """
+    for name, values in space.plan.items():
+        for value in values:
+            _check_listed(name, value)
+    _check_algorithms(space, scenario)
+    if "device_count" in space.plan:
+        check_reach(scenario, max(map(float, space.plan["device_count"])))
+    wrong: dict[str, ConfigError] = {}
+    for name, variable in space.hardware.items():
+        if variable.grid > MOST_LEVELS:
+            raise ConfigError(f"space.hardware.{name}.grid = {variable.grid:,} levels: at most {MOST_LEVELS:,}")
+        try:
+            DesignSpace(hardware={name: variable}).check_paths(scenario)
+        except ConfigError as error:
+            wrong[name] = error
+    if wrong:
+        name, error = next(iter(wrong.items()))
+        path = space.hardware[name].path
+        absent = [g for g, place in PACKAGES.items() if path.startswith(f"{place}.") and not _has(scenario, place)]
+        if absent:
+            raise ConfigError(
+                f"space.hardware.{name} needs a {absent[0]}: choose one, {absent[0]}={next(iter(available(absent[0])))}"
+            ) from error
+        also = f" (nor has it what {', '.join(list(wrong)[1:])} names)" if len(wrong) > 1 else ""
+        without = " ".join(f"'~space.hardware.{name}'" for name in wrong)
+        raise ConfigError(
+            f"space.hardware.{name} does not exist on this hardware: {error}{also};"
+            f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
+        ) from error
+
+
+def _has(scenario: Scenario, path: str) -> bool:
+    """Whether something stands at a path that may be empty."""
+    try:
+        return get_path(scenario, path) is not None
+    except ConfigError:
+        return False
+
+
+def _check_listed(name: str, value: Any) -> None:
+    """A value of a plan's list must be one that the field may have.
+
+    Raises:
+        ConfigError: it is no number, or outside the field's range.
+    """
+    if words_of(name) and isinstance(value, str):
+        plan_value(name, value)
+        return
+    if not isinstance(value, int | float):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
+    field = plan_field(name)
+    assert field is not None  # the space knows its fields
+    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
+        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
+
+
+def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
+    """Algorithms that a space lists must be offered by some operation of some network level.
+
+    Raises:
+        ConfigError: none is left to the plan, or one that nobody offers.
+    """
+    levels = scenario.cluster.network.values()
+    algorithms = [getattr(level.collectives, operation) for level in levels for operation in OPERATIONS]
+    offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
+    for field in ("tp_algorithm", "data_algorithm"):
+        for value in space.plan.get(field, ()):
+            name = words_of(field)[round(float(plan_value(field, value)))]
+            if name not in offered:
+                have = f"it has {', '.join(sorted(offered))}" if offered else "collective=lumorph_chosen leaves some"
+                raise ConfigError(f"space.plan.{field}: no network leaves the choice of {name} to the plan ({have})")

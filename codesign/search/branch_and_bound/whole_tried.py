@@ -1,0 +1,51 @@
+"""What `search=whole` knows of each combination that it held: the optimum of real numbers, and the whole ones tried."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base import Evidence
+from .convexity import Verdict
+from .effort import Outcome
+
+
+@dataclass(frozen=True)
+class Real:
+    """What is known with some coordinates held and no number whole; `evidence` is what its bound `lower` rests on."""
+
+    held: dict[int, float]
+    verdict: Verdict
+    outcome: Outcome
+    lower: float
+    evidence: Evidence | None
+
+    @property
+    def u(self) -> np.ndarray:
+        """Free coordinates of its best design."""
+        return self.outcome.bounding.u
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own."""
+
+    real: list[Real]
+    tried: list[tuple[dict[int, float], Outcome]]
+    complete: bool
+    interrupted: bool
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Each once."""
+        every = [*(one.outcome for one in self.real), *(outcome for _, outcome in self.tried)]
+        return list({id(outcome): outcome for outcome in every}.values())
+
+    @property
+    def lower(self) -> float:
+        """Bound on every design, whole or not, of the combinations that were searched."""
+        return min(one.lower for one in self.real)
+
+    @property
+    def stopped(self) -> str:
+        """Why one of them ended early."""
+        return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")
