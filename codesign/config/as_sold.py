@@ -76,7 +76,7 @@ def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Differe
     plain, space = with_numpy(study.scenario), study.space
     names = [name for name in ordered(space.hardware) if f"var.{name}" in frame]
     columns = {name: frame[f"var.{name}"].to_numpy(dtype=float) for name in names}
-    found = []
+    found: list[tuple[Difference, ...]] = []
     for at in range(len(frame)):
         moved: dict[str, Any] = {}
         for name, column in columns.items():

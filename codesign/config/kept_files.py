@@ -9,6 +9,7 @@ from typing import NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from ..kept_on_disk import kept_text, key_of
+from ..plain_yaml import is_mapping
 
 
 class Composition(NamedTuple):
@@ -53,10 +54,10 @@ def _read(text: str) -> Composition | None:
         config, options = OmegaConf.create(plain["config"]), plain["options"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if not isinstance(config, DictConfig) or not isinstance(options, dict):
+    if not isinstance(config, DictConfig) or not is_mapping(options):
         return None
     OmegaConf.set_struct(config, True)  # as Hydra leaves it
-    return Composition(config, {str(group): str(option) for group, option in options.items()})
+    return Composition(config, {group: str(option) for group, option in options.items()})
 
 
 def _text(made: Composition) -> str:

@@ -129,9 +129,9 @@ class Lines:
 
     others: tuple[str, ...]
     least: float
-    plan: list[np.ndarray] = field(default_factory=list)
-    constant: list[np.ndarray] = field(default_factory=list)
-    weights: list[np.ndarray] = field(default_factory=list)
+    plan: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    constant: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    weights: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
     def learn(self, bounding: Bounding, asked: Levelled | None = None) -> None:
         """Take over the Lagrangian bounds of a programme; of pairs if given."""
