@@ -17,7 +17,7 @@ PROVEN = (
     *("serve_llama31_405b_pool", "serve_dlrm", "calculon", "busy_node", "lumorph_choice", "scin_node"),
     *("fabrex_cables", "compute_optimal_machine"),
     *("pfa_offload", "disaggregation", "mixed_pools"),
-    *("chip_mix", "model_for_edge_budget", "serve_fabrics"),
+    *("chip_mix", "model_for_edge_budget", "serve_fabrics", "shape_on_machine"),
 )
 EXCEPTIONS = {
     "serve_goodput": "workloads/under_load.py",  # steps with few decodes put together from others, and a queue

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..units import unit_of
-from .candidates_page import Comparison, sentences, winners
+from .candidates import Comparison, sentences, winners
 from .figures import INK, SOFT, canvas, render, style
 from .labels import COLOURS, DASH, metric, number
 
