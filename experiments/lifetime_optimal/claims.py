@@ -22,8 +22,9 @@ SHAPES = (
     (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28),
     (4096, 32), (4096, 40), (5120, 36),
 )  # fmt: skip
+MACHINES = ("h100_sxm", "h200", "b200", "mi300x")
+USUAL = "h100_sxm"
 BASE = (
-    "calibration=h100_sxm_roofline",
     "model=llama31_8b",
     "workload.model.vocab=32768",
     "workload.model.attention.kv_heads=4",
@@ -56,10 +57,17 @@ def shaped(hidden: int, layers: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def machine_of(machine: str) -> tuple[str, ...]:
+    """Overrides of a machine: a catalogue product with its rooflines, which the proof needs."""
+    return (f"accelerator={machine}", f"calibration={machine}_roofline")
+
+
 @functools.cache
 def law() -> DenseLaw:
     """The law of the study."""
-    job = study_from_config(*BASE, "workload=training_run", "quality=besiroglu").problem.scenario.workload
+    job = study_from_config(
+        *machine_of(USUAL), *BASE, "workload=training_run", "quality=besiroglu"
+    ).problem.scenario.workload
     assert isinstance(job, TrainingRun)
     assert isinstance(job.quality, DenseLaw)
     return job.quality
@@ -71,11 +79,12 @@ def wanted() -> float:
     return float(law().at(*(float(number) for number in law().optimum(FLOPS))))
 
 
-def trained(hidden: int, layers: int) -> tuple[float, float, float]:
-    """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on H100."""
+@functools.cache
+def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, float, float]:
+    """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on a machine."""
     study = study_from_config(
-        *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu", "reliability=llama3",
-        "search=certified",
+        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu",
+        "reliability=llama3", "search=certified",
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
         " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
@@ -90,11 +99,12 @@ def trained(hidden: int, layers: int) -> tuple[float, float, float]:
     return float(best["parameters"]), float(best["run_tokens"]), float(best["usd_to_train"])
 
 
-def served(hidden: int, layers: int) -> float:
+@functools.cache
+def served(hidden: int, layers: int, machine: str = USUAL) -> float:
     """USD per million tokens of the cheapest way to serve it on one node under limits on first and further tokens."""
     study = study_from_config(
-        *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node", "space=serving_plans",
-        "search=grid",
+        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node",
+        "space=serving_plans", "search=grid",
         "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "objective=cheapest_tokens",
         "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], chunk: [512, 1024, 2048]}",
         f"objective.limits={{ttft_s: {TTFT_S}, tpot_s: {TPOT_S}}}",
@@ -112,6 +122,41 @@ def models() -> tuple[Model, ...]:
 def best(per_day: float) -> Model:
     """Cheapest over its life."""
     return min(within(), key=lambda model: model.life_usd(per_day))
+
+
+class Life(NamedTuple):
+    """The cheapest life at a demand: a model, where it is trained and where it is served."""
+
+    model: Model
+    trains: str
+    serves: str
+    usd: float
+
+
+@functools.cache
+def cheapest(per_day: float, machines: tuple[str, ...] = MACHINES) -> Life:
+    """Model and machines at once: every shape, trained and served on any of the machines."""
+    lives = []
+    for shape in SHAPES:
+        runs = {machine: trained(*shape, machine) for machine in machines}
+        costs = {machine: served(*shape, machine) for machine in machines}
+        trains, serves = min(runs, key=lambda one: runs[one][2]), min(costs, key=lambda one: costs[one])
+        model = Model(*shape, *runs[trains], costs[serves])
+        lives.append(Life(model, trains, serves, model.life_usd(per_day)))
+    return min(lives, key=lambda life: life.usd)
+
+
+def by_machine(per_day: float) -> dict[str, Life]:
+    """The cheapest life on each machine alone, and with all to choose from."""
+    alone = {machine: cheapest(per_day, (machine,)) for machine in MACHINES}
+    return alone | {"any of them": cheapest(per_day)}
+
+
+def moved(model: Model, life: Life, per_day: float) -> float:
+    """What a model would cost on the machines of another life, USD."""
+    shape = (model.hidden, model.layers)
+    there = Model(*shape, *trained(*shape, life.trains), served(*shape, life.serves))
+    return there.life_usd(per_day)
 
 
 def within() -> list[Model]:
@@ -134,6 +179,15 @@ def claims() -> list[Claim]:
     grown = float(max(np.diff(smaller))) / size
     told = "the best model never grows with demand"
     found.append(Claim(NAME, told, None, grown, 0.0, "predicted", error=max(grown, 0.0)))
+    for per_day in PER_DAY:
+        lives = by_machine(per_day)
+        least = min(lives[machine].usd for machine in MACHINES)
+        dearer = lives["any of them"].usd / least - 1
+        told = f"model and machines at once over the best machine alone at {per_day:.0e} tokens a day, %"
+        found.append(Claim(NAME, told, None, 100 * dearer, 1e-9, "predicted: never dearer", error=max(dearer, 0.0)))
+        kept = moved(best(per_day), lives["any of them"], per_day) / lives["any of them"].usd - 1
+        told = f"the best model of {USUAL} on the cheapest machines, {per_day:.0e} tokens a day: dearer, %"
+        found.append(Claim(NAME, told, None, 100 * kept, None, "note"))
     for per_day in PER_DAY[1:]:
         saved = 1 - best(per_day).life_usd(per_day) / usual.life_usd(per_day)
         paper = least_flops(law(), wanted(), per_day * 365.25 * YEARS).parameters
@@ -156,7 +210,15 @@ def tables() -> dict[str, pd.DataFrame]:
         } | {f"life at {per_day:.0e} a day, USD": model.life_usd(per_day) for per_day in PER_DAY}
         for model in models()
     ]  # fmt: skip
-    return {"equally good models": pd.DataFrame(rows)}
+    lives = [
+        {
+            "tokens a day": per_day, "machine": name, "parameters, 1e9": life.model.parameters / 1e9,
+            "hidden": life.model.hidden, "layers": life.model.layers, "tokens, 1e9": life.model.tokens / 1e9,
+            "trained on": life.trains, "served on": life.serves, "life, USD": life.usd,
+        }
+        for per_day in PER_DAY for name, life in by_machine(per_day).items()
+    ]  # fmt: skip
+    return {"equally good models": pd.DataFrame(rows), "model and machine": pd.DataFrame(lives)}
 
 
 def figures() -> dict[str, Figure]:
@@ -183,4 +245,26 @@ def figures() -> dict[str, Figure]:
     saved = 1 - most.life_usd(PER_DAY[-1]) / usual.life_usd(PER_DAY[-1])
     headline(figure, f"The more a model is served the smaller it should be: {most.parameters / 1e9:.1f} instead of "
              f"{usual.parameters / 1e9:.1f} billion parameters save {saved:.0%} at a billion tokens a day")  # fmt: skip
-    return {"cost of a life": figure}
+    return {"cost of a life": figure, "model and machine": machines_figure()}
+
+
+def machines_figure() -> Figure:
+    """Phase diagram: the best model of each machine by demand, and how much dearer its life is than the cheapest."""
+    names = (*MACHINES, "any of them")
+    lives = [[by_machine(per_day)[name] for per_day in PER_DAY] for name in names]
+    costs = np.array([[life.usd for life in row] for row in lives])
+    over = costs / costs[-1]
+    figure, ((axes,),) = panels(3.2)
+    axes.imshow(np.log(over), origin="lower", aspect="auto", cmap="Blues", vmax=1.6)
+    for (row, column), ratio in np.ndenumerate(over):
+        told = f"{lives[row][column].model.parameters / 1e9:.1f} B, ${costs[row, column] / 1e3:.3g}k"
+        axes.annotate(told + (f"\n{ratio:.2f} times" if ratio > 1 else ""), (column, row), ha="center", va="center",
+                      fontsize=7.5)  # fmt: skip
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(PER_DAY)), [f"{per_day / 1e6:,.0f}" for per_day in PER_DAY])
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="million tokens served a day")
+    most = cheapest(PER_DAY[-1])
+    headline(figure, f"The cheapest machine stays the same over demand, the model does not: at a billion tokens a day "
+             f"{most.model.parameters / 1e9:.1f} billion parameters on {most.serves}")  # fmt: skip
+    return figure

@@ -167,6 +167,7 @@ def figures() -> dict[str, Figure]:
             at = grid[row][column].row
             shape = f"{size:.1f} B\n{at['var.hidden']:,.0f} x {at['var.layers']:.0f}"
             axes.annotate(shape, (column, row), ha="center", va="center", fontsize=8)
+        axes.grid(visible=False)
         axes.set_xticks(range(len(rates)), [f"{rate / 1e9:g}" for rate in rates])
         axes.set_yticks(range(len(PRICES)), [f"{price} x" for price in PRICES])
         axes.set(xlabel=label, ylabel="price of HBM")

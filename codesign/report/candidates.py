@@ -1,0 +1,168 @@
+"""Candidates side by side: the joint table, and what it says in sentences."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..workloads.words import OTHERS, Words
+from .labels import DASH, THIN, metric
+
+METRICS = (
+    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "usd_per_million_tokens",
+    "capex_usd", "power_w", "provisioned_power_w",
+)  # fmt: skip
+"""What is kept of each candidate's best design."""
+
+SHORT_REASON = 150  # characters of why there is no design, on a terminal
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates side by side, best first.
+
+    table: a row for each candidate: its metrics with the ends of their 90 % intervals (`_low`, `_high`), `wins` (share
+    of joint draws of the model's errors in which its goal is the best), `keeps` (share in which it keeps all limits),
+    what binds, bound and gap; of one without a design `why`. phases: a row for each candidate and level of what was
+    varied `along`. prices: who is best if prices were others (`run.turning`). goal: the metric compared; maximised:
+    whether more of it is better. job: what is compared for.
+    """
+
+    table: pd.DataFrame
+    goal: str
+    maximised: bool = False
+    job: str = ""
+    words: Words = OTHERS
+    along: str = ""
+    phases: pd.DataFrame = field(default_factory=pd.DataFrame)
+    prices: pd.DataFrame = field(default_factory=pd.DataFrame)
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __repr__(self) -> str:
+        """The candidates in order."""
+        shown = [f"{row['candidate']} {row['objective']:.4g}" for _, row in self.feasible.iterrows()]
+        return f"Comparison({self.goal}: {', '.join(shown) or 'nothing fits'}; table, phases)"
+
+    @property
+    def feasible(self) -> pd.DataFrame:
+        """The candidates that have a design."""
+        return self.table[self.table["feasible"]]
+
+    @property
+    def serving(self) -> bool:
+        """Whether requests are served."""
+        return "tpot_s" in self.table and bool(self.table["tpot_s"].notna().any())
+
+    def label(self, name: str) -> str:
+        """A metric in words; what serving is paid for are tokens that come out."""
+        found = metric(name, self.words).label
+        paid = self.serving and name == "usd_per_million_tokens" and "output" not in found
+        return found.replace("tokens", "output tokens") if paid else found
+
+    def text(self, name: str, value: Any) -> str:
+        """A metric's value with its unit."""
+        return metric(name, self.words).text(value).replace(THIN, " ")
+
+    def interval(self, row: Any, name: str) -> str:
+        """`2.46 to 9.58` with the unit; empty where there is none."""
+        low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
+        return f"{self.text(name, low)} to {self.text(name, high)}" if low == low and high == high else ""
+
+
+def sentences(found: Comparison) -> list[str]:
+    """What the table says: the best and the next, how sure that is, who is not in it."""
+    ranked, told = found.feasible, []
+    if ranked.empty:
+        return [f"None of the {len(found.table)} candidates has a design: {_reasons(found)}"]
+    best, least = ranked.iloc[0], "most" if found.maximised else "least"
+    goal = found.label(found.goal)
+    goal = goal if goal[:2].isupper() else goal[:1].lower() + goal[1:]
+    line = f"{best['candidate']} has the {least} {goal}, {found.text(found.goal, best['objective'])}"
+    if len(ranked) > 1:
+        second = ranked.iloc[1]
+        away = abs(second["objective"] / best["objective"] - 1)
+        line += f"; {second['candidate']} comes next, {away:.0%} {'below' if found.maximised else 'above'}"
+    told.append(line + ".")
+    if "wins" in ranked and len(ranked) > 1 and ranked["wins"].notna().any():
+        order = ranked.sort_values("wins", ascending=False, kind="stable")
+        shares = [f"{row['candidate']} in {row['wins']:.0%}" for _, row in order.iterrows() if row["wins"] >= 0.005]
+        line = f"Under joint draws of the model's errors the best is {', '.join(shares)} of them"
+        keeps = float(best.get("keeps", 1.0))
+        line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
+        told.append(line + ".")
+    modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
+    if modified:
+        told.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
+    if len(ranked) < len(found.table):
+        told.append(f"Without a design: {_reasons(found)}")
+    return told + price_sentences(found) + turning_points(found)
+
+
+def price_sentences(found: Comparison) -> list[str]:
+    """One sentence on what another price would change."""
+    if found.prices.empty:
+        return []
+    best, last = str(found.feasible["candidate"].iloc[0]), found.prices.iloc[-1]
+    shared = found.prices.iloc[:-1]
+    others = shared[shared["best"] != best]
+    words = [f"{row['best']} is best with {row['factor']:g} times {row['what']}" for _, row in others.iterrows()]
+    named = list(dict.fromkeys(shared["what"]))
+    stays = f"{best} stays the best with {', '.join(named[:-1])} or {named[-1]} halved or doubled"
+    line = "; ".join(words) if words else stays
+    if math.isfinite(last["factor"]):
+        line += f"; {last['best']} is as good once {last['what']} is {last['factor']:.2f} times what it is"
+    return [f"{line}."]
+
+
+def _reasons(found: Comparison) -> str:
+    out = found.table[~found.table["feasible"]]
+    return "; ".join(f"{row['candidate']} ({shortened(row['why'])})" for _, row in out.iterrows()) + "."
+
+
+def without(reason: str) -> str:
+    """Why a candidate is not among the others."""
+    return reason[:1].upper() + reason[1:] if reason.startswith("no design") else f"No design: {reason}"
+
+
+def shortened(text: str) -> str:
+    """So much of a reason that a table still has room."""
+    return text if len(text) <= SHORT_REASON else text[:SHORT_REASON].rsplit(" ", 1)[0] + " ..."
+
+
+def winners(found: Comparison) -> list[tuple[str, str]]:
+    """(level, best candidate) along what was varied; a dash where nothing has a design."""
+    told = []
+    for level, rows in found.phases.groupby("level", sort=False) if not found.phases.empty else ():
+        rows = rows[rows["feasible"]]
+        if rows.empty:
+            told.append((str(level), DASH))
+            continue
+        order = rows.sort_values("objective", ascending=not found.maximised, kind="stable")
+        told.append((str(level), str(order["candidate"].iloc[0])))
+    return told
+
+
+def turning_points(found: Comparison) -> list[str]:
+    """One sentence on where the best candidate changes along what was varied."""
+    told = winners(found)
+    if not told:
+        return []
+    runs: list[list[str]] = []
+    for level, name in told:
+        if not runs or runs[-1][0] != name:
+            runs.append([name])
+        runs[-1].append(level)
+    parts = [f"{name if name != DASH else 'none has a design'} at {_levels(levels)}" for name, *levels in runs]
+    return [f"Along {found.along}: {', '.join(parts)}."]
+
+
+def _levels(levels: list[str]) -> str:
+    return levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
+
+
+def columns(found: Comparison) -> tuple[str, ...]:
+    """Metrics that the table shows beside the goal."""
+    times = ("ttft_s", "tpot_s") if found.serving else ("time_s",)
+    shown = ("usd_per_million_tokens", "joules_per_token", *times, "tokens_per_s_per_device", "capex_usd")
+    return (found.goal, *(name for name in shown if name != found.goal and name in found.table))
