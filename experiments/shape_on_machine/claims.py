@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
+from codesign.report.findings import headline, panels
 from codesign.reproduce import Claim
 
 NAME = "shape_on_machine"
@@ -155,22 +156,23 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Parameters of the best model over price of memory and rate of links."""
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+    figure, (row,) = panels(3.4, columns=2)
     drawn = (
         ("served: 5 ms a token, 0.30 USD per million", served_grid(), LINKS, "link in the node, GB/s"),
         (f"trained for {BUDGET:,.0f} USD", trained_grid(), CARDS, "card between nodes, GB/s"),
     )
-    for axes, (title, grid, rates, label) in zip(figure.subplots(1, 2), drawn, strict=True):
+    for axes, (title, grid, rates, label) in zip(row, drawn, strict=True):
         sizes = np.asarray([[at.billions for at in row] for row in grid])
-        axes.imshow(np.log(sizes), origin="lower", aspect="auto", cmap="Blues", alpha=0.6)
-        for (row, column), size in np.ndenumerate(sizes):
-            at = grid[row][column].row
+        axes.imshow(np.log(sizes), origin="lower", aspect="auto", cmap="Blues", alpha=0.5)
+        for (price, rate), size in np.ndenumerate(sizes):
+            at = grid[price][rate].row
             shape = f"{size:.1f} B\n{at['var.hidden']:,.0f} x {at['var.layers']:.0f}"
-            axes.annotate(shape, (column, row), ha="center", va="center", fontsize=8)
+            axes.annotate(shape, (rate, price), ha="center", va="center", fontsize=8)
         axes.grid(visible=False)
         axes.set_xticks(range(len(rates)), [f"{rate / 1e9:g}" for rate in rates])
         axes.set_yticks(range(len(PRICES)), [f"{price} x" for price in PRICES])
         axes.set(xlabel=label, ylabel="price of HBM")
         axes.set_title(title, loc="left", fontsize=10)
-    figure.suptitle("Dear memory and slow links make the best model smaller", x=0.01, ha="left", fontsize=11)
+    headline(figure, "Dear memory and slow links make the best model smaller; in training, cards beyond 12.5 GB/s cost "
+             "more than they bring")  # fmt: skip
     return {"best model by machine": figure}
