@@ -20,10 +20,12 @@ from codesign.space import Continuous, DesignSpace
 from codesign.workloads import (
     AlternatingAttention,
     GroupedQueryAttention,
+    LatentAttention,
     LinearAttention,
     LocalAttention,
     MixtureOfExperts,
     Plan,
+    Precision,
     ShapedPlan,
     TrainingRun,
 )
@@ -68,6 +70,17 @@ def test_kinds_of_attention_are_chosen_by_how_often_one_is_full():
         shaped(full_every=4.0).shaped(gpt3(attention=own))
     with pytest.raises(ConfigError, match=r"plan\.window: the model's AlternatingAttention has no window"):
         shaped(window=64.0).shaped(states)
+
+
+def test_the_rank_of_latent_attention_is_chosen():
+    latent = gpt3(attention=LatentAttention(96.0, 1536.0, 512.0, 128.0, 64.0, 128.0))
+    narrow, wide = (shaped(kv_rank=rank).shaped(latent) for rank in (256.0, 1024.0))
+    for model, rank in ((narrow, 256), (wide, 1024)):
+        cached = model.attention.cache_bytes(jnp.asarray(1000.0), jnp.asarray(1.0), Precision())
+        assert float(cached) == 1000 * 2 * (rank + 64)
+    assert float(narrow.parameters()) < float(wide.parameters())
+    with pytest.raises(ConfigError, match=r"plan\.kv_rank: the model's GroupedQueryAttention has no kv_rank"):
+        shaped(kv_rank=256.0).shaped(gpt3())
 
 
 def test_what_is_not_given_stays_and_widths_are_whole_tiles():

@@ -30,6 +30,7 @@ LIFE = Words(
         "layers": "{:g} layers",
         "heads": "{:g} heads",
         "kv_heads": "{:g} KV heads",
+        "kv_rank": "KV rank {:g}",
         "full_every": "full attention every {:g}",
         "window": "window {:g}",
         "tokens": "{:.3g} tokens",

@@ -19,7 +19,7 @@ from .transformer import Transformer
 
 SHAPE = (
     *("layers", "hidden", "width", "heads", "kv_heads", "experts", "top_k", "expert_width", "vocab"),
-    *("full_every", "window", "context", "tokens"),
+    *("kv_rank", "full_every", "window", "context", "tokens"),
 )
 """Fields that change the model or its training; one that is not given leaves it as it is."""
 
@@ -45,6 +45,7 @@ class ShapedPlan(AbstractModelPlan):
     top_k: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="experts that a token visits")
     expert_width: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of one expert")
     vocab: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="words")
+    kv_rank: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of latent attention")
     full_every: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="layers, of which one has full attention: the others windows or states"
     )
@@ -76,9 +77,9 @@ class ShapedPlan(AbstractModelPlan):
     def _attention(self, own: AbstractAttention, wider: Array) -> AbstractAttention:
         heads = own.heads * wider if self.hidden is not None and self.heads is None else self.heads
         if not isinstance(own, LocalAttention | AlternatingAttention):
-            kinds = {"full_every": self.full_every, "window": self.window}
+            kinds = {"kv_rank": self.kv_rank, "full_every": self.full_every, "window": self.window}
             return self._given(own, {"heads": heads, "kv_heads": self.kv_heads} | kinds)
-        first = self._given(own.attention, {"heads": heads, "kv_heads": self.kv_heads})
+        first = self._given(own.attention, {"heads": heads, "kv_heads": self.kv_heads, "kv_rank": self.kv_rank})
         changed = {"share": None if self.full_every is None else 1 - 1 / self.full_every}
         if isinstance(own, LocalAttention):
             return self._given(dataclasses.replace(own, attention=first), changed | {"window": self.window})

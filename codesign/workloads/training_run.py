@@ -36,6 +36,7 @@ RUN = Words(
         "top_k": "{:g} visited",
         "expert_width": "experts of {:g}",
         "vocab": "vocabulary {:g}",
+        "kv_rank": "KV rank {:g}",
         "full_every": "full attention every {:g}",
         "window": "window {:g}",
         "context": "context {:g}",
