@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .metrics import Metrics as Metrics
     from .metrics import evaluate as evaluate
     from .objective import Objective as Objective
-    from .report.candidates import Comparison as Comparison
+    from .report.side_by_side import Comparison as Comparison
     from .results import designs as designs
     from .results import elasticities as elasticities
     from .results import ops as ops
@@ -70,7 +70,7 @@ else:
             "metrics": ("Metrics", "evaluate"),
             "objective": ("Objective",),
             "results": ("designs", "elasticities", "ops", "pareto"),
-            "report.candidates": ("Comparison",),
+            "report.side_by_side": ("Comparison",),
             "run.comparing": ("compare",),
             "run.setup": ("prepare_jax",),
             "scenario": ("Cluster", "Facility", "Host", "Scenario"),

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..kept_on_disk import kept_text, key_of
 from ..plain_yaml import is_mapping
+from ..strict_json import dumps
 
 
 class Composition(NamedTuple):
@@ -63,8 +64,5 @@ def _read(text: str) -> Composition | None:
 def _text(made: Composition) -> str:
     """As JSON; empty where JSON would not give it back as it was."""
     plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
-    try:
-        text = json.dumps(plain, allow_nan=False)  # `strict_json` would change what it cannot say
-    except (TypeError, ValueError):
-        return ""
+    text = dumps(plain)  # strict: what JSON has no words for is changed, and then not kept
     return text if repr(json.loads(text)) == repr(plain) else ""

@@ -11,9 +11,9 @@ import pandas as pd
 from ..errors import ConfigError
 from ..strict_json import dumps
 from ..workloads.words import Words
-from .candidates import Comparison, columns, sentences, winners, without
 from .labels import DASH, number, unit_of
 from .pages import rendered
+from .side_by_side import Comparison, columns, sentences, winners, without
 
 PAGE, FRAME, FACTS = "report.html", "comparison.parquet", "comparison.json"
 MORE = ("phases", "prices")

@@ -5,9 +5,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..units import unit_of
-from .candidates import Comparison, sentences, winners
 from .figures import INK, SOFT, canvas, render, style
 from .labels import COLOURS, DASH, metric, number
+from .side_by_side import Comparison, sentences, winners
 
 ROW_IN = 0.34
 

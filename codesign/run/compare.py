@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import CodesignError, ConfigError
-from ..report.candidates import Comparison, columns, sentences, shortened, without
 from ..report.candidates_page import write
+from ..report.side_by_side import Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along

@@ -15,7 +15,7 @@ from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
-from ..report.candidates import METRICS, Comparison
+from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room

@@ -12,6 +12,8 @@ import numpy as np
 
 from ..staging import Running, flatten, running
 
+__all__ = ["at_many"]
+
 
 def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) -> Callable[..., Any]:
     """`jax.vmap` of a function of trees of numbers; what comes out are arrays of NumPy.
