@@ -1,8 +1,7 @@
 """A model trained once and served: what it costs to serve is that of the shape, what it is worth is the law's."""
 
-import dataclasses
+import math
 
-import jax.numpy as jnp
 import pytest
 from builders import cluster
 
@@ -10,7 +9,7 @@ from codesign import scenario_from_config
 from codesign.metrics import evaluate
 from codesign.quality import Bits, PrecisionLaw
 from codesign.scenario import Scenario
-from codesign.workloads import ContinuousServing, Plan, ServedRun, ShapedPlan, Transformer
+from codesign.workloads import ContinuousServing, Plan, Precision, ServedRun, ShapedPlan, Transformer
 
 ASKED = (4096.0, 256.0)
 
@@ -46,13 +45,24 @@ def test_flops_of_training_and_loss_by_hand():
     assert float(found["loss"]) == pytest.approx(2.8 + 4300 * (inner * kept) ** -0.5 + 18000 * 1e10**-0.5, rel=1e-9)
 
 
-def test_rounding_after_training_hurts_more_the_more_was_learnt():
-    def loss(tokens: float, bits: float) -> float:
-        law = dataclasses.replace(PrecisionLaw.example(), served_bits=jnp.asarray(bits))
-        return float(run(tokens=tokens, quality=law).flat()["loss"])
+def rounding(tokens: float, bits: float) -> float:
+    """C_T D^gamma_D / N^gamma_N exp(-P / gamma) of the example."""
+    law = PrecisionLaw.example()
+    inner = float(Transformer.example().inner_parameters())
+    grown = float(law.rounding_scale) * tokens ** float(law.rounding_tokens_power)
+    return grown * inner ** -float(law.rounding_parameters_power) * math.exp(-bits / float(law.rounding_bits))
 
-    few, many = (loss(tokens, 3.0) - loss(tokens, 1000.0) for tokens in (2e9, 2e10))
+
+def test_rounding_after_training_hurts_more_the_more_was_learnt():
+    """By the format that weights are served in; in that of training or a wider one nothing is rounded."""
+
+    def loss(tokens: float, weights: str) -> float:
+        return float(run(tokens=tokens, precision=Precision(weights=weights)).flat()["loss"])
+
+    few, many = (loss(tokens, "fp4") - loss(tokens, "bf16") for tokens in (2e9, 2e10))
     assert 0 < few < many
+    assert loss(2e10, "bf16") == loss(2e10, "fp32") < loss(2e10, "fp8") < loss(2e10, "fp4")
+    assert few == pytest.approx(rounding(2e9, 4.0), rel=1e-6)
 
 
 def test_without_a_law_no_loss_is_told():

@@ -12,6 +12,7 @@ from ..smooth import maximum, used_share
 
 Number = Array | float
 SIGMAS = 1.6448536269514722  # of a normal distribution: 5 % lie beyond on each side
+AS_TRAINED = 1000.0  # bits beyond which nothing is rounded: exp(-1000 / scale) is 0 in double precision
 
 
 class Trained(NamedTuple):
@@ -19,7 +20,8 @@ class Trained(NamedTuple):
 
     parameters: all weights; active: those one token uses, embedding table and head among them; inner: all but embedding
     table and head; tokens: trained on; expansion: experts over the experts that a token visits, 1 where dense;
-    granularity: experts that a token visits, 1 where dense; bits: of weights, activations and KV cache.
+    granularity: experts that a token visits, 1 where dense; bits: of weights, activations and KV cache;
+    served_bits: of weights that are rounded once more.
     """
 
     parameters: Array
@@ -29,6 +31,7 @@ class Trained(NamedTuple):
     expansion: Array
     granularity: Array
     bits: "Bits"
+    served_bits: float = AS_TRAINED  # of weights rounded once more, after training
 
 
 class Bits(NamedTuple):

@@ -11,9 +11,9 @@ from .base import AbstractLaw, Bits, Ranges, Span, Trained, extrapolating
 class PrecisionLaw(AbstractLaw):
     """L = A / N_eff^alpha + B / D^beta + E, N_eff = N prod (1 - exp(-P_x / gamma_x)).
 
-    N counts all weights but embedding and head; P are bits of weights, activations and KV cache in training. With
-    `served_bits` weights are rounded once more after training, which adds C_T D^gamma_D / N^gamma_N exp(-P / gamma):
-    more tokens then also hurt. Sums of powers of N and D: log-convex in both.
+    N counts all weights but embedding and head; P are bits of weights, activations and KV cache in training. Weights
+    that are served in fewer bits are rounded once more after training, which adds
+    C_T D^gamma_D / N^gamma_N exp(-P / gamma): more tokens then also hurt. Sums of powers of N and D: log-convex in both.
 
     Assumes: the form of the main text; the fit's table also has offsets of P, with which its constants were found.
     Source: [kumar2024] equations 2 to 4 and table 2.
@@ -32,9 +32,6 @@ class PrecisionLaw(AbstractLaw):
     rounding_parameters_power: Float[Array, "*b"] = quantity(high=2.0)
     rounding_bits: Float[Array, "*b"] = quantity(low=0.01, high=100.0)
     fitted: Ranges = eqx.field(kw_only=True)
-    served_bits: Float[Array, "*b"] = quantity(
-        low=1.0, high=1e3, default=1e3, doc="of weights rounded after training; 1000: as trained"
-    )
     extrapolate: Float[Array, "*b"] = extrapolating()
 
     def kept(self, bits: Bits) -> Array:
@@ -56,7 +53,7 @@ class PrecisionLaw(AbstractLaw):
         of_data = self.tokens_scale * model.tokens**-self.tokens_power
         rounded = self.rounding_scale * model.tokens**self.rounding_tokens_power
         rounded = (
-            rounded * parameters**-self.rounding_parameters_power * jnp.exp(-self.served_bits / self.rounding_bits)
+            rounded * parameters**-self.rounding_parameters_power * jnp.exp(-model.served_bits / self.rounding_bits)
         )
         return of_size + of_data + rounded
 

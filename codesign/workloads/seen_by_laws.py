@@ -4,12 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..quality import Bits, Trained
+from ..quality.base import AS_TRAINED
 from .feed_forward import MixtureOfExperts
 from .transformer import Transformer
 
 
-def seen_by_laws(model: Transformer, tokens: Array, bits: Bits) -> Trained:
-    """Counts of a model that is trained on so many tokens in numbers of so many bits."""
+def seen_by_laws(model: Transformer, tokens: Array, bits: Bits, served_bits: float = AS_TRAINED) -> Trained:
+    """Counts of a model trained on so many tokens in numbers of so many bits, its weights rounded to `served_bits`."""
     one, forward = jnp.asarray(1.0), model.feed_forward
     sparse = isinstance(forward, MixtureOfExperts)
     return Trained(
@@ -20,4 +21,5 @@ def seen_by_laws(model: Transformer, tokens: Array, bits: Bits) -> Trained:
         expansion=forward.experts / forward.top_k if sparse else one,
         granularity=forward.top_k if sparse else one,
         bits=bits,
+        served_bits=served_bits,
     )

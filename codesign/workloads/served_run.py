@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from jaxtyping import Array, Float
 
 from ..fields import quantity, static
-from ..quality import AbstractLaw, Bits
+from ..quality import AbstractLaw, Bits, Trained
+from ..quality.base import AS_TRAINED
 from .continuous import AbstractContinuousServing, ContinuousServing
 from .mixed_step import MixedStep
 from .ops import Op
@@ -14,6 +15,7 @@ from .plan import Layout
 from .schedule import Priced, Timeline
 from .seen_by_laws import seen_by_laws
 from .shaped_plan import ShapedPlan, broken_shapes
+from .transformer import Transformer
 from .words import SERVING, Words
 
 LIFE = Words(
@@ -43,9 +45,9 @@ class ServedRun(AbstractContinuousServing):
 
         training_flops = 6 N D        N weights that a token uses, D tokens
 
-    Loss and range are those of `quality`, a law of models trained in `trained_bits`; what a law says of rounding the
-    weights afterwards is its own number (`served_bits`). Times, memory and money are those of serving the model in the
-    plan's shape: what its training cost is limited by `training_flops`, on whatever machine it was.
+    Loss and range are those of `quality`, a law of models trained in `trained_bits`; weights of a format of fewer bits
+    (`precision.weights`) are rounded afterwards, where the law knows of it. Times, memory and money are those of
+    serving the model in the plan's shape: what its training cost is limited by `training_flops`, on whatever machine it was.
 
     Assumes: loss depends on shape through the counts that the law knows alone.
     """
@@ -73,7 +75,7 @@ class ServedRun(AbstractContinuousServing):
         found, model = served.timeline(priced, layout), served.model
         tokens = self._tokens(layout)
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters(), "run_tokens": tokens}
-        seen = seen_by_laws(model, tokens, self._bits())
+        seen = self._seen(model, tokens)
         told["training_flops"] = 6 * seen.active * tokens
         if self.quality is not None:
             told |= self.quality.metrics(seen)
@@ -83,7 +85,7 @@ class ServedRun(AbstractContinuousServing):
         """The range of the law's fit."""
         if self.quality is None:
             return {}
-        return self.quality.limits(seen_by_laws(self.at(layout).model, self._tokens(layout), self._bits()))
+        return self.quality.limits(self._seen(self.at(layout).model, self._tokens(layout)))
 
     def mixed_step(self, layout: Layout) -> MixedStep:
         """Of the model in the plan's shape."""
@@ -118,8 +120,10 @@ class ServedRun(AbstractContinuousServing):
         chosen = getattr(layout.plan, "tokens", None)
         return self.tokens if chosen is None else chosen
 
-    def _bits(self) -> Bits:
-        return Bits(self.trained_bits, self.trained_bits, self.trained_bits)
+    def _seen(self, model: Transformer, tokens: Array) -> Trained:
+        trained, weights = self.trained_bits, 8 * self.precision.bytes_of("weights")
+        served = weights if weights < trained else AS_TRAINED
+        return seen_by_laws(model, tokens, Bits(trained, trained, trained), served)
 
 
 OWN = tuple(field.name for field in dataclasses.fields(ContinuousServing))

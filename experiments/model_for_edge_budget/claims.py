@@ -41,7 +41,7 @@ def best(number_format: str, tpot_s: float | None) -> Best:
     bits = FORMATS[number_format]
     study = study_from_config(
         f"experiment={NAME}", *SHAPES, f"workload.precision.weights={number_format}",
-        f"workload.quality.served_bits={1000 if bits == 16 else bits}", "search.gap=1e-3", *limits,
+        "search.gap=1e-3", *limits,
     )  # fmt: skip
     solution = solve(study)
     gap = solution.gap if solution.certified and solution.gap is not None else math.nan
