@@ -13,7 +13,8 @@ class PrecisionLaw(AbstractLaw):
 
     N counts all weights but embedding and head; P are bits of weights, activations and KV cache in training. Weights
     that are served in fewer bits are rounded once more after training, which adds
-    C_T D^gamma_D / N^gamma_N exp(-P / gamma): more tokens then also hurt. Sums of powers of N and D: log-convex in both.
+    C_T D^gamma_D / N^gamma_N exp(-P / gamma): more tokens then also hurt. Sums of powers of N and D:
+    log-convex in both.
 
     Assumes: the form of the main text; the fit's table also has offsets of P, with which its constants were found.
     Source: [kumar2024] equations 2 to 4 and table 2.

@@ -47,7 +47,8 @@ class ServedRun(AbstractContinuousServing):
 
     Loss and range are those of `quality`, a law of models trained in `trained_bits`; weights of a format of fewer bits
     (`precision.weights`) are rounded afterwards, where the law knows of it. Times, memory and money are those of
-    serving the model in the plan's shape: what its training cost is limited by `training_flops`, on whatever machine it was.
+    serving the model in the plan's shape: what its training cost is limited by `training_flops`, on whatever machine it
+    was.
 
     Assumes: loss depends on shape through the counts that the law knows alone.
     """

@@ -38,7 +38,6 @@ def best(number_format: str, tpot_s: float | None) -> Best:
     limits = (
         [f"~objective.limits.{name}" for name in DEVICE] if tpot_s is None else [f"objective.limits.tpot_s={tpot_s}"]
     )
-    bits = FORMATS[number_format]
     study = study_from_config(
         f"experiment={NAME}", *SHAPES, f"workload.precision.weights={number_format}",
         "search.gap=1e-3", *limits,
