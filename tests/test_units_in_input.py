@@ -2,6 +2,7 @@
 
 import pytest
 
+from codesign import study_from_config
 from codesign.config import compose, plain
 from codesign.config.written import in_unit
 from codesign.errors import ConfigError
@@ -69,3 +70,8 @@ def test_a_wrong_unit_names_its_key(override, part):
 def test_tables_show_what_people_quote():
     assert number(0.08 / 3.6e6, "$/J") == "$0.0800 per kWh"
     assert number(8.8e-11, "W/(B/s)").replace("\u202f", " ") == "11 pJ/bit"
+
+
+def test_a_metric_that_does_not_exist_is_not_answered_with_a_number():
+    with pytest.raises(ConfigError, match=r"tpot_z must be a number.*no unit is known of this name: is it a metric\?"):
+        study_from_config("experiment=shape_on_machine", "objective.limits.tpot_z=5ms")

@@ -44,6 +44,7 @@ UNITS = {
 }  # fmt: skip
 """Units in words."""
 
+NO_UNIT = "; no unit is known of this name: is it a metric? (`codesign list limits`)"
 WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
 
 
@@ -216,7 +217,8 @@ def _check_type(value: Any, hint: Any, path: str) -> None:
         kind = "a mapping without _target_" if is_mapping(value) else type(value).__name__
         shown = f"{kind} {value!r}" if isinstance(value, str | int | float) or is_list(value) else kind
         name = path.rpartition(".")[2]
-        number = f"{_of_unit(name)}, not {shown}{_hint(value, name)}" if hint is float else f", not {shown}"
+        hinted = NO_UNIT if path.startswith("objective.") and not unit_of(f"x.{name}") else _hint(value, name)
+        number = f"{_of_unit(name)}, not {shown}{hinted}" if hint is float else f", not {shown}"
         raise ConfigError(f"{path} must be {_wanted(hint)}{number}")
 
 
