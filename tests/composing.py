@@ -66,12 +66,8 @@ def merge_files(self: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictC
     for first in range(0, len(defaults), EACH):
         some = defaults[first : first + EACH]
         where = [origin(repo, one.config_path) for one in some]
-        key = (
-            *(
-                (at, one.config_path, one.package, one.is_self, one.primary)
-                for at, one in zip(where, some, strict=True)
-            ),
-        )
+        files = [(one.config_path, one.package, one.is_self, one.primary) for one in some]
+        key = (*where, *files)
         if None in where:
             parts.append(merge(self, some, Fresh(repo)))
             continue
