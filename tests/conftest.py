@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
-# Halves what it takes to compile; `codesign.compiling` asks for it too.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+if version("jaxlib").startswith("0.10."):  # halves what it takes to compile; later ones end at a flag that is not theirs
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of these would compile the whole package anew
 
 import composing
