@@ -40,7 +40,7 @@ def main() -> int:
     for kind in asked.kinds:
         ends, findings, slowest = trial(kind, KINDS[kind], asked.cases, asked.seed)
         told = ", ".join(f"{count:,} {end}" for end, count in ends.most_common())
-        print(f"{kind}: {told}; slowest {slowest:.2f} s", flush=True)
+        print(f"{kind}: {told}; slowest {slowest:.2f} CPU s", flush=True)
         for finding in findings[:SHOWN]:
             print(f"  case {finding.number}: {finding.what}\n    {finding.told}")
         bad += len(findings)
