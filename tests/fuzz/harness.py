@@ -1,8 +1,9 @@
 """Hostile input, by seeds: each kind makes cases, each case ends well or is a finding.
 
 A case ends well where what was read is what was written, or where it was refused in one line. Findings are any other
-exception, a message of several lines, more than `SLOWEST` seconds, and damage that was taken without a word. Seconds are
-of the processor, so that others on the machine are no finding; what waits without working ends after `LONGEST_WAIT`.
+exception, a message of several lines, more than `SLOWEST` seconds, and damage that was taken without a word. Seconds
+are of the processor, so that others on the machine are no finding; what waits without working ends after
+`LONGEST_WAIT`.
 """
 
 import random
