@@ -71,7 +71,7 @@ def given_flops(flops: float) -> Found:
 def study(budget: float, *overrides: str) -> Study:
     """The study at a budget."""
     return study_from_config(
-        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides
+        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=1e-5", *overrides
     )
 
 
@@ -104,7 +104,7 @@ def machine_first(budget: float) -> Found:
     point = {name: float(best[f"var.{name}"]) for name in MACHINE}
     machine = problem.space.place(problem.scenario, point)
     held = replace(problem, scenario=machine, space=replace(problem.space, hardware=kept))
-    return _found(solve(held, Certified(gap=2e-4)))
+    return _found(solve(held, Certified(gap=1e-5)))
 
 
 @functools.cache
