@@ -45,17 +45,17 @@ def test_everything_grows_with_the_rate():
 
 
 def test_derivatives_are_those_of_the_solution():
-    """Central differences of the mean times, through the balance of decodes and steps."""
-    outputs = ("ttft_s", "tpot_s")
+    """Central differences of means and percentiles, through the balance of decodes and steps."""
+    outputs = [(name, share) for name in ("ttft_s", "tpot_s") for share in ("mean", "p50", "p99")]
 
     def means(step, ask):
         found = open_loop(RooflineTimes(**step), Demand(**ask))
-        return jnp.stack([getattr(found, name).mean for name in outputs])
+        return jnp.stack([getattr(getattr(found, name), share) for name, share in outputs])
 
     by_step, by_ask = jax.jit(jax.jacfwd(means, (0, 1)))(traced(STEP), traced(ASK))
     run = jax.jit(means)
     for index, (slopes, values) in enumerate(((by_step, STEP), (by_ask, ASK))):
-        for name in ("token_s", "read_s") if index == 0 else ("rate",):
+        for name in ("token_s", "read_s") if index == 0 else ("rate", "input_tokens", "output_tokens"):
             ends = []
             for factor in (1 - 1e-5, 1 + 1e-5):
                 moved = traced(values | {name: values[name] * factor})
