@@ -2,7 +2,7 @@
 
 Engines, lengths, loads and gaps are drawn as in `serving.py`, loads to 0.95; each point is means and percentiles of
 TTFT, TPOT and whole requests. CPU seconds of the process, after one run that compiles; the median and the best of
-seven. Then how far percentiles of TTFT are from those after many more rounds.
+seven.
 """
 
 import sys
@@ -13,13 +13,10 @@ import numpy as np
 import pandas as pd
 import serving
 
-from codesign.workloads import quantiles
-
 BAR = 50_000  # points a second of one core
 DRAWN = 1_000  # conditions of which points are copies
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.95)
 REPEATS = 7
-MANY = 50  # rounds after which nothing moves
 
 
 def conditions(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -42,26 +39,13 @@ def rates(rows: pd.DataFrame, rate: np.ndarray) -> list[float]:
     return found
 
 
-def first_tokens(rows: pd.DataFrame, rate: np.ndarray, rounds: int) -> np.ndarray:
-    """Percentiles of TTFT after so many rounds."""
-    usual, quantiles.ROUNDS = quantiles.ROUNDS, rounds
-    jax.clear_caches()
-    found = np.stack([np.asarray(each) for each in serving.answers_of(rows, rate).ttft_s[1:]])
-    quantiles.ROUNDS = usual
-    return found
-
-
 def main() -> None:
-    """Print the rate, its bar, and what rounds leave."""
+    """Print the rate and its bar."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     rows, rate = conditions(int(sys.argv[2]) if len(sys.argv) > 2 else 17)
     copies = -(-count // DRAWN)
     found = rates(pd.concat([rows] * copies), np.tile(rate, copies))
     print(f"open loop: {np.median(found):,.0f} points a CPU second, at best {max(found):,.0f} (bar {BAR:,})")
-    few, many = (first_tokens(rows, rate, rounds) for rounds in (quantiles.ROUNDS, MANY))
-    off = np.abs(few / many - 1)
-    told = ", ".join(f"{share:.1%} within {np.quantile(off, share):.1e}" for share in (0.9, 0.99, 0.999))
-    print(f"percentiles of TTFT after {quantiles.ROUNDS} rounds against {MANY}: {told}")
 
 
 if __name__ == "__main__":
