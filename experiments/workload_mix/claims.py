@@ -70,6 +70,7 @@ def figures() -> dict[str, Figure]:
     """Cost of sharing, and the hardware that each would have had."""
     with style():
         figure = sharing(workloads())
+        figure.set_figheight(figure.get_figheight() + 0.45)
         costs = {entry.workload: entry.costs or 0.0 for entry in workloads()}
         dear, cheap = max(costs, key=lambda name: costs[name]), min(costs, key=lambda name: costs[name])
         headline(figure, f"Sharing one hardware costs {dear} {costs[dear]:.0%} and {cheap} {costs[cheap]:.1%}: serving "
