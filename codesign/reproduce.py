@@ -283,7 +283,8 @@ def agreement(claims: Any) -> Any:
         axes.grid(axis="y", visible=False)
         part = f" (the farthest {len(shown)} are shown)" if len(shown) < len(every) else ""
         told = f", {missed} of {len(every)} miss their bar" if missed else ""
-        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {max(middle, 0.01):.2g} % of the "
+        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {max(middle, 0.01):.2g} % of "
+             f"the "
                  f"paper's, the farthest at {number(max(high, -low) / 100, '%', 2)}{told}{part}")  # fmt: skip
     return figure
 

@@ -1,8 +1,8 @@
 """Run what README and documentation show, each page in an empty folder: `python tests/run_documented.py [PAGE ...]`.
 
 A page is named by a part of its path. A command that needs what the page does not leave (a path of the reader's own) is
-skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour), with something in the place
-of what a reader fills in (`documented.STAND_INS`).
+skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour), with something in the
+place of what a reader fills in (`documented.STAND_INS`).
 `--codesign PATH` runs an installed command, such as a wheel's, instead of this checkout's.
 """
 

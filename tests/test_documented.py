@@ -1,7 +1,7 @@
 """What README and documentation show can be typed: commands are parsed, studies composed, programs compiled.
 
-`python tests/run_documented.py --tables` runs all of it; here run the commands of README's tables that price one design,
-list, write a skeleton or read a run.
+`python tests/run_documented.py --tables` runs all of it; here run the commands of README's tables that price one
+design, list, write a skeleton or read a run.
 """
 
 import json

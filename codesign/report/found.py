@@ -59,7 +59,9 @@ def _cost(run: RunFolder) -> str:
         return f"{told}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
     more = float(cheap["time_s"] / fast["time_s"]) - 1
-    return f"Of {kept:,} feasible designs {len(front)} are worth a choice: {more:.1%} more time saves {less:.1%} of cost"
+    return (
+        f"Of {kept:,} feasible designs {len(front)} are worth a choice: {more:.1%} more time saves {less:.1%} of cost"
+    )
 
 
 def _roofline(run: RunFolder) -> str:
@@ -102,8 +104,11 @@ def _elasticities(run: RunFolder) -> str:
     guessed = int(table["kind"].isin(["assumed", "unstated"]).sum())
     name = run.metric(series.elasticity_metric(run)).label
     return (
-        f"{name}: 1 % more {first['path'].removeprefix('cluster.')} changes it by {signed(first['elasticity'])} %, more than "
-        f"any other constant; of the {len(table)} that matter most {guessed or 'none'} {'is' if guessed < 2 else 'are'} "
+        f"{name}: 1 % more {first['path'].removeprefix('cluster.')} changes it by {signed(first['elasticity'])} %, "
+        f"more than "
+        f""
+        f"any other constant; of the {len(table)} that matter most {guessed or 'none'} "
+        f"{'is' if guessed < 2 else 'are'} "
         "assumed"
     )
 

@@ -38,9 +38,12 @@ def _drawn(table: pd.DataFrame) -> Figure:
     power.set_xlabel("hour")
     low = int(table["following"].argmin())
     beside(power, "all on", float(table["hour"].iloc[low]), float(table["on"].iloc[low]), GREY, (0.1, -3))
-    beside(power, "follow the load", float(table["hour"].iloc[low]), float(table["following"].iloc[low]), GREEN, (0.1, 3))
+    beside(
+        power, "follow the load", float(table["hour"].iloc[low]), float(table["following"].iloc[low]), GREEN, (0.1, 3)
+    )
     saved = 1 - float(table["following"].sum() / table["on"].sum())
     fewest, most = int(table["replicas"].min()), int(table["replicas"].max())
-    headline(figure, f"Following the load with {fewest} to {most} replicas takes {saved:.0%} less energy over the day than "
+    headline(figure, f"Following the load with {fewest} to {most} replicas takes {saved:.0%} less energy over the "
+             f"day than "
              f"all {most} on")  # fmt: skip
     return figure

@@ -33,8 +33,11 @@ def gains_by_compute(frames: Mapping[float, pd.DataFrame], model: str) -> Figure
         best[column] = {share: float(frame[column].max()) for share, frame in frames.items()}
     most, least = max(frames), min(frames)
     gain, few = best["throughput_gain"][most], best["throughput_gain"][least]
-    headline(figure, f"{model}: the appliance's memory gives up to {gain:.1f} times the throughput where answers are long, "
-             f"{few:.1f} with {least:g} of the compute; one request gains at most {best['latency_gain'][most]:.2f}")  # fmt: skip
+    headline(figure, f"{model}: the appliance's memory gives up to {gain:.1f} times the throughput where answers are "
+             f"long, "
+             f""
+             f"{few:.1f} with {least:g} of the compute; one request gains at most "
+             f"{best['latency_gain'][most]:.2f}")  # fmt: skip
     return figure
 
 
@@ -51,13 +54,16 @@ def throughput_by_batch(scenario: Scenario, model: str) -> Figure:
             seconds = price(scenario, [one | {"batch": b} for b in np.resize(batch, 17)])["time_s"][: len(batch)]
             rate = np.asarray(batch * one["output"] / seconds)
             axes.plot(batch, rate, "o-", color=COLOURS[place], markersize=3, linewidth=1.3)
-            ends.append(Named(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[place]))
+            ends.append(
+                Named(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[place])
+            )
         largest.append([float(end) for end in most])
         axes.set(xscale="log", yscale="log", title=f"{name}, output tokens/s", xlabel="sequences in a batch")
         plain_ticks(axes, "x", (1, 10, 100, 1e3, 1e4, 1e5), ("1", "10", "100", "1 k", "10 k", "100 k"))
         plain_ticks(axes, "y", (100, 1e3, 1e4), ("100", "1 k", "10 k"))
         name_ends(axes, ends)
     more = largest[1][-1] / largest[0][-1]
-    headline(figure, f"{model}: memory ends the DGX's lines while they still rise; the appliance holds {more:,.0f} times the "
+    headline(figure, f"{model}: memory ends the DGX's lines while they still rise; the appliance holds {more:,.0f} "
+             f"times the "
              "long sequences and ends where arithmetic does")  # fmt: skip
     return figure

@@ -13,7 +13,19 @@ from codesign.config import scenario_from_config
 from codesign.fields import get_path, replace
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, PURPLE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    Named,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "busy_node"
@@ -112,7 +124,9 @@ def figures() -> dict[str, Figure]:
         axes.plot(rates, times, color=colour, linewidth=1.4)
         axes.plot(inside / 1e9, 1e3 * step, "o", color=colour, markersize=4.5)
         if inside < HIGHEST:
-            beside(axes, f"{inside / 1e9:.0f}", inside / 1e9, 1e3 * step, colour, (7, 3) if colour == ORANGE else (4, -5))
+            beside(
+                axes, f"{inside / 1e9:.0f}", inside / 1e9, 1e3 * step, colour, (7, 3) if colour == ORANGE else (4, -5)
+            )
         leaves = rates[(times > most) & (rates > inside / 1e9)]
         if len(leaves):
             beside(axes, case, float(leaves[0]), most, colour, (-4 if case.startswith("twice") else 4, 3))
@@ -123,5 +137,6 @@ def figures() -> dict[str, Figure]:
     name_ends(axes, ends)
     first, fewer, more = (best(case)[0] / 1e9 for case in list(CASES)[:3])
     headline(figure, f"Others' bursts decide from where on a faster inside hurts: {first:.0f} GB/s as the document has "
-             f"it, {fewer:.0f} where a quarter of their share leaves the node, {more:.0f} where twice does")  # fmt: skip
+             f"it, {fewer:.0f} where a quarter of their share leaves the node, {more:.0f} where twice "
+             f"does")  # fmt: skip
     return {"Where more bandwidth inside begins to hurt": figure}

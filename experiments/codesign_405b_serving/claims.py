@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import study_from_config
-from codesign.report.findings import BLUE, GREY, ORANGE, beside, headline, panels, plain_ticks
+from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.search.branch_and_bound import (
     BranchAndBound,
@@ -129,6 +129,7 @@ def figures() -> dict[str, Figure]:
     late, soon = (float(tpot["usd_per_million_tokens"].iloc[at]) for at in (-1, 0))
     first, last = (float(ttft["usd_per_million_tokens"].iloc[at]) for at in (0, -1))
     headline(figure, f"The first token is what costs: {first / last:.0f} times as much at {ttft['ttft_s'].iloc[0]:g} s "
-             f"as at {ttft['ttft_s'].iloc[-1]:g} s; a token may take {tpot['tpot_ms'].iloc[2]:g} ms for hardly more than "
+             f"as at {ttft['ttft_s'].iloc[-1]:g} s; a token may take {tpot['tpot_ms'].iloc[2]:g} ms for hardly more "
+             f"than "
              f"the least, and {tpot['tpot_ms'].iloc[0]:g} ms for {soon / late:.1f} times it")  # fmt: skip
     return {"Cost along the limits": figure}

@@ -7,7 +7,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import evaluate, scenario_from_config
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Named,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "fabrex_cables"
@@ -90,61 +101,13 @@ def figures() -> dict[str, Figure]:
     x, y = (parts[0][name].to_numpy() for name in ("over_found", "usd_per_million_tokens"))
     beside(axes, f"{', '.join(CABLES[:-1])} or {CABLES[-1]} alone: one line", x[1], y[1], "0.3", (12, 3))
     same = {name: dollars((rate,) * 3) for name, rate in GEN.items()}
-    slower = {kind: dollars(changed(kind, 0.8)) for kind in CABLES}
-    faster = {kind: dollars(changed(kind, 1.25)) for kind in CABLES}
-    moved = [float(priced(changed(kind, 1.25))["time_s"]) / float(priced(FOUND)["time_s"]) - 1 for kind in CABLES]
-
-    def ordering(text: str, holds: bool) -> Claim:
-        return Claim(NAME, text, 1.0, float(holds), 0.0, "derived", error=float(not holds))
-
-    return [
-        ordering("no kind of cable is better a fifth slower or a quarter faster",
-                 min(*slower.values(), *faster.values()) >= best),
-        ordering("no other ratio of port : cascade : uplink is cheaper than 1 : 2 : 4, of five near it",
-                 min(dollars(tuple(FOUND[0] * ratio for ratio in ratios)) for ratios in OTHERS) > best),
-        ordering("a quarter more of one kind alone brings no time (below 0.01 %): the others hold the group back",
-                 min(moved) > -1e-4),
-        ordering("cables of one generation everywhere are dearer, whichever it is", min(same.values()) > best),
-        Claim(NAME, "balanced cables, USD a million tokens", None, best, None, "derived"),
-        *(Claim(NAME, f"{name}, USD a million tokens", None, value, None, "derived") for name, value in same.items()),
-        *(Claim(NAME, f"{kind} a fifth slower, per cent dearer", None, 100 * (value / best - 1), None, "derived")
-          for kind, value in slower.items()),
-    ]  # fmt: skip
-
-
-@cache
-def sweep() -> pd.DataFrame:
-    """Cost over each kind's rate, the other two as found."""
-    rows = [
-        {"cable": kind, "over_found": factor, "usd_per_million_tokens": dollars(changed(kind, factor))}
-        for kind in CABLES for factor in (0.5, 0.7, 0.85, 1.0, 1.4, 2.0)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def tables() -> dict[str, pd.DataFrame]:
-    """The sweep behind the figure."""
-    return {"Cost over the rate of each kind": sweep()}
-
-
-def figures() -> dict[str, Figure]:
-    """Cost over each kind's rate, and with one generation everywhere."""
-    figure, ((axes,),) = panels(3.3)
-    axes.set(xscale="log", xlabel="rate of one kind of cable over the found one", ylabel="USD a million tokens")
-    parts = [part for _, part in sweep().groupby("cable", sort=False)]
-    for part, colour, width in zip(parts, (BLUE, ORANGE, GREEN), (5.0, 2.8, 1.0), strict=True):
-        axes.plot(part["over_found"], part["usd_per_million_tokens"], "-", color=colour, linewidth=width, alpha=0.8)
-    x, y = (parts[0][name].to_numpy() for name in ("over_found", "usd_per_million_tokens"))
-    for up, (kind, colour) in enumerate(zip(CABLES, (BLUE, ORANGE, GREEN), strict=True)):
-        beside(axes, f"{kind} alone", x[0], y[0], colour, (22, 11 - 11 * up))
-    same = {name: dollars((rate,) * 3) for name, rate in GEN.items()}
     for value in same.values():
         axes.axhline(value, color=GREY, linewidth=0.9, linestyle="--")
     plain_ticks(axes, "x", (0.5, 0.7, 1, 1.4, 2))
     name_ends(axes, [Named(x[-1], value, name) for name, value in same.items()])
     best = dollars(FOUND)
     half = max(float(part["usd_per_million_tokens"].iloc[0]) for part in parts)
-    headline(figure, f"Cables are cheapest in balance, 1 : 2 : 4: one kind at half its rate costs {half / best - 1:.0%} "
-             f"more, whichever it is, a faster one buys nothing, and the best single generation costs "
-             f"{min(same.values()) / best - 1:.0%} more")  # fmt: skip
+    headline(figure, f"Cables are cheapest in balance, 1 : 2 : 4: one kind at half its rate costs "
+             f"{half / best - 1:.0%} more, whichever it is, a faster one buys nothing, and the best single "
+             f"generation costs {min(same.values()) / best - 1:.0%} more")  # fmt: skip
     return {"What each kind of cable should be": figure}

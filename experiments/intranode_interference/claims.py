@@ -284,7 +284,9 @@ def figures() -> dict[str, Figure]:
     """The document's figures 5 and 6 for its two extreme nodes: closed form as lines, simulation as marks."""
     figure, rows = panels(4.9, 2, 4, sharex=True)
     for row, link in zip(rows, (LINKS[0], LINKS[2]), strict=True):
-        ends = [point for name, colour in zip(PATTERNS, COLOURS, strict=True) if (point := _draw(row, link, name, colour))]
+        ends = [
+            point for name, colour in zip(PATTERNS, COLOURS, strict=True) if (point := _draw(row, link, name, colour))
+        ]
         titles = ("inside, GB/s", "between, GB/s", "inside, ns", "between, ns")
         for axes, title in zip(row, titles, strict=True):
             axes.set_title(title, fontsize=8)
@@ -298,7 +300,8 @@ def figures() -> dict[str, Figure]:
     loads = saturations(8.0)
     few, many = (float(rates[0]) for rates in (loads[0], loads[-1]))
     headline(figure, f"Four times the bandwidth inside lets the card between nodes saturate at {many:.0%} of the load "
-             f"instead of {few:.0%} (pattern C1), and the inside carries less then (lines: closed form, dots: packets)")  # fmt: skip
+             f"instead of {few:.0%} (pattern C1), and the inside carries less then (lines: closed form, dots: "
+             f"packets)")  # fmt: skip
     return {"Closed form and packet simulation": figure}
 
 
@@ -321,5 +324,3 @@ def _draw(axes: Any, link: float, pattern: str, colour: str) -> Named:
 
 
 COLOURS = (ORANGE, YELLOW, GREEN, BLUE, GREY)
-
-

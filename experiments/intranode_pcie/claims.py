@@ -13,7 +13,6 @@ from scipy.optimize import least_squares
 from codesign import replace
 from codesign.config import compose, plain
 from codesign.hardware import Copied, ThreeStagePath, Windowed, infiniband, load_store, pcie
-
 from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 

@@ -20,7 +20,19 @@ from codesign.collectives import (
 from codesign.collectives.circuit_schedule import Rack, all_reduce, ring_all_reduce, rotations
 from codesign.fabrics import Group, OpticalCircuit
 from codesign.hardware import Link
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, Named, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    Named,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.report.findings import headline as found
 from codesign.reproduce import Claim
 
@@ -272,7 +284,10 @@ def figures() -> dict:
     least = np.min(list(times.values()), axis=0)
     wins = SIZES[times["L4"] <= times["ring"] * (1 + 1e-9)]
     small = float(times["L4"][0] / least[0])
-    found(figure, f"On {RANKS[-1]} GPUs radix 4 beats the ring up to {wins[-1] / 1e6:,.0f} MB, but on small buffers standing "
-          f"circuits are {small:.0f} times as fast as it, and pipelined trees and halving on an ideal switch are faster "
+    found(figure, f"On {RANKS[-1]} GPUs radix 4 beats the ring up to {wins[-1] / 1e6:,.0f} MB, but on small buffers "
+          f"standing "
+          f""
+          f"circuits are {small:.0f} times as fast as it, and pipelined trees and halving on an ideal switch are "
+          f"faster "
           "too")  # fmt: skip
     return {"All-reduce time": figure}

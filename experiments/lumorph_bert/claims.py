@@ -11,7 +11,18 @@ import pandas as pd
 from codesign.collectives import DoubleBinaryTreeAllReduce, RadixAllReduce, RingAllReduce, SipacAllReduce
 from codesign.fabrics import Group
 from codesign.hardware import Link
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Named,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "lumorph_bert"
@@ -89,7 +100,9 @@ def figures() -> dict:
     sizes, ends = (8, 16, 32, 64, 128, 256), []
     beside = compute_s(RADICES["L4"])
     axes.axhline(1, color="0.5", linewidth=1)
-    lines = {f"LUMORPH-{name[1]}, as stated at {ANCHOR}": (compute_s(one), one, CIRCUIT) for name, one in RADICES.items()}
+    lines = {
+        f"LUMORPH-{name[1]}, as stated at {ANCHOR}": (compute_s(one), one, CIRCUIT) for name, one in RADICES.items()
+    }
     lines |= {name: (beside, *other) for name, other in OTHERS.items()}
     for (name, (own, algorithm, link)), colour in zip(lines.items(), (BLUE, SKY, ORANGE, GREEN, PURPLE), strict=True):
         values = [speedup(own, size, algorithm, SMALL, link) for size in sizes]

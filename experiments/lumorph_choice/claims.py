@@ -91,6 +91,7 @@ def figures() -> dict[str, Figure]:
     axes.grid(visible=False)
     least = found.to_numpy().min()
     moved = float(found.loc["radix_2":, "radix_2":].to_numpy().min()) / least - 1
-    headline(figure, f"Standing circuits win: the cheapest pair that reconfigures costs {moved:.1%} more, the dearest of "
+    headline(figure, f"Standing circuits win: the cheapest pair that reconfigures costs {moved:.1%} more, the "
+             f"dearest of "
              f"all {over.max():.1f} %; what groups of 8 use matters most")  # fmt: skip
     return {"What each pair of algorithms costs": figure}

@@ -134,7 +134,9 @@ def figures() -> dict:
 
     loads, mix = (0.4, 0.6, 0.8, 1.0, 1.2), MIXES["uniform 1-16"]
     figure, ((axes,),) = panels(3.6)
-    axes.set(xlabel="offered accelerators over those there are", ylabel="share of accelerators granted", xlim=(0.3, 1.3))
+    axes.set(
+        xlabel="offered accelerators over those there are", ylabel="share of accelerators granted", xlim=(0.3, 1.3)
+    )
     fine, ends, apart, full = jnp.linspace(0.3, 1.3, 41), [], 0.0, {}
     for system, colour in zip(RACKS, (BLUE, ORANGE, GREEN, PURPLE, YELLOW), strict=True):
         volumes = tuple(RACKS[system]().volume(size) for size in mix.sizes)
@@ -151,7 +153,10 @@ def figures() -> dict:
         full[system] = float(middle[loads.index(1.0)])
     name_ends(axes, ends)
     first, rest = next(iter(full)), list(full.values())[1:]
-    headline(figure, f"Circuits grant more of a shared rack than wiring does: {full[first]:.0%} of what is asked at full "
-             f"load against {min(rest):.0%} to {max(rest):.0%}; the formula (lines) is within {100 * apart:.0f} points of "
+    headline(figure, f"Circuits grant more of a shared rack than wiring does: {full[first]:.0%} of what is asked at "
+             f"full "
+             f""
+             f"load against {min(rest):.0%} to {max(rest):.0%}; the formula (lines) is within {100 * apart:.0f} "
+             f"points of "
              "the simulation (dots, three seeds)")  # fmt: skip
     return {"Acceptance over load": figure}

@@ -141,6 +141,7 @@ def figures() -> dict[str, Figure]:
     name_ends(axes, ends)
     most, least = max(last), min(last)
     headline(figure, f"On a device of 40 W, weights of fewer bits buy a better model while time is short: {least} bits "
-             f"hold {last[least][0]:.0f} M parameters at {milliseconds[0]:g} ms where {most} hold {last[most][0]:.0f} M; at "
+             f"hold {last[least][0]:.0f} M parameters at {milliseconds[0]:g} ms where {most} hold "
+             f"{last[most][0]:.0f} M; at "
              f"{milliseconds[-1]:g} ms the formats meet")  # fmt: skip
     return {"loss over time a token": figure}

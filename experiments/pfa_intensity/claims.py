@@ -143,7 +143,8 @@ def figures() -> dict[str, Any]:
         left.plot(TOKENS, line, ":", color=colour, linewidth=1.4)
         name_ends(left, [Named(TOKENS[-1], float(line[-1]), f"batch 1,\n{name}", colour)])
     top, most = peak(next(iter(COUNTINGS)), 1), float(values["decode"].max())
-    headline(figure, f"Reading a prompt is limited by arithmetic, a token by memory: decode never passes {most:.0f} FLOP "
+    headline(figure, f"Reading a prompt is limited by arithmetic, a token by memory: decode never passes {most:.0f} "
+             f"FLOP "
              f"a byte, {most / balance:.0%} of the balance; a prompt alone is densest at {top:,.0f} tokens (printed: "
              f"{PEAK_TOKENS:,.0f})")  # fmt: skip
     return {"Arithmetic intensity": figure}

@@ -109,7 +109,8 @@ def figures() -> dict:
             for (column, found), colour in zip(values.items(), (BLUE, ORANGE), strict=True)]  # fmt: skip
     name_ends(axes, ends)
     one, every = (values["throughput_gain"][at] for at in (0, -2))
-    headline(figure, f"The stated gains need {max(rate):.1f} TB/s at one accelerator, more than its {PORTS:g} ports carry: "
+    headline(figure, f"The stated gains need {max(rate):.1f} TB/s at one accelerator, more than its {PORTS:g} ports "
+             f"carry: "
              f"through all of them throughput gains {every:.1f} and latency loses, through one port both lose "
              f"({one:.2g})")  # fmt: skip
     return {"Gain by bandwidth": figure}

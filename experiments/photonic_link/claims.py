@@ -249,6 +249,9 @@ def figures() -> dict:
         plain_ticks(axes, "y", places)
     name_ends(left, ends)
     own = least[float(stages)]
-    headline(figure, f"A light path of {float(stages):g} switch stages is thriftiest at {own[1]:.0f} Gb/s a wavelength, "
-             f"{own[0]:.1f} pJ/bit, within what is published; twice the stages cost {least[2 * float(stages)][0]:.1f}")  # fmt: skip
+    headline(figure, f"A light path of {float(stages):g} switch stages is thriftiest at {own[1]:.0f} Gb/s a "
+             f"wavelength, "
+             f""
+             f"{own[0]:.1f} pJ/bit, within what is published; twice the stages cost "
+             f"{least[2 * float(stages)][0]:.1f}")  # fmt: skip
     return {"Energy and limits": figure}

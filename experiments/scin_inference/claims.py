@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.compiling import quick_jit
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import CommOp
 
@@ -238,7 +238,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """Gains over the prefill length, one panel for each format and metric: a band over batches, a line for one of 16."""
+    """Gains over the prefill length, a panel each format and metric: a band over batches, a line for one of 16."""
     figure, rows = panels(4.6, 2, 2, sharex=True)
     panels_in = [axes for row in rows for axes in row]
     tops = []

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from codesign import evaluate
 from codesign.config import scenario_from_config
-from codesign.report.findings import BLUE, GREY, beside, headline, panels, plain_ticks
+from codesign.report.findings import BLUE, beside, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 
 NAME = "scin_node"
@@ -94,6 +94,7 @@ def figures() -> dict[str, Figure]:
     fewest = kept.loc[kept["bits"].idxmin()]
     eight = found.loc[found["bits"].idxmax()]
     saved = 1 - float(fewest["usd_per_million_tokens"]) / float(eight["usd_per_million_tokens"])
-    headline(figure, f"{int(fewest['bits'])} bits are the fewest that keep the limit at the far end of what is known, and "
+    headline(figure, f"{int(fewest['bits'])} bits are the fewest that keep the limit at the far end of what is "
+             f"known, and "
              f"they save {saved:.1%} against {int(eight['bits'])}: fewer bits buy little on this node")  # fmt: skip
     return {"What accuracy costs": figure}

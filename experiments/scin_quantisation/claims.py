@@ -228,6 +228,9 @@ def figures() -> dict[str, Figure]:
     ends.append(Named(16, 17 / 4, "(N + 1) / 4", "0.4"))
     ratio.set(xlabel="members", title="squared error, ring over in-network", xticks=members)
     name_ends(ratio, ends)
-    headline(figure, f"One quantisation in the network instead of one a hop: a ring of 16 has {ends[0].y:.1f} times the "
-             f"squared error; the fit (lines) gives table 1 (dots) within a factor of {2 ** np.concatenate(apart).max():.1f}")  # fmt: skip
+    headline(figure, f"One quantisation in the network instead of one a hop: a ring of 16 has {ends[0].y:.1f} times "
+             f"the "
+             f""
+             f"squared error; the fit (lines) gives table 1 (dots) within a factor of "
+             f"{2 ** np.concatenate(apart).max():.1f}")  # fmt: skip
     return {"Quantisation error": figure}

@@ -11,7 +11,19 @@ from scipy.optimize import brentq
 from codesign import scenario_from_config
 from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.fabrics import Group
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, SKY, YELLOW, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    YELLOW,
+    Named,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
@@ -144,6 +156,9 @@ def figures() -> dict[str, Figure]:
     without.set_ylabel("message / time, GB/s")
     one, many = share(BUFFER, 1), share(BUFFER, 16)
     apart = max(abs(share(BUFFER, waves) / share_in_packets(BUFFER, waves) - 1) for waves in WAVES)
-    headline(figure, f"Sixteen waves make a table of {BUFFER / 1024:.0f} KB carry {many:.0%} of the link (dotted) where one "
-             f"wave carries {one:.0%}; four times the table without waves carries less (packets: within {apart:.1%})")  # fmt: skip
+    headline(figure, f"Sixteen waves make a table of {BUFFER / 1024:.0f} KB carry {many:.0%} of the link (dotted) "
+             f"where one "
+             f""
+             f"wave carries {one:.0%}; four times the table without waves carries less (packets: within "
+             f"{apart:.1%})")  # fmt: skip
     return {"Buffers and waves": figure}

@@ -8,7 +8,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import ConfigError, study_from_config
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, PURPLE, YELLOW, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    YELLOW,
+    Named,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "serve_fabrics"

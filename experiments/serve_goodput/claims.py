@@ -130,7 +130,10 @@ def figures() -> dict[str, Figure]:
     """The same beside the agreement; bars over seeds."""
     table = next(iter(tables().values()))
     figure, (row,) = panels(3.1, 1, 2)
-    shown = (("tpot_p99_s", 1, TPOT_S, 1e3, "TPOT, 99th percentile, ms"), ("ttft_p99_s", 0, TTFT_S, 1.0, "TTFT, 99th percentile, s"))
+    shown = (
+        ("tpot_p99_s", 1, TPOT_S, 1e3, "TPOT, 99th percentile, ms"),
+        ("ttft_p99_s", 0, TTFT_S, 1.0, "TTFT, 99th percentile, s"),
+    )
     rates = table["requests_per_s"].to_numpy()
     for axes, (name, at, limit, factor, label) in zip(row, shown, strict=True):
         each = factor * np.array([[seeded(rate, seed)[at] for seed in SEEDS] for rate in rates])
@@ -146,5 +149,6 @@ def figures() -> dict[str, Figure]:
     beside(row[0], "simulated (band: seeds)", rates[0], float(1e3 * table["tpot_p99_s"].iloc[0]), BLUE, (4, -8))
     found, goodput = closed()["requests_per_s"], simulated_goodput()
     headline(figure, f"The closed form's {found:.1f} requests a second keep the agreement when each is simulated; the "
-             f"simulation allows {goodput:.1f}, {goodput / found - 1:.1%} more, and tokens, not prompts, end it")  # fmt: skip
+             f"simulation allows {goodput:.1f}, {goodput / found - 1:.1%} more, and tokens, not prompts, end "
+             f"it")  # fmt: skip
     return {"What the simulation says of the agreement": figure}

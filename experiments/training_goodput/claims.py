@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from codesign import Metrics, Scenario, evaluate, scenario_from_config
 from codesign.reliability import Failure, Reliability, young_interval_s
-from codesign.report.findings import BLUE, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.simulation.failing_jobs import FinishedJob, Kind, simulate_job
 
@@ -173,14 +173,21 @@ def figures() -> dict[str, Figure]:
         right.plot(best * INTERVALS, found, color=colour, linewidth=1.4)
         right.plot([best], [100 * float(metrics.get("goodput"))], "o", color=colour, markersize=4.5)
         beside(right, f"{best:.0f} s", best, 100 * float(metrics.get("goodput")), colour, (0, 5))
-        ends.append(Named(float(best * INTERVALS[-1]), found[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour))
+        ends.append(
+            Named(
+                float(best * INTERVALS[-1]), found[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour
+            )
+        )
         best_of[rates] = (best, 100 * float(metrics.get("goodput")), found[-1])
     right.set(xscale="log", xlabel="work between checkpoints, s", title="productive time, %")
     right.margins(y=0.12)
     plain_ticks(right, "x", (20, 100, 500, 2000))
     name_ends(right, ends)
     interval, top, last = best_of["llama3"]
-    headline(figure, f"At Llama 3's rates {top:.1f} % of the time is productive with a checkpoint every {interval:.0f} s; an "
-             f"hour between them costs {top - last:.0f} points; the closed form is within {np.abs(apart).max():.1f} % of "
+    headline(figure, f"At Llama 3's rates {top:.1f} % of the time is productive with a checkpoint every "
+             f"{interval:.0f} s; an "
+             f""
+             f"hour between them costs {top - last:.0f} points; the closed form is within {np.abs(apart).max():.1f} "
+             f"% of "
              f"{CASES} simulated jobs")  # fmt: skip
     return {"closed form and simulation": figure}
