@@ -36,6 +36,13 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
+INTERVALS = (
+    ("time_s", "step", "s"),
+    ("ttft_s", "TTFT", "s"),
+    ("tpot_s", "TPOT", "s"),
+    ("usd_per_million_tokens", "cost", "$"),
+)
+"""Metrics whose intervals are told: name, label, unit."""
 PERCENTILES = {
     f"{name}_{share}_s": f"{label}, {share}"
     for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
@@ -310,9 +317,7 @@ def show_certificate(out: Console, found: Certificate, text: Callable[[str, floa
 def intervals_text(row: Any) -> str:
     """Ends of the 90 % intervals of a design's times and cost; empty where they are not known."""
     told = []
-    for name, label, unit in (
-        ("time_s", "step", "s"), ("ttft_s", "TTFT", "s"), ("tpot_s", "TPOT", "s"), ("usd_per_million_tokens", "cost", "$")
-    ):  # fmt: skip
+    for name, label, unit in INTERVALS:
         low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
         if math.isfinite(low) and (name != "time_s" or "tpot_s" not in row):
             told.append(f"{label} {quantity_text(low, unit)} to {quantity_text(high, unit)}")
