@@ -5,6 +5,7 @@ import itertools
 import math
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -19,8 +20,8 @@ FORMATS = {"bf16": 16, "fp8": 8, "fp4": 4}
 TPOT_S = (0.002, 0.004, 0.008)
 USUAL = 0.004
 SHAPES = (
-    "space.plan.hidden=[512, 768, 1024, 1280, 1536, 1792, 2048, 2304]", "space.plan.kv_heads=[4]",
-    "space.plan.layers=[6, 8, 10, 12, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
+    "space.plan.hidden=[640, 768, 896, 1024, 1280, 1536, 1792, 2048]", "space.plan.kv_heads=[4]",
+    "space.plan.layers=[9, 10, 12, 14, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
 )  # fmt: skip
 DEVICE = ("tpot_s", "ttft_s", "capex_usd", "provisioned_power_w")
 
@@ -57,19 +58,33 @@ def law() -> PrecisionLaw:
     return job.quality
 
 
-def by_hand(inner: float, tokens: float, bits: float) -> float:
-    """Equations 2 to 4 of [kumar2024] for a model trained in 16 bits."""
+def lost_to_shape(hidden: float, layers: float) -> float:
+    """Over the least of all shapes of as many weights in the layers, found by trying them."""
+    one = law().shape
+    assert one is not None
+    wide, deep = float(one.width_scale), float(one.depth_scale)
+    across, along = float(one.width_power), float(one.depth_power)
+    ratios = np.geomspace(5, 500, 20001)
+    depths = (hidden**2 * layers / ratios**2) ** (1 / 3)
+    least = float((wide * (ratios * depths) ** -across + deep * depths**-along).min())
+    return (wide * hidden**-across + deep * layers**-along) / least
+
+
+def by_hand(row: pd.Series, bits: float) -> float:
+    """Equations 2 to 4 of [kumar2024] for a model trained in 16 bits, equation 3 of [liu2026depth] for its shape."""
+    tokens, inner = float(row["run_tokens"]), weights_of_layers(row)
     one, kept = law(), 1.0
     for scale in (one.weights_bits, one.activations_bits, one.kv_cache_bits):
         kept *= 1 - math.exp(-16 / float(scale))
     power, grown = float(one.parameters_power), float(one.rounding_tokens_power)
     rounded = float(one.rounding_scale) * tokens**grown * inner ** -float(one.rounding_parameters_power)
     of_size = float(one.parameters_scale) * (inner * kept) ** -power
+    of_size *= lost_to_shape(float(row["var.hidden"]), float(row["var.layers"]))
     of_data = float(one.tokens_scale) * tokens ** -float(one.tokens_power)
     return float(one.entropy) + of_size + of_data + rounded * math.exp(-bits / float(one.rounding_bits))
 
 
-def inner(row: pd.Series) -> float:
+def weights_of_layers(row: pd.Series) -> float:
     """Weights of the layers: grouped-query attention with heads of 64, SwiGLU of 3.5 times the hidden size in tiles."""
     hidden, layers, kv_heads = (float(row[f"var.{name}"]) for name in ("hidden", "layers", "kv_heads"))
     width = 128 * math.ceil(3.5 * hidden / 128)
@@ -82,9 +97,9 @@ def claims() -> list[Claim]:
     for name, bits in FORMATS.items():
         at = best(name, USUAL)
         told = f"loss of the best model in {name} at {1e3 * USUAL:g} ms a token"
-        hand = by_hand(inner(at.row), float(at.row["run_tokens"]), 1000 if bits == 16 else bits)
+        hand = by_hand(at.row, 1000 if bits == 16 else bits)
         found.append(Claim(NAME, f"{told}, against the law by hand", hand, at.loss, 1e-6, "certified"))
-        read = inner(at.row) * bits / 8 / float(at.row["var.memory"])
+        read = weights_of_layers(at.row) * bits / 8 / float(at.row["var.memory"])
         slower = float(at.row["tpot_s"]) / read
         below = max(1 - slower, 0.0)
         found.append(Claim(NAME, f"time a token over that of reading its weights, {name}", None, slower, 0.0,
