@@ -190,4 +190,6 @@ def test_the_interval_of_a_shape_is_first_order_in_the_ratio_of_its_scales():
     small = replace(one, {"ratio_error": 0.01})
     assert float(small.deviation(at)) == pytest.approx(np.std(drawn), rel=0.12)
     law = shipped("besiroglu_shaped")
-    assert float(law.deviation(shaped(5120.0, 47.0))) > float(replace(law, {"shape.ratio_error": 0.0}).deviation(shaped(5120.0, 47.0)))
+    assert float(law.deviation(shaped(5120.0, 47.0))) > float(
+        replace(law, {"shape.ratio_error": 0.0}).deviation(shaped(5120.0, 47.0))
+    )
