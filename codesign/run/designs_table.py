@@ -100,7 +100,7 @@ def _columns(
     def each(head: str, text: Any, wanted: int, **more: Any) -> Column:
         return Column(head, [text(row) for row in rows], wanted, **more)
 
-    return [
+    columns = [
         each("#", lambda row: str(row["rank"]), FIRST),
         each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
         *(Column(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
@@ -116,6 +116,7 @@ def _columns(
         each("what binds", _binds, LAST, most=BINDS_WIDTH, left=True),
         *_counted(rows),
     ]
+    return [one for one in columns if any(one.cells)]
 
 
 def _rate_of_device(row: Any) -> str:
