@@ -25,10 +25,11 @@ from ..report.labels import unit_of
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
+from .designs_table import designs_table
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, trace_once, write_frame, write_text
 from .setup import prepare_jax
-from .terminal import console, designs_table
+from .terminal import console
 from .unusual import say_default, warn
 
 PLACE = "hydra.sweep.dir"
