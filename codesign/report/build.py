@@ -36,11 +36,11 @@ class Picture:
     @functools.cached_property
     def png(self) -> bytes:
         """The figure in the look of all."""
-        from . import figures
+        from . import drawing
 
         draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
-        with figures.style():
-            return figures.render(draw(self.shown))
+        with drawing.style():
+            return drawing.render(draw(self.shown))
 
     @property
     def data_uri(self) -> str:

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figures import canvas, constrained
+from .drawing import canvas, constrained
 
 __all__ = ["day_figure"]
 

@@ -7,7 +7,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ..topology import Topology, link_columns
-from .figures import INK, SOFT, canvas, constrained
+from .drawing import INK, SOFT, canvas, constrained
 from .run_folder import RunFolder
 
 NAMED = 40  # nodes up to which a drawing says their names
