@@ -103,7 +103,7 @@ def _time(numbers: dict[str, float]) -> Table:
 
 
 def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     used = _group(numbers, "memory_bytes.")
     for tier, size in capacity.items():
         for name, nbytes in used.items():
@@ -142,7 +142,7 @@ def _money(numbers: dict[str, float]) -> Table:
 
 
 def _ops(ops: pd.DataFrame, top: int) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
         if row["kind"] == "compute":
             peak = row["achieved_flops_per_s"] / row["peak_flops_per_s"]

@@ -139,7 +139,7 @@ class {cls}(AbstractKernel):
 RUNNER = '''"""What a {title} is: say it in one line."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -164,7 +164,7 @@ class {cls}(AbstractRunner):
         """Settings that can be kept."""
         self.check()
 
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """As they come; None every second in which nothing does."""
         pool = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"))
         try:

@@ -66,7 +66,8 @@ def effects(
     fields: Collection[str],
 ) -> dict[str, float]:
     """Mean range of the rows between the ends of each of these fields, summed over the rows: how much it matters."""
-    rng, found = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    found: dict[str, float] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name in fields:
             rows = np.repeat(plans[rng.integers(0, len(plans), LOOKS)], 2, axis=0)
@@ -87,7 +88,7 @@ def find_orders(
 ) -> dict[str, Order]:
     """Which of these fields every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
-    found = {}
+    found: dict[str, Order] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name not in fields:
             continue

@@ -48,9 +48,9 @@ class Whole(AbstractSearch):
         values: hardware variable -> the values it may have, within its range.
     """
 
-    units: dict[str, float] = field(default_factory=dict)
+    units: dict[str, float] = field(default_factory=dict[str, float])
     proof: Certified = field(default_factory=Certified)
-    values: dict[str, Sequence[float]] = field(default_factory=dict)
+    values: dict[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
 
     def __post_init__(self) -> None:
         """Some names, positive units, non-empty lists, and not too many of either."""

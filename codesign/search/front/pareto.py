@@ -167,7 +167,7 @@ class Pareto(AbstractSearch):
     def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
         on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
-        front = [walk.found[i] for i in on_front]
+        front = [walk.found[i] for i in on_front.tolist()]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Mix(AbstractSearch):
         problems: name -> its problem; the configuration fills this in from the overrides.
     """
 
-    workloads: dict[str, MixEntry | dict | None]
+    workloads: dict[str, MixEntry | dict[str, Any] | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
@@ -69,7 +70,7 @@ class Mix(AbstractSearch):
     seconds: float = 300.0
     block: int = 128
     pairs: int = 512
-    problems: dict[str, Problem] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict[str, Problem])
 
     def __post_init__(self) -> None:
         """Entries, a known blend, positive sizes."""
@@ -99,7 +100,7 @@ class Mix(AbstractSearch):
 
     def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
-        found = []
+        found: list[Member] = []
         for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
             judged: AbstractOracle = oracle
             if self.cases is not None and self.cases.uncertain:
@@ -285,7 +286,8 @@ class _MixRun:
 
     def _each(self) -> list[Shared]:
         """What every workload has on the common hardware, beside what it could have alone."""
-        rows, search = [], self.search
+        rows: list[Shared] = []
+        search = self.search
         goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
         _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))
         for k, member in enumerate(self.members):
@@ -308,7 +310,7 @@ class _MixRun:
 
 def _columns(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
     """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
-    flat = []
+    flat: list[dict[str, Any]] = []
     for row in rows:
         parts = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
         found = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
