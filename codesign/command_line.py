@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import NoReturn
 
-from . import __version__
+from .release import __version__
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")

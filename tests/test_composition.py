@@ -58,6 +58,20 @@ def test_one_name_is_one_file():
     assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
 
 
+def test_certificates_are_made_in_one_place():
+    """Nobody else says `certified`: `certify` and `certify_front` do, of what they are told."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "Certificate"
+        and (node.args or node.keywords)
+        and path.name != "certificate.py"
+    ]
+    assert not wrong
+
+
 def test_bounds_only_rise_and_are_written_by_their_table_alone():
     """Arrays of the table cannot be written to from outside; a lower bound, or none, raises nothing."""
     table = BoundsTable(3, np.arange(3))

@@ -33,7 +33,7 @@ from ..branch_and_bound.model_oracle import AbstractModelOracle, Oracle, designs
 from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
-from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
+from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
 from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
@@ -205,8 +205,7 @@ class Pareto(AbstractSearch):
             hypervolume(corners, reference) if len(corners) else None, tuple(tuple(values(c)) for c in corners),
             dict(zip(self.metrics, values(reference), strict=True)),
         )  # fmt: skip
-        proven = not stopped and all(point.certified for point in points)
-        return Certificate(proven, convex, verdict.reason or stopped, front=found)
+        return certify_front(found, convex=convex, closed=not stopped, reason=verdict.reason or stopped)
 
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":
