@@ -197,8 +197,8 @@ class FrontWalk:
         left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
             unknown = self._unknown(0.0)
-            chosen = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
-            chosen = chosen[unknown[chosen] > 0].tolist()
+            most = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
+            chosen = [int(i) for i in most if unknown[i] > 0]
             if len(chosen) == 0:
                 return True
             if self.sweep.left <= 0:
@@ -229,7 +229,7 @@ class FrontWalk:
     def _blend(self, between: Between) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
         known = np.array([one.values for one in self.found])
-        front = [self.found[i] for i in non_dominated_rows(known).tolist()]
+        front = [self.found[i] for i in map(int, non_dominated_rows(known))]
         if len(front) < 2:
             return True
         plan, u = blends(

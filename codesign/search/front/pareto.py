@@ -166,8 +166,8 @@ class Pareto(AbstractSearch):
 
     def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
-        on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
-        front = [walk.found[i] for i in on_front.tolist()]
+        on_front = [int(i) for i in non_dominated_rows(np.array([one.values for one in walk.found]))]
+        front = [walk.found[i] for i in on_front]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}
@@ -176,7 +176,7 @@ class Pareto(AbstractSearch):
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
         kept = None
         if verdict.convex:
-            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
+            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front)
             first = certify(self.wanted[0], math.inf, -math.inf, convex=True, closed=False, reason="")
             kept.header.update(claim=first.claimed(), kind="front", front=certificate.as_plain()["front"])
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)

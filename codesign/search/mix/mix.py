@@ -279,7 +279,7 @@ class _MixRun:
             Wanted(f"{self.mix.how} of {len(self.members)} goals{relative}"), search.upper, self.lower,
             convex=verdict.convex, closed=closed or bool(hopeless),
             reason=verdict.reason or ("" if closed else self.stopped),
-            convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven), history=tuple(self.history),
+            convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),
             workloads=tuple(self._each()) if found else (), alone_infeasible=tuple(hopeless),
             bound_of_own_hardware=BLENDED.value(self.own_bound),
         )  # fmt: skip

@@ -62,7 +62,7 @@ class WholeShares:
 def round_alone(own: Sequence[Bounding], blend: Blend) -> Round | None:
     """Every workload on hardware of its own, as a round: the blend's tangent at their bounds, no price on hardware."""
     least = np.array([[float(bounding.lower.min()) for bounding in own]])
-    recorders = [bounding.recorder for bounding in own if bounding.recorder is not None]
+    recorders = [bounding.recorder for bounding in own if isinstance(bounding.recorder, Recorder)]
     if len(recorders) < len(own) or not np.isfinite(least).all():
         return None
     value, weights = blend.tangent(least)

@@ -86,7 +86,7 @@ class Side:
     def noted(self) -> Priced:
         """What the last pricing rests on."""
         assert self.bounding is not None
-        assert self.bounding.recorder is not None
+        assert isinstance(self.bounding.recorder, Recorder)
         return Priced(self.bounding.recorder, self.bounding.lower.copy(), self.asked)
 
     def promising(self, count: int) -> np.ndarray:
