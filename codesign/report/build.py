@@ -35,12 +35,13 @@ class Picture:
 
     @functools.cached_property
     def png(self) -> bytes:
-        """The figure in the look of all."""
+        """The figure in the look of all, what it says above it."""
         from . import drawing
+        from .found import found
 
         draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
         with drawing.style():
-            return drawing.render(draw(self.shown))
+            return drawing.render(found(draw(self.shown), self.name, self.shown))
 
     @property
     def data_uri(self) -> str:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
 from codesign.quality import PrecisionLaw
+from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import ServedRun
 
@@ -138,21 +139,24 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Loss over what a token may take, by format."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = figure.subplots()
-    milliseconds = [1e3 * tpot_s for tpot_s in TPOT_S]
-    for name, bits in FORMATS.items():
-        found = [best(name, tpot_s) for tpot_s in TPOT_S]
-        (line,) = axes.plot(milliseconds, [one.loss for one in found], "o-")
-        below = {"bf16": 4, "fp8": -15, "fp4": -5}[name]  # the last points lie close to each other
-        for x, one, up in zip(milliseconds, found, (5, 5, below), strict=True):
-            axes.annotate(f"{float(one.row['parameters']) / 1e6:,.0f} M", (x, one.loss), xytext=(6, up),
-                          textcoords="offset points", fontsize=8, color=line.get_color())  # fmt: skip
-        axes.annotate(f"{bits} bits", (milliseconds[0], found[0].loss), xytext=(-8, -3), ha="right",
-                      textcoords="offset points", color=line.get_color())  # fmt: skip
+    figure, ((axes,),) = panels(3.4)
+    milliseconds, ends, last = [1e3 * tpot_s for tpot_s in TPOT_S], [], {}
     axes.set(xscale="log", xlabel="time a token may take, ms", ylabel="loss, nats a token")
-    axes.set_xticks(milliseconds, [f"{x:g}" for x in milliseconds])
-    axes.minorticks_off()
-    axes.margins(x=0.2, y=0.12)
-    axes.set_title("On a device of 40 W, weights of fewer bits buy a better model", loc="left", fontsize=11)
+    axes.set_xlim(milliseconds[0] / 1.1, 1.05 * milliseconds[-1])
+    for (name, bits), colour in zip(FORMATS.items(), (BLUE, ORANGE, GREEN), strict=True):
+        found = [best(name, tpot_s) for tpot_s in TPOT_S]
+        sizes = [float(one.row["parameters"]) / 1e6 for one in found]
+        axes.plot(milliseconds, [one.loss for one in found], "o-", color=colour, linewidth=1.4, markersize=4.5)
+        for x, one, size in list(zip(milliseconds, found, sizes, strict=True))[:-1]:
+            beside(axes, f"{size:,.0f} M", x, one.loss, colour, (6, 5))
+        ends.append(Named(milliseconds[-1], found[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
+        last[bits] = (sizes[0], found[0].loss)
+    axes.margins(y=0.12)
+    plain_ticks(axes, "x", milliseconds)
+    name_ends(axes, ends)
+    most, least = max(last), min(last)
+    headline(figure, f"On a device of 40 W, weights of fewer bits buy a better model while time is short: {least} bits "
+             f"hold {last[least][0]:.0f} M parameters at {milliseconds[0]:g} ms where {most} hold "
+             f"{last[most][0]:.0f} M; at "
+             f"{milliseconds[-1]:g} ms the formats meet")  # fmt: skip
     return {"loss over time a token": figure}
