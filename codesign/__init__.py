@@ -9,6 +9,7 @@ else may be relied on is in docs/api.md.
 from typing import TYPE_CHECKING
 
 from .menus import lazily
+from .release import __version__ as __version__
 
 if TYPE_CHECKING:  # names are imported when they are first asked for: the command line starts without JAX
     from .config import Study as Study
@@ -103,8 +104,6 @@ else:
             "workloads": ("Plan",),
         },
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "Cluster", "CodesignError",

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import NoReturn
 
-from . import __version__
+from .release import __version__
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -141,9 +141,8 @@ def parser() -> Parser:
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
     one.add_argument("--page", default=None, metavar="FILE", help="write the errors as a page too (docs/errors.md)")
     one = command("new", "write a working skeleton of a component into a plug-in package, or one file of yours")
-    one.add_argument(
-        "kind", metavar="KIND", help="fabric, collective, search, workload, accelerator, model or experiment"
-    )
+    kinds = "fabric, collective, kernel, search, runner, workload, accelerator, model or experiment"
+    one.add_argument("kind", metavar="KIND", help=kinds)
     one.add_argument("name", metavar="NAME", help="of the option: lower case, digits, underscores")
     one.add_argument("--package", default=None, metavar="PACKAGE", help="that it joins (codesign_NAME)")
     text = "write one YAML file into a folder of your own files instead (accelerator, model, experiment)"

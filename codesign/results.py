@@ -235,10 +235,10 @@ class Results:
     ops: pd.DataFrame
     elasticities: pd.DataFrame
     links: pd.DataFrame = field(default_factory=pd.DataFrame)
-    cables: dict[str, str] = field(default_factory=dict)
-    regret: dict[str, Any] = field(default_factory=dict)
-    catalogue: list[str] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    cables: dict[str, str] = field(default_factory=dict[str, str])
+    regret: dict[str, Any] = field(default_factory=dict[str, Any])
+    catalogue: list[str] = field(default_factory=list[str])
+    errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def best(self) -> pd.Series:

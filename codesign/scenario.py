@@ -25,7 +25,7 @@ from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
-from .workloads.ops import HANDOVER, PREFILL
+from .workloads.ops import HANDOVER, PREFILL, kind_of
 
 
 class Host(eqx.Module):
@@ -206,7 +206,7 @@ class Cluster(eqx.Module):
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
-            kinds.setdefault(_kind(op) if self._is_long(op) else (index,), []).append(index)
+            kinds.setdefault(kind_of(op) if self._is_long(op) else (index,), []).append(index)
         costs: list[Cost] = [zero()] * len(ops)
         for members in kinds.values():
             if len(members) == 1:
@@ -279,15 +279,6 @@ class PrefillPool(eqx.Module):
             else next(here)
             for op in ops
         ]
-
-
-def _kind(op: Op) -> tuple[Any, ...]:
-    """What must be equal for operations to be priced in one batch."""
-    if isinstance(op, ComputeOp):
-        return ("compute", op.kernel, op.number_format)
-    if isinstance(op, CommOp):
-        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
-    return ("transfer",)
 
 
 def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import pytest
 from codesign.calibration.constants import load
 from codesign.config import available, compose, conf_dir, scenario_from_config
 from codesign.config.groups import read_yaml
-from codesign.config.study import plain
+from codesign.config.parts_built import plain
 from codesign.errors import ConfigError
 from codesign.fabrics import Group
 from codesign.uncertainty.draws import among, named_so, regime

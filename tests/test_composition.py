@@ -12,7 +12,7 @@ from codesign.search.branch_and_bound.bounds_table import BoundsTable
 
 PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
 ROLES = {"__init__.py", "base.py"}  # the menu of a package, and what each member of its family is: one thing in each
-ALLOWED = {"CodesignError", "Draft"}  # errors are caught by their family; drafts of programs wait for their own change
+ALLOWED = {"CodesignError"}  # errors are caught by their family
 
 
 def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
@@ -56,6 +56,20 @@ def test_one_name_is_one_file():
         places[path.name].append(str(path.relative_to(PACKAGE)))
     wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES}
     assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
+
+
+def test_certificates_are_made_in_one_place():
+    """Nobody else says `certified`: `certify` and `certify_front` do, of what they are told."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "Certificate"
+        and (node.args or node.keywords)
+        and path.name != "certificate.py"
+    ]
+    assert not wrong
 
 
 def test_bounds_only_rise_and_are_written_by_their_table_alone():

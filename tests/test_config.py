@@ -25,7 +25,7 @@ from codesign.config import groups as groups_of_files
 from codesign.config.checks import shortage, smallest_change
 from codesign.config.construct import targets
 from codesign.config.groups import conf_dir, groups, search_path
-from codesign.config.study import plain
+from codesign.config.parts_built import plain
 from codesign.errors import ConfigError
 from codesign.fields import get_path
 from codesign.results import Results

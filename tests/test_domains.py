@@ -19,7 +19,7 @@ from codesign.hardware.memory_tiers import Placement
 from codesign.metrics import evaluate
 from codesign.objective import TOLERANCE, Objective, feasible, feasible_logs, share_text
 from codesign.results import designs
-from codesign.run.terminal import _marked
+from codesign.run.evaluation_tables import _marked
 from codesign.search import Grid, Problem
 from codesign.smooth import used_share
 from codesign.space import Continuous, DesignSpace, Ratio

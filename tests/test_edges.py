@@ -12,8 +12,8 @@ from example_run import write_run
 
 from codesign.cli import main
 from codesign.errors import ConfigError
-from codesign.run import optimize
-from codesign.run.optimize import new_folder
+from codesign.run import left_files
+from codesign.run.left_files import new_folder
 from codesign.run.setup import cache_folder
 
 PLAIN = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -23,7 +23,7 @@ def command(*words: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-m", "codesign", *words], env=PLAIN | more, capture_output=True)
 
 
-class Stopped(optimize.datetime.datetime):
+class Stopped(left_files.datetime.datetime):
     """A clock that stands still, or was put back."""
 
     @classmethod
@@ -32,7 +32,7 @@ class Stopped(optimize.datetime.datetime):
 
 
 def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(optimize.datetime, "datetime", Stopped)
+    monkeypatch.setattr(left_files.datetime, "datetime", Stopped)
     found: list[Path] = []
     threads = [threading.Thread(target=lambda: found.append(new_folder(tmp_path, "a"))) for _ in range(20)]
     for thread in threads:

@@ -48,8 +48,8 @@ def test_the_version_stands_in_one_place():
     """The wheel, the page of a run and what chunks are named by say the same."""
     assert "version" not in PROJECT["project"]
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert PROJECT["tool"]["hatch"]["version"] == {"path": "codesign/__init__.py"}
-    said = re.findall(r'^__version__ = "(.*)"$', (ROOT / "codesign" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    assert PROJECT["tool"]["hatch"]["version"] == {"path": "codesign/release.py"}
+    said = re.findall(r'^__version__ = "(.*)"$', (ROOT / "codesign" / "release.py").read_text("utf-8"), re.MULTILINE)
     assert said == [codesign.__version__]
 
 

@@ -170,8 +170,8 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     for kind in KINDS:
         files = new(kind, f"my_{kind}", "mine", tmp_path)
         assert files[0].is_file()
-        chosen = "experiment" if kind == "workload" else kind
-        asked = f"codesign {'optimize' if kind == 'search' else 'evaluate'} {chosen}=my_{kind}"
+        chosen = {"workload": "experiment", "kernel": "calibration"}.get(kind, kind)
+        asked = f"codesign {'optimize' if kind in ('search', 'runner') else 'evaluate'} {chosen}=my_{kind}"
         assert asked in told(kind, f"my_{kind}", files)
     project = tmp_path / "mine"
     entry = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"][
@@ -182,14 +182,17 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1\n", encoding="utf-8")
     points = "\n".join(f"{name} = {package}" for name, package in entry.items())
     (about / "entry_points.txt").write_text(f"[codesign.plugins]\n{points}\n", encoding="utf-8")
-    chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind not in ("search", "workload")]
+    chosen = [f"{kind}=my_{kind}" for kind in KINDS if kind not in ("search", "runner", "workload", "kernel")]
     family = ["evaluate", "experiment=my_workload", "plan.tp=4", "--json"]
-    found, own, listed, checked = ran_together(
-        project, ["evaluate", *chosen, "--json"], family, ["list", "search"], ["check"]
+    timed = ["evaluate", "calibration=my_kernel", "--json"]
+    searched = ["optimize", "experiment=my_workload", "runner=my_runner"]
+    found, own, kernel, run, listed, checked = ran_together(
+        project, ["evaluate", *chosen, "--json"], family, timed, searched, ["list", "search"], ["check"]
     )
-    for priced in (found, own):
+    for priced in (found, own, kernel):
         assert priced.returncode == 0, priced.stderr
         assert json.loads(priced.stdout)["time_s"] > 0
+    assert run.returncode == 0, run.stderr
     assert "my_search" in listed.stdout
     assert checked.returncode == 0, checked.stdout
     assert checked.stdout.count("keeps its contract") == len(CLASSES)

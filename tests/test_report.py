@@ -30,7 +30,8 @@ from codesign.report import (
     write_experiment_report,
 )
 from codesign.report.build import SECTIONS, _asked
-from codesign.report.figures import canvas, digits_apart, render, style
+from codesign.report.drawing import canvas, render, style
+from codesign.report.figures import digits_apart
 from codesign.report.labels import axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 from codesign.search.exhaustive.grid import CHECKPOINT

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .groups import conf_dir as conf_dir
     from .groups import search_path as search_path
     from .own import own_files as own_files
+    from .parts_built import plain as plain
     from .study import Study as Study
-    from .study import plain as plain
     from .study import scenario_from_config as scenario_from_config
     from .study import study_from_config as study_from_config
     from .study import study_from_resolved as study_from_resolved
@@ -32,7 +32,8 @@ else:
             "construct": ("Built", "build"),
             "groups": ("available", "conf_dir", "search_path"),
             "own": ("own_files",),
-            "study": ("Study", "plain", "scenario_from_config", "study_from_config", "study_from_resolved"),
+            "parts_built": ("plain",),
+            "study": ("Study", "scenario_from_config", "study_from_config", "study_from_resolved"),
         },
     )
 

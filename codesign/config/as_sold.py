@@ -22,9 +22,10 @@ from .composition import chosen_options, compose
 from .construct import build
 from .groups import edition, expand
 from .own import own_files
+from .parts_built import plain
 from .plausibility import readable
 from .starting import started
-from .study import Study, plain
+from .study import Study
 
 HARDWARE = (
     "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out", "residual",

@@ -45,13 +45,11 @@ OPEN = {
 }
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
-
 OPTIONAL = {
     "memory", "die", "stack", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework",
     "reliability", "carbon", "quality", "runner",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
-
 
 _override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  # Hydra offers it in no other way
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from ..compiling import traced_alone
 from ..distributing import AbstractRunner
@@ -15,7 +14,7 @@ from ..errors import ConfigError, suggestion
 from ..fields import check_ranges
 from ..metrics import evaluate
 from ..objective import Objective
-from ..plain_yaml import is_list, is_mapping
+from ..plain_yaml import is_list
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
 from ..search import (
@@ -35,18 +34,15 @@ from ..search import (
     silent,
 )
 from ..space import DesignSpace
-from .checks import check_asked, check_formats, check_reach
+from .checks import check_asked
 from .composition import compose
-from .construct import Built, build
-from .groups import expand
-from .in_units import in_si
+from .construct import build
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins
+from .parts_built import SCENARIO, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
-from .space_checks import check_variables
 from .starting import names, started
 
-SCENARIO = ("cluster", "workload", "plan")
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
 FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
 """Searches that ask for nothing but the best design: where there is only one, it is that."""
@@ -171,8 +167,8 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
         with naming_files(overrides):
             resolved = plain(composed)
             built = build({key: resolved[key] for key in SCENARIO})
-            scenario = _scenario(built)
-        return scenario, built.provenance | origins(overrides) | _overridden(overrides)
+            scenario = scenario_of(built)
+        return scenario, built.provenance | origins(overrides) | overridden(overrides)
 
 
 def study_from_config(*overrides: str, conf: Folders = None) -> Study:
@@ -240,11 +236,11 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
-    built = build({key: _complete(resolved)[key] for key in asked})
+    built = build({key: complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
         if key in asked and not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
-    problem, search = _problem(built), built.objects["search"]
+    problem, search = problem_of(built), built.objects["search"]
     if isinstance(search, Mix):
         search = search.bound(_mixed(search, overrides))
         problem = next(iter(search.problems.values()))
@@ -252,7 +248,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         search = Single()
     if "runner" in asked:
         search = search.over(built.objects["runner"])
-    provenance = built.provenance | origins(overrides) | _overridden(overrides)
+    provenance = built.provenance | origins(overrides) | overridden(overrides)
     return Study(
         problem.scenario,
         problem.space,
@@ -265,14 +261,6 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
     )
 
 
-def _problem(built: Built) -> Problem:
-    """What is searched, its variables checked."""
-    scenario = _scenario(built)
-    check_variables(built.objects["space"], scenario)
-    check_asked(built.objects["objective"], scenario)
-    return Problem(scenario, built.objects["space"], built.objects["objective"])
-
-
 def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Problem]:
     """The problems of a mix: the study once more for each workload, with the overrides of its entry.
 
@@ -283,68 +271,8 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     for name, entry in mix.entries.items():
         try:
             first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
-            resolved = _complete(plain(compose([*first, *entry.overrides])))
-            found[name] = _problem(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
+            resolved = complete(plain(compose([*first, *entry.overrides])))
+            found[name] = problem_of(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error
     return found
-
-
-def _complete(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Hardware variables written without a class: a ratio where they name a numerator, else a number.
-
-    Raises:
-        ConfigError: one that has no leaf, as where an override misspells the name of another.
-    """
-    given = resolved["space"].get("hardware")
-    variables = given if is_mapping(given) else {}
-    for name, variable in variables.items():
-        if is_mapping(variable) and not variable.get("_target_"):
-            if not {"path", "numerator"} & set(variable):
-                known = [one for one in variables if one != name]
-                hint = suggestion(str(name), known)
-                raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
-            variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
-    return resolved
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration as plain mappings in SI units, interpolations resolved, Hydra's own settings left out.
-
-    Raises:
-        ConfigError: an interpolation that leads nowhere, a unit that its place does not have.
-    """
-    try:
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    except OmegaConfBaseException as error:
-        raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
-    assert is_mapping(resolved)
-    return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
-
-
-def _scenario(built: Built) -> Scenario:
-    from ..scenario import Cluster
-    from ..workloads import AbstractPlan, AbstractWorkload
-
-    for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": AbstractPlan}.items():
-        if not isinstance(built.objects[key], kind):
-            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
-    workload, plan = built.objects["workload"], built.objects["plan"]
-    if not isinstance(plan, workload.plan_class):
-        wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
-        raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
-    scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
-    check_formats(scenario)
-    check_reach(scenario)
-    return scenario
-
-
-def _overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:
-    """An origin for every number changed by hand, so that reports do not credit it to a datasheet."""
-    entries: dict[str, dict[str, Any]] = {}
-    for text in overrides:
-        key, _, value = text.lstrip("+~").partition("=")
-        path = expand(key)
-        if path.split(".")[0] in SCENARIO and "." in path:
-            entries[path] = {"source": "override", "kind": "assumed", "note": f"set to {value} by hand"}
-    return entries

@@ -2,8 +2,10 @@
 
 from .alone import Alone as Alone
 from .base import AbstractRunner as AbstractRunner
+from .base import Result as Result
+from .base import Task as Task
 from .local import Local as Local
 from .ray_cluster import RayCluster as RayCluster
 from .slurm import Slurm as Slurm
 
-__all__ = ["AbstractRunner", "Alone", "Local", "RayCluster", "Slurm"]
+__all__ = ["AbstractRunner", "Alone", "Local", "RayCluster", "Result", "Slurm", "Task"]

@@ -1,6 +1,6 @@
 """`runner=alone`: one task after the other, here: chunks and their files without processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from .base import AbstractRunner, Result, Task
@@ -22,7 +22,7 @@ class Alone(AbstractRunner):
         """Settings that can be kept."""
         self.check()
 
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """In the order of the tasks."""
         for task in tasks:
             yield work(task)

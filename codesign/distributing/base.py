@@ -2,7 +2,7 @@
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from ..errors import CodesignError, ConfigError
@@ -57,7 +57,7 @@ class AbstractRunner(abc.ABC):
         return
 
     @abc.abstractmethod
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """What `work` makes of each task, as it comes, in whatever order; None every second in which nothing does.
 
         Closing the iterator ends what is under way. What `work` raises is raised here.

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -43,7 +43,7 @@ class Local(AbstractRunner):
         """Settings that can be kept."""
         self.check()
 
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """As they come.
 
         Raises:

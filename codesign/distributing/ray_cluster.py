@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -70,7 +70,7 @@ class RayCluster(AbstractRunner):
                 told = error.strerror or error
                 raise ConfigError(f"runner.address = {self.address!r}: nobody answers there: {told}") from error
 
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """As they come.
 
         Raises:

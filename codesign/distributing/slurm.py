@@ -5,7 +5,7 @@ import pickle
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -68,7 +68,7 @@ class Slurm(AbstractRunner):
             if told.returncode:
                 raise ConfigError(f"runner=slurm: the cluster does not answer: {_last_line(told.stderr)}")
 
-    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result | None]:
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """As they come.
 
         Raises:

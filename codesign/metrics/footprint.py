@@ -11,7 +11,8 @@ def memory_by_class(scenario: Scenario) -> dict[str, Array]:
 
     Near memory holds (1 - x) all + x buffer, far memory x all.
     """
-    layout, used = scenario.layout, {}
+    layout = scenario.layout
+    used: dict[str, Array] = {}
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
         afar = layout.plan.offloaded(name)
         share = 0.0 if afar is None else afar

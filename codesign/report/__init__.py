@@ -11,9 +11,9 @@ from ..menus import lazily
 if TYPE_CHECKING:
     from .build import build_report as build_report
     from .committed import write_run_report as write_run_report
+    from .drawing import canvas as canvas
+    from .drawing import style as style
     from .experiment import write_experiment_report as write_experiment_report
-    from .figures import canvas as canvas
-    from .figures import style as style
     from .mix_on_page import sharing as sharing
     from .phases import phase_diagram as phase_diagram
     from .run_folder import RunFolder as RunFolder
@@ -28,7 +28,7 @@ else:
             "build": ("build_report",),
             "committed": ("write_run_report",),
             "experiment": ("write_experiment_report",),
-            "figures": ("canvas", "style"),
+            "drawing": ("canvas", "style"),
             "mix_on_page": ("sharing",),
             "phases": ("phase_diagram",),
             "run_folder": ("RunFolder", "read_run"),

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from . import proof
-from .figures import ACCENT, INK, SOFT, canvas
+from .drawing import ACCENT, INK, SOFT, canvas
 from .run_folder import RunFolder
 
 

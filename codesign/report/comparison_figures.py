@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..units import unit_of
-from .figures import INK, SOFT, canvas, render, style
+from .drawing import INK, SOFT, canvas, render, style
 from .labels import COLOURS, DASH, metric, number
 from .side_by_side import Comparison, sentences, winners
 

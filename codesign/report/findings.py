@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from .figures import DPI, WIDTH_IN, constrained
+from .drawing import DPI, WIDTH_IN, constrained
 from .room_for_words import PAD_IN
 
 __all__ = [

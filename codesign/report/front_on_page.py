@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ..search.certificate import OnFront, ProvenFront
-from .figures import ACCENT, INK, SOFT, canvas, constrained, digits_apart
+from .drawing import ACCENT, INK, SOFT, canvas, constrained
+from .figures import digits_apart
 from .labels import DASH, number
 from .run_folder import MissingPart, RunFolder
 from .text_tables import PageTable

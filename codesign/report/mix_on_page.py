@@ -7,7 +7,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from ..search.certificate import Certificate, Shared
 from ..workloads.plan_fields import plan_fields
-from .figures import INK, SOFT, canvas
+from .drawing import INK, SOFT, canvas
 from .labels import DASH, TIMES, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable

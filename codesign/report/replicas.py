@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figures import style
+from .drawing import style
 from .findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 
 __all__ = ["day_figure"]

@@ -72,7 +72,8 @@ class Comparison:
 
 def sentences(found: Comparison) -> list[str]:
     """What the table says: the best and the next, how sure that is, who is not in it."""
-    ranked, told = found.feasible, []
+    ranked = found.feasible
+    told: list[str] = []
     if ranked.empty:
         return [f"None of the {len(found.table)} candidates has a design: {_reasons(found)}"]
     best, least = ranked.iloc[0], "most" if found.maximised else "least"
@@ -132,7 +133,7 @@ def shortened(text: str) -> str:
 
 def winners(found: Comparison) -> list[tuple[str, str]]:
     """(level, best candidate) along what was varied; a dash where nothing has a design."""
-    told = []
+    told: list[tuple[str, str]] = []
     for level, rows in found.phases.groupby("level", sort=False) if not found.phases.empty else ():
         rows = rows[rows["feasible"]]
         if rows.empty:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..simulation.serving import TIMELINE
-from .figures import canvas, constrained
+from .drawing import canvas, constrained
 
 SHOWN = 400  # steps in the middle of a simulation, enough to see single prompts
 COLOURS = ("#2f6fb0", "#e69f00", "#d55e00", "#009e73")

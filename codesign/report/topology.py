@@ -7,7 +7,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ..topology import Topology, link_columns
-from .figures import INK, SOFT, canvas, constrained
+from .drawing import INK, SOFT, canvas, constrained
 from .findings import headline
 from .run_folder import RunFolder
 

@@ -16,7 +16,8 @@ from ..report.side_by_side import Comparison, columns, sentences, shortened, wit
 from ..search import Mix, Pareto
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
-from .optimize import check_study, new_folder, run_study, versions, write_text
+from .left_files import new_folder, versions, write_text
+from .optimize import check_study, run_study
 from .setup import prepare_jax
 from .terminal import console
 from .unusual import say_default, warn

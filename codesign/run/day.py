@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..errors import ConfigError
 from ..fields import replace
-from ..report.figures import render
+from ..report.drawing import render
 from ..report.replicas import day_figure
 from ..results import numbers_of
 from ..scenario import Scenario
@@ -20,7 +20,7 @@ from ..strict_json import dumps
 from ..units import HOUR_S, KWH, engineering
 from ..workloads.daily_load import read_load, replicas_by_hour
 from ..workloads.under_load import AbstractOpenServing, GoodputServing, ServingAtRate
-from .optimize import write_text
+from .left_files import write_text
 from .setup import prepare_jax
 from .simulate import design_of
 from .terminal import console, job_text

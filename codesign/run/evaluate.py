@@ -9,9 +9,10 @@ from ..results import busy_links, numbers_of, ops
 from ..strict_json import dumps
 from ..uncertainty import as_columns, intervals, with_room
 from ..units import GB
+from .evaluation_tables import show_evaluation
 from .legal_start import legal_start
 from .setup import prepare_jax
-from .terminal import console, job_text, show_evaluation
+from .terminal import console, job_text
 from .unusual import say_default, warn
 
 

@@ -13,7 +13,7 @@ from .export_sglang import sglang
 from .export_torchtitan import torchtitan
 from .export_trtllm import trtllm
 from .export_vllm import vllm
-from .optimize import write_text
+from .left_files import write_text
 
 TARGETS: dict[str, Callable[[Deployment], dict[str, str]]] = {
     "vllm": vllm, "sglang": sglang, "trtllm": trtllm, "megatron": megatron, "torchtitan": torchtitan, "k8s": k8s,

@@ -27,7 +27,8 @@ from ..workloads.words import Words
 from .compare import joint_page
 from .designs_table import designs_table
 from .infeasible import refuse_infeasible
-from .optimize import check_study, run_study, trace_once, write_frame, write_text
+from .left_files import write_frame, write_text
+from .optimize import check_study, run_study, trace_once
 from .setup import prepare_jax
 from .terminal import console
 from .unusual import say_default, warn
@@ -221,7 +222,7 @@ def collect_jobs(root: Path) -> int:
 
 def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
-    from ..report.figures import render, style  # loads matplotlib
+    from ..report.drawing import render, style  # loads matplotlib
     from ..report.phases import phases_of
 
     asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]

@@ -15,7 +15,7 @@ from ..config.study import scenario_from_config
 from ..errors import ConfigError
 from ..interpreting import interpreted
 from ..metrics.step_times import tabulated_steps
-from ..report.figures import render
+from ..report.drawing import render
 from ..report.run_folder import read_run
 from ..report.simulation import timeline_figure
 from ..results import numbers_of, placed
@@ -40,7 +40,7 @@ from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.goodput import check_stable, sustained
 from ..workloads.open_loop import Demand, OpenLoop, TableTimes, open_loop
 from ..workloads.under_load import AbstractOpenServing
-from .optimize import write_text
+from .left_files import write_text
 from .setup import prepare_jax
 from .simulate_pools import has_two_pools, pools_of
 from .simulate_told import ServedBar, show_served

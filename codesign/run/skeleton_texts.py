@@ -110,6 +110,72 @@ class {cls}(AbstractSearch):
         return Trace(points, ["{name}"] * len(table), {{"points": len(table)}}, {{}}, "random plans, no proof")
 '''
 
+KERNEL = '''"""What a {title} is: say it in one line."""
+
+import jax.numpy as jnp
+from codesign.fields import quantity
+from codesign.hardware import AbstractKernel, Work
+from codesign.smooth import maximum
+from jaxtyping import Array, Float
+
+
+class {cls}(AbstractKernel):
+    """t0 + the longer of arithmetic and traffic, each at its share of the peak; nothing for no work.
+
+    Assumes: both overlap. Source: where the formula stands.
+    """
+
+    t0_s: Float[Array, "*b"] = quantity(default=3e-6)
+    compute_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.5, default=0.7)
+    memory_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=4.0, default=0.7)
+
+    def time_s(self, work: Work, peak_flops_per_s: Array, bandwidth_bytes_per_s: Array) -> Array:
+        """Seconds of one launch."""
+        arithmetic = work.flops / (self.compute_ratio * peak_flops_per_s)
+        traffic = work.nbytes / (self.memory_ratio * bandwidth_bytes_per_s)
+        return jnp.where(work.flops + work.nbytes > 0, self.t0_s + maximum(arithmetic, traffic), 0.0)
+'''
+
+RUNNER = '''"""What a {title} is: say it in one line."""
+
+import multiprocessing
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+
+from codesign.distributing import AbstractRunner, Result, Task
+
+
+@dataclass(frozen=True)
+class {cls}(AbstractRunner):
+    """So many processes of this machine; a search ends where one of them is lost.
+
+    Args:
+        workers: tasks under way at the same time; 0 for one a processor.
+        chunk_s: seconds that one task should take.
+        retries: of a task whose worker was lost.
+    """
+
+    workers: int = 2
+    chunk_s: float = 10.0
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        """Settings that can be kept."""
+        self.check()
+
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
+        """As they come; None every second in which nothing does."""
+        pool = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"))
+        try:
+            waiting = {{pool.submit(work, task) for task in tasks}}
+            while waiting:
+                done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+                yield from (one.result() for one in done) if done else (None,)
+        finally:  # whoever has heard enough closes this
+            pool.shutdown(wait=False, cancel_futures=True)
+'''
+
 EXPERIMENT = """# @package _global_
 # {title}: what is asked, in one line
 defaults:
@@ -121,7 +187,13 @@ objective:
     capex_usd: 60.0e+6
 """
 
-CLASSES = {"fabric": FABRIC, "collective": COLLECTIVE, "search": SEARCH, "workload": WORKLOAD}
+CLASSES = {
+    "fabric": FABRIC, "collective": COLLECTIVE, "kernel": KERNEL, "search": SEARCH, "runner": RUNNER,
+    "workload": WORKLOAD,
+}  # fmt: skip
+
+GROUPS = {"kernel": "calibration"}
+"""Groups of `conf/` that are called otherwise than what they choose."""
 
 FILES = {
     "fabric": """# @package cluster.network.scale_up.fabric
@@ -142,6 +214,23 @@ all_gather: {{_target_: codesign.collectives.RingAllGather}}
 reduce_scatter: {{_target_: codesign.collectives.RingAllGather}}
 all_to_all: {{_target_: codesign.collectives.PairwiseAllToAll}}
 send: {{_target_: codesign.collectives.Send}}
+""",
+    "kernel": """# @package cluster.accelerator.kernels
+# {title} for products of matrices in bf16, rooflines for all else
+defaults:
+  - h100_sxm_roofline # what is not said below is as there
+  - _self_
+gemm:
+  bf16:
+    _target_: {package}.{cls}
+    t0_s: 3.0e-06
+    compute_ratio: 0.75
+    memory_ratio: 0.8
+""",
+    "runner": """# {title}: where it computes, in one line
+_target_: {package}.{cls}
+workers: 2
+chunk_s: 10.0
 """,
     "search": """# {title}: what it does, in one line
 _target_: {package}.{cls}

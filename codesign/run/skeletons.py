@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from ..errors import ConfigError, suggestion
-from .skeleton_texts import CLASSES, EXPERIMENT, FILES, PYPROJECT
+from .skeleton_texts import CLASSES, EXPERIMENT, FILES, GROUPS, PYPROJECT
 from .skeleton_workload import WORKLOAD_FILES
 
 WITHOUT_CODE = ("accelerator", "model", "experiment")
@@ -86,8 +86,10 @@ def told_of_file(kind: str, name: str, path: Path, conf: str) -> str:
 def told(kind: str, name: str, files: list[Path]) -> str:
     """What was written, and what to do next."""
     project = next(folder for folder in files[0].parents if (folder / "pyproject.toml").is_file())
-    then = "optimize" if kind == "search" else "evaluate"
-    kind = "experiment" if kind == "workload" else kind  # its model, plan and space go with it
+    then = "optimize" if kind in ("search", "runner") else "evaluate"
+    kind = (
+        "experiment" if kind == "workload" else GROUPS.get(kind, kind)
+    )  # model, plan and space of a family go with it
     lines = [f"wrote {path}" for path in files]
     return "\n".join([*lines, f"next: pip install -e {project} && codesign {then} {kind}={name}"])
 
@@ -101,7 +103,7 @@ def _files(kind: str, name: str, package: str) -> dict[str, str]:
     """Place below the project -> text; what to edit first comes first."""
     title = name.replace("_", " ")
     given = {"name": name, "package": package, "cls": _class(name), "title": title}
-    conf = f"{package}/conf/{kind}/{name}.yaml"
+    conf = f"{package}/conf/{GROUPS.get(kind, kind)}/{name}.yaml"
     if kind == "experiment":
         return {conf: EXPERIMENT.format(**given)}
     found = {f"{package}/{name}.py": CLASSES[kind].format(**given)} if kind in CLASSES else {}

@@ -12,16 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import Study
-from ..objective import feasible, share_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
 from ..search import Certificate
 from ..search import Progress as SearchProgress
-from ..smooth import used_share
 from ..space import Continuous, DesignSpace, shown
-from ..uncertainty import Interval
-from ..units import GB, engineering
+from ..units import engineering
 from ..workloads.plan import PREFILL
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
@@ -43,12 +40,6 @@ INTERVALS = (
     ("usd_per_million_tokens", "cost", "$"),
 )
 """Metrics whose intervals are told: name, label, unit."""
-PERCENTILES = {
-    f"{name}_{share}_s": f"{label}, {share}"
-    for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
-    for share in ("p50", "p90", "p99")
-}  # fmt: skip
-"""Of what requests see where they come at a rate."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -136,159 +127,14 @@ def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     return lambda name, value: goal_text(name, value, units, digits=digits)
 
 
-def _plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
+def plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
+    """Rows of text below a title; all columns but the first are numbers."""
     table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right")
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _group(numbers: dict[str, float], prefix: str) -> dict[str, float]:
-    return {name[len(prefix) :]: value for name, value in numbers.items() if name.startswith(prefix)}
-
-
-LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
-    "goodput": ("goodput", lambda value: f"{value:.2%}"),
-    "availability": ("availability", lambda value: f"{value:.2%}"),
-    "checkpoint_interval_s": ("work between checkpoints", lambda value: engineering(value, "s")),
-    "time_to_train_s": ("time of the run", lambda value: f"{value / 86400:.3g} days"),
-    "usd_to_train": ("cost of the run", lambda value: f"{engineering(value)} USD"),
-    "loss": ("loss", lambda value: f"{value:.4g} nats a token"),
-    "loss_beyond": ("beyond the law's range", lambda value: f"{value:.3g} times" if value > 1 else "no"),
-    "carbon_g_per_million_tokens": ("carbon", lambda value: f"{engineering(value)}g per million tokens"),
-    "carbon_to_train_kg": ("carbon of the run", lambda value: f"{engineering(1e3 * value)}g"),
-}
-"""Metrics of a whole run -> what they are called, and how they are written."""
-
-
-def show_evaluation(
-    out: Console,
-    title: str,
-    numbers: dict[str, float],
-    uncertain: Mapping[str, Interval],
-    ops: pd.DataFrame,
-    capacity: dict[str, float],
-    top: int,
-    item: str,
-) -> None:
-    """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
-    out.print(f"[bold]{title}[/]")
-    out.print(_headline(numbers, uncertain, item))
-    out.print(_time(numbers))
-    out.print(_memory(numbers, capacity))
-    out.print(_money(numbers))
-    out.print(_ops(ops, top))
-
-
-def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Table:
-    def seconds(name: str) -> tuple[str, str]:
-        return engineering(numbers[name], "s"), interval_text(uncertain, name, lambda value: engineering(value, "s"))
-
-    def of(name: str, shown: str, text: Callable[[float], str]) -> tuple[str, str]:
-        return shown, interval_text(uncertain, name, text)
-
-    texts = {
-        "batch time" if "tpot_s" in numbers else "step time": seconds("time_s"),
-        **({"time to first token": seconds("ttft_s")} if "ttft_s" in numbers else {}),
-        **({"time per output token": seconds("tpot_s")} if "tpot_s" in numbers else {}),
-        **{label: seconds(name) for name, label in PERCENTILES.items() if name in numbers},
-        "throughput": of("tokens_per_s", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
-        "MFU": of("mfu", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
-        "energy": of("joules_per_token", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
-        "power, mean / provisioned": (
-            f"{engineering(numbers['power_w'], 'W')} / {engineering(numbers['provisioned_power_w'], 'W')}",
-            interval_text(uncertain, "power_w", lambda value: engineering(value, "W")),
-        ),
-        "capex": (f"{engineering(numbers['capex_usd'])} USD", ""),
-        "cost": of(
-            "usd_per_million_tokens", f"{numbers['usd_per_million_tokens']:.4g} USD per million {what}s",
-            lambda value: f"{value:.4g}",
-        ),
-        **{name: (value, "") for name, value in (text.split(": ") for text in counts_text(numbers))},
-        **{name: (text(numbers[key]), "") for key, (name, text) in LIFE.items() if key in numbers},
-    }  # fmt: skip
-    if "loss_low" in numbers:
-        texts["loss"] = (texts["loss"][0], f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]")
-    rows = [(name, *cells) if uncertain else (name, cells[0]) for name, cells in texts.items()]
-    return _plain_table("What it does and costs", rows, "metric", "value", *(["90 % interval"] if uncertain else []))
-
-
-def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
-    """An interval in brackets; nothing where there is none."""
-    return f"\\[{', '.join(map(text, uncertain[name]))}]" if name in uncertain else ""
-
-
-def _time(numbers: dict[str, float]) -> Table:
-    total = numbers["time_s"]
-    parts = sorted(_group(numbers, "breakdown_s.").items(), key=lambda part: -part[1])
-    rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts if seconds > 0]
-    return _plain_table("Where the time goes", rows, "part", "time", "share")
-
-
-def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
-    rows = []
-    used = _group(numbers, "memory_bytes.")
-    for tier, size in capacity.items():
-        for name, nbytes in used.items():
-            if name.startswith(f"{tier}/") and nbytes > 0:
-                rows.append((f"{tier}: {name.split('/')[1]}", f"{nbytes / GB:.2f} GB", _used(nbytes, size)))
-        total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
-        rows.append((f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB", f"{total / GB:.2f} GB", _used(total, size)))
-    for name, share in _group(numbers, "usage.").items():
-        tier, _, part = name.partition(".")
-        if tier in capacity and part and not part.startswith("placed."):
-            rows.append((f"{tier}, share used: {part}", "", _marked(share)))
-    return _plain_table("What lies in memory, per device", rows, "class", "bytes", "share")
-
-
-def _used(nbytes: float, size: float) -> str:
-    """Share of a tier that is used."""
-    return _marked(float(used_share(nbytes, size)))
-
-
-def _marked(share: float) -> str:
-    """A used share, red where it is too much."""
-    return f"{'' if feasible(share - 1) else '[red]'}{share_text(share, 1)}"
-
-
-def _money(numbers: dict[str, float]) -> Table:
-    capex, power = _group(numbers, "capex."), _group(numbers, "power.")
-    rows = [
-        (
-            part,
-            engineering(capex[part]) if part in capex else "",
-            engineering(power[part], "W") if part in power else "",
-        )
-        for part in {**capex, **power}
-    ]
-    return _plain_table("Capex and provisioned power, whole cluster, before the facility", rows, "part", "USD", "power")
-
-
-def _ops(ops: pd.DataFrame, top: int) -> Table:
-    rows = []
-    for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
-        if row["kind"] == "compute":
-            peak = row["achieved_flops_per_s"] / row["peak_flops_per_s"]
-            memory = row["nbytes"] / row["time_s"] / row["bandwidth_bytes_per_s"]
-            busy = f"{peak:.0%} of peak" if peak >= memory else f"{memory:.0%} of the memory's rate"
-            what = f"{row['kernel']} {row['number_format']}, {busy}"
-        else:
-            what = f"{row.get('operation', '')} {row.get('axis', '')}" if row["kind"] == "communication" else "transfer"
-        rows.append(
-            (f"{row['phase']}: {row['name']}", what, f"{row['count']:g}", engineering(row["time_s"], "s"),
-             engineering(row["total_s"], "s"))
-        )  # fmt: skip
-    return _plain_table(
-        f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step",
-        rows,
-        "operation",
-        "kind",
-        "times",
-        "once",
-        "in all",
-    )
 
 
 def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
@@ -306,7 +152,7 @@ def show_certificate(out: Console, found: Certificate, text: Callable[[str, floa
         out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
     table = explained(found)
     if table is not None and table.name == "infeasible":
-        out.print(_plain_table("Why nothing is feasible", table.rows, *table.head))
+        out.print(plain_table("Why nothing is feasible", table.rows, *table.head))
     elif table is not None:
         out.print(binding_text(table.rows), highlight=False)
     if found.at_bounds:

@@ -62,8 +62,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
         if isinstance(asked, AskedMix):
             answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim, shown=folder.best)
         elif claimed.front is not None:
-            told = folder.summary["certificate"]["front"]
-            answer = answer_of_front(asked, folder.designs, told, stored, attack, seed, watch)
+            answer = answer_of_front(asked, folder.designs, claimed.as_plain()["front"], stored, attack, seed, watch)
         else:
             answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}

@@ -249,6 +249,12 @@ def certify(
     )  # fmt: skip
 
 
+def certify_front(front: ProvenFront, *, convex: bool, closed: bool, reason: str) -> Certificate:
+    """The claim of a front: certified where every design of it is."""
+    every = all(point.certified for point in front.points)
+    return Certificate(certified=convex and closed and every, convex=convex, reason=reason, front=front)
+
+
 def _plain(value: Any) -> Any:
     """Values that JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -68,7 +68,7 @@ def compare(
 
     Gaps are to the certified optimum; a peer may lie below it by as much as its proof leaves open.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
 
     def note(row: dict[str, Any]) -> None:
         rows.append(row)

@@ -67,7 +67,7 @@ class Cases:
     the model's errors (`uncertainty.draws`).
     """
 
-    uncertain: dict[str, Uncertain] = field(default_factory=dict)
+    uncertain: dict[str, Uncertain] = field(default_factory=dict[str, Uncertain])
     samples: int = 0
     draws: int = 0
 

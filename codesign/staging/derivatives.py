@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .draft import Draft
+from .draft import AbstractDraft
 from .program import Equation, Program, flatten, key_of
 from .rows import has_kink, run_equation
 
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     moves: tuple[bool, ...]
 
 
-class Slopes(Draft):
+class Slopes(AbstractDraft):
     """A draft that can write slopes of the program it begins with."""
 
     def below(self, equations: Sequence[Equation], varied: frozenset[int], sharpness: int) -> dict[int, int]:

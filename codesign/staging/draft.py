@@ -8,7 +8,7 @@ import numpy as np
 from .program import Equation, Program
 
 
-class Draft:
+class AbstractDraft:
     """A program that is being written.
 
     Args:

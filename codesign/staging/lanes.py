@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer
-from .draft import Draft
+from .draft import AbstractDraft
 from .identities import without_identities
 from .program import Equation, Program, flatten
 
@@ -68,7 +68,7 @@ def _in_turn(program: Program) -> list[Equation]:
     return order
 
 
-class _Lanes(Draft):
+class _Lanes(AbstractDraft):
     """lanes: slot of the program -> slots of its numbers, an array of its shape."""
 
     def __init__(self, program: Program, most: int):

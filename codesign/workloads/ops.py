@@ -5,6 +5,8 @@
 traced program stays small.
 """
 
+from typing import Any
+
 import equinox as eqx
 from jaxtyping import Array, Float
 
@@ -58,3 +60,12 @@ class TransferOp(eqx.Module):
 
 
 Op = ComputeOp | CommOp | TransferOp
+
+
+def kind_of(op: Op) -> tuple[Any, ...]:
+    """What must be equal for operations to be priced in one batch."""
+    if isinstance(op, ComputeOp):
+        return ("compute", op.kernel, op.number_format)
+    if isinstance(op, CommOp):
+        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
+    return ("transfer",)

@@ -11,9 +11,8 @@ from functools import cache
 import jax
 
 from codesign.collectives import Chosen, Fastest
-from codesign.config import available, compose, conf_dir, scenario_from_config
+from codesign.config import available, compose, conf_dir, plain, scenario_from_config, study_from_resolved
 from codesign.config.groups import PACKAGES
-from codesign.config.study import plain, study_from_resolved
 from codesign.fabrics import RoutedTopology
 from codesign.topology import Crossbar
 

@@ -8,7 +8,8 @@ import pytest
 from contracts.choices import COMPANIONS, options
 
 from codesign.config import compose, study_from_config
-from codesign.config.study import SCENARIO, plain, study_from_resolved
+from codesign.config.parts_built import SCENARIO, plain
+from codesign.config.study import study_from_resolved
 from codesign.run.optimize import check_study
 
 STUDY = ("space", "objective", "search", "experiment")

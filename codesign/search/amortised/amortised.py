@@ -80,7 +80,7 @@ class Amortised(AbstractSearch):
         if self.weights and not Path(self.weights).is_file():
             raise ConfigError(f"search.weights = {self.weights!r} is no file")
         known = [Guesser.load(Path(self.weights))] if self.weights else shipped()
-        reasons = []
+        reasons: list[str] = []
         for guesser in known:
             reason = guesser.misfit(problem)
             if not reason:

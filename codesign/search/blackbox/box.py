@@ -27,8 +27,8 @@ class Box:
     """
 
     problem: Problem
-    plans: dict[str, np.ndarray] = field(default_factory=dict)
-    levels: dict[str, np.ndarray] = field(default_factory=dict)
+    plans: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    levels: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def __post_init__(self) -> None:
         """List legal plans and number their values.

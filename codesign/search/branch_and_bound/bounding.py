@@ -8,7 +8,6 @@ Source: cuts and weak duality, [kelley1960], [geoffrion1974]; Farkas, [boyd2004]
 """
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,7 +16,7 @@ from ..settings import BRANCH_AND_BOUND
 from . import interior_point as interior
 from .bounds_table import BoundsTable
 from .cut_pool import CutPool
-from .dual_solutions import DualSolutions, settled
+from .dual_solutions import DualSolutions, Pruned, settled
 from .evidence import AbstractListener
 from .incumbent import AbstractIncumbent, Incumbent
 from .inside_points import InsidePoints
@@ -26,17 +25,6 @@ from .programme import Programme
 
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
 REFERENCE_SHARPNESS = BRANCH_AND_BOUND.reference_sharpness  # of cuts at a point shared by several plans
-
-
-class Pruned(NamedTuple):
-    """How plans were closed: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
-
-    Without the goal among them it is positive, and the constraints cannot hold together.
-    """
-
-    plan: Int[np.ndarray, " plans"]
-    bound: Float[np.ndarray, " plans"]
-    weights: Float[np.ndarray, "plans rows"]
 
 
 class Bounding:
@@ -278,9 +266,7 @@ class Bounding:
         self._rule_out(plan, affine, at, solved, enough)
         self.duals.learn(plan, solved, affine)
         leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
-        for lane in np.flatnonzero(
-            leant_on > BRANCH_AND_BOUND.dear * price
-        ):  # as dear as can be, and still a constraint gives way
+        for lane in np.flatnonzero(leant_on > BRANCH_AND_BOUND.dear * price):  # dear, and still a constraint gives way
             self._price[int(plan[lane])] = min(BRANCH_AND_BOUND.raised * price[lane], BRANCH_AND_BOUND.dearest)
         for lane, p in enumerate(plan.tolist()):
             self.own.trim(p, solved.weights[lane])

@@ -26,8 +26,8 @@ class Verdict:
     """
 
     pairs: int = 0
-    worst: dict[str, float] = field(default_factory=dict)
-    unproven: dict[str, str] = field(default_factory=dict)
+    worst: dict[str, float] = field(default_factory=dict[str, float])
+    unproven: dict[str, str] = field(default_factory=dict[str, str])
     broken: str = ""
 
     @property
@@ -58,7 +58,7 @@ def check_convexity(oracle: AbstractOracle, seed: int, pairs: int = 1024) -> Ver
         return Verdict(unproven=unproven, broken=oracle.doubt)
     n, rng = len(oracle.variables), np.random.default_rng(seed)
     plan = rng.choice(oracle.sample(rng, pairs), pairs)
-    a, b = rng.uniform(size=(2, pairs, n))
+    a, b = rng.uniform(size=(pairs, n)), rng.uniform(size=(pairs, n))
     kind = np.arange(pairs) % 3
     axis = rng.integers(0, n, pairs)
     single = (np.arange(n)[None] != axis[:, None]) & (kind == 1)[:, None]

@@ -19,7 +19,7 @@ from ...curvature import Judgement
 
 LOOKS = 256  # random designs on which it is looked how much a field matters
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
-LEVELS = 8
+LEVELS = 8  # values of a field compared in one look; of longer lists each look draws others
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
 PLAN_DEPENDENT = ("sequence_parallel", "zero")  # listed once where they have no effect, which other fields decide
 Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan rows, u) -> (exact rows, broken)
@@ -66,7 +66,8 @@ def effects(
     fields: Collection[str],
 ) -> dict[str, float]:
     """Mean range of the rows between the ends of each of these fields, summed over the rows: how much it matters."""
-    rng, found = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    found: dict[str, float] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name in fields:
             rows = np.repeat(plans[rng.integers(0, len(plans), LOOKS)], 2, axis=0)
@@ -87,7 +88,7 @@ def find_orders(
 ) -> dict[str, Order]:
     """Which of these fields every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
-    found = {}
+    found: dict[str, Order] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name not in fields:
             continue

@@ -1,5 +1,7 @@
 """What the latest programme of each plan said: where its cuts are lowest, its multipliers, its Lagrangian cut."""
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -11,6 +13,17 @@ SETTLED = 1e-9  # by which the weights of the goal may miss 1: multipliers that 
 def settled(goal: np.ndarray) -> np.ndarray:
     """Which sums of the goal's weights are 1."""
     return np.abs(goal - 1.0) < SETTLED
+
+
+class Pruned(NamedTuple):
+    """How plans were closed: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
+
+    Without the goal among them it is positive, and the constraints cannot hold together.
+    """
+
+    plan: Int[np.ndarray, " plans"]
+    bound: Float[np.ndarray, " plans"]
+    weights: Float[np.ndarray, "plans rows"]
 
 
 class DualSolutions:

@@ -135,7 +135,9 @@ class Recorder(AbstractListener):
         least = np.full(len(notes), np.inf)
         np.minimum.at(least, np.searchsorted(notes, self.source[some]), room)
         begins = np.cumsum([0, *(len(part) for part in self._plan)])
-        nodes, columns, last = [], {name: [] for name in ("node", "point", "row", "weight")}, 0
+        columns: dict[str, list[np.ndarray]] = {name: [] for name in ("node", "point", "row", "weight")}
+        nodes: list[np.ndarray] = []
+        last = 0
         for k, (plan, at, weights) in enumerate(zip(self._plan, self._at, self._weights, strict=True)):
             mine = notes[(notes >= begins[k]) & (notes < begins[k + 1])] - begins[k]
             here = _rounded(weights[mine], least[last : last + len(mine)])
@@ -218,23 +220,33 @@ def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -
     """
     lists = {name: np.unique(np.asarray(values[name], dtype=float)) for name in sorted(values)}
     held = {name: listed.tolist() for name, listed in lists.items()}
-    tables: dict[str, list[dict[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
-    nodes = points = 0
+    nodes: list[Mapping[str, np.ndarray]] = []
     for k, part in enumerate(parts):
-        own, there, cuts = (part.tables[name] for name in tables)
-        count = len(own["number"])
-        place = {name: np.full(count, np.searchsorted(lists[name], values[name][k]), dtype=np.int32) for name in lists}
-        fields = {f"{end}.{name}": column for name, column in place.items() for end in ("low", "high")}
-        tables["nodes"].append(own | {"number": own["number"] + np.int32(nodes)} | fields)
+        own = part.tables["nodes"]
+        place = {name: np.searchsorted(lists[name], values[name][k]) for name in lists}
+        nodes.append(own | {
+            f"{end}.{name}": np.full(len(own["number"]), at, dtype=np.int32)
+            for name, at in place.items()
+            for end in ("low", "high")
+        })  # fmt: skip
+    return Evidence(parts[0].header | ({"held": held} if held else {}), stacked(parts, nodes))
+
+
+def stacked(parts: Sequence[Evidence], own: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Tables of several as one, with these nodes; numbers of nodes and points go on from one to the next."""
+    tables: dict[str, list[Mapping[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
+    nodes = points = 0
+    for part, mine in zip(parts, own, strict=True):
+        there, cuts = part.tables["points"], part.tables["cuts"]
+        tables["nodes"].append({**mine, "number": mine["number"] + np.int32(nodes)})
         tables["points"].append(there)
         moved = {"node": cuts["node"] + np.int32(nodes), "point": cuts["point"] + np.int32(points)}
-        tables["cuts"].append(cuts | moved)
-        nodes, points = nodes + count, points + len(there["sharpness"])
-    joined = {
+        tables["cuts"].append({**cuts, **moved})
+        nodes, points = nodes + len(mine["number"]), points + len(there["sharpness"])
+    return {
         name: {column: np.concatenate([table[column] for table in each]) for column in each[0]}
         for name, each in tables.items()
     }
-    return Evidence(parts[0].header | ({"held": held} if held else {}), joined)
 
 
 def nodes_of(oracle: AbstractModelOracle, nodes: np.ndarray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

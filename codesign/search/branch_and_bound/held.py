@@ -19,11 +19,11 @@ class Held(AbstractRelay):
     @property
     def variables(self) -> tuple[str, ...]:
         """Those that are free."""
-        return tuple(self.inner.variables[i] for i in self.free)
+        return tuple(self.inner.variables[i] for i in self.free.tolist())
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
         """Of the rows over the free coordinates."""
-        own = {self.inner.variables[i]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)}
+        own = {self.inner.variables[i]: [at] for i, at in zip(self.fixed.tolist(), self.at.tolist(), strict=True)}
         return self.inner.unproven(own | dict(held or {}))
 
     def whole(self, u: np.ndarray) -> np.ndarray:

@@ -69,9 +69,9 @@ class Oracle(AbstractModelOracle):
     block: int = 512
     names: tuple[str, ...] = ()
     evaluated: int = 0
-    plans: dict[str, np.ndarray] = field(default_factory=dict)
+    plans: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     program: RowProgram = field(init=False, repr=False)
-    _points: dict[tuple[Any, bool], Points] = field(default_factory=dict, repr=False)
+    _points: dict[tuple[Any, bool], Points] = field(default_factory=dict[tuple[Any, bool], Points], repr=False)
 
     def __post_init__(self) -> None:
         """List the legal plans and name the rows."""

@@ -138,7 +138,7 @@ class GroupOracle(AbstractModelOracle):
         group, rows = self._best_of(plan)
         found = self.model.of_rows(rows, u, sharpness, scenario)
         for view in self.views[1:] if len(group) else []:
-            names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
+            names, table = [self.names[row] for row in view.rows.tolist()], self.tree.table(plan[group], view.best)
             other = self.model.of_rows(table, u[group], sharpness[group], scenario, names)
             found.exact[np.ix_(group, view.rows)] = other.exact
             found.affine[np.ix_(group, view.rows)] = other.affine
@@ -152,7 +152,7 @@ class GroupOracle(AbstractModelOracle):
         group, rows = self._best_of(plan)
         found = self.model.found(rows, u, 1.0, scenario, slopes=False)
         for view in self.views[1:] if len(group) else []:
-            names, table = [self.names[row] for row in view.rows], self.tree.table(plan[group], view.best)
+            names, table = [self.names[row] for row in view.rows.tolist()], self.tree.table(plan[group], view.best)
             other = self.model.found(table, u[group], 1.0, scenario, names, slopes=False)
             found.exact[np.ix_(group, view.rows)] = other.exact
         return found.exact, found.broken

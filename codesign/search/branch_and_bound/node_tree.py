@@ -163,7 +163,7 @@ class PlanTree:
     def sample(self, rng: np.random.Generator, most: int) -> Int[np.ndarray, " k"]:
         """Numbers of so many random plans, each once; all of them where there are no more."""
         numbers = np.arange(self.plans) if self.plans <= most else np.unique(rng.integers(0, self.plans, most))
-        places = []
+        places: list[np.ndarray] = []
         for size in self.sizes[::-1]:
             numbers, place = np.divmod(numbers, size)
             places.append(place)
@@ -195,7 +195,7 @@ class PlanTree:
 
     def _index_outer(self) -> tuple[np.ndarray, np.ndarray]:
         """(sorted keys of the outer combinations, their order)."""
-        places = [
+        places: list[np.ndarray] = [
             np.searchsorted(self.lists[self.fields[i]], column)
             for i, column in zip(self.rest, self.combinations.T, strict=True)
         ]

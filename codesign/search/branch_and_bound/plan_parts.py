@@ -9,13 +9,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ...space import MOST_LISTED
 from ..base import Evidence, Problem
+from .evidence import stacked
 
 
 @dataclass(frozen=True, order=True)
@@ -99,11 +99,6 @@ def merged(a: PartProof, b: PartProof) -> PartProof:
     return PartProof(min(a.lower, b.lower), tuple(designs), b.told | a.told, keep)
 
 
-def together(found: Sequence[PartProof], keep: int) -> PartProof:
-    """Any number of them, none included."""
-    return reduce(merged, found, PartProof(math.inf, (), {}, keep))
-
-
 def plan_parts(problem: Problem, least: int) -> list[PlanPart]:
     """At least so many parts where there are so many values: one for each combination of the first plan fields.
 
@@ -137,22 +132,13 @@ def joined_evidence(parts: Sequence[Evidence], plan: dict[str, np.ndarray]) -> E
     columns = [set(part.tables["nodes"]) for part in parts]
     if any(part.header["views"] != parts[0].header["views"] for part in parts) or any(c != columns[0] for c in columns):
         return None
-    tables: dict[str, list[dict[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
-    nodes = points = 0
+    nodes: list[dict[str, np.ndarray]] = []
     for part in parts:
-        own, there, cuts = (part.tables[name] for name in tables)
-        place = {name: np.searchsorted(values, part.header["plan"][name]) for name, values in plan.items()}
-        moved = {column: _moved(column, numbers, place) for column, numbers in own.items()}
-        tables["nodes"].append(moved | {"number": own["number"] + np.int32(nodes)})
-        tables["points"].append(there)
-        shifted = {"node": cuts["node"] + np.int32(nodes), "point": cuts["point"] + np.int32(points)}
-        tables["cuts"].append(cuts | shifted)
-        nodes, points = nodes + len(own["number"]), points + len(there["sharpness"])
-    whole = {
-        name: {column: np.concatenate([table[column] for table in each]) for column in each[0]}
-        for name, each in tables.items()
-    }
-    return Evidence(parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}, whole)
+        known = part.header["plan"]
+        place: dict[str, np.ndarray] = {name: np.searchsorted(values, known[name]) for name, values in plan.items()}
+        nodes.append({column: _moved(column, numbers, place) for column, numbers in part.tables["nodes"].items()})
+    header = parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}
+    return Evidence(header, stacked(parts, nodes))
 
 
 def _moved(column: str, numbers: np.ndarray, place: dict[str, np.ndarray]) -> np.ndarray:

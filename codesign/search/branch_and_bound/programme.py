@@ -22,7 +22,7 @@ class Programme:
     oracle: AbstractOracle
     goal: str = GOAL
     constraints: tuple[str, ...] | None = None
-    allowed: Mapping[str, float] = field(default_factory=dict)
+    allowed: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
         """Order the rows: goal first."""

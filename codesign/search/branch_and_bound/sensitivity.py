@@ -38,20 +38,20 @@ class Resource:
     plan: int
 
 
-def polish(ledger: Bounding, plan: int, tolerance: float, rounds: int = 40) -> None:
+def polish(bounding: Bounding, plan: int, tolerance: float, rounds: int = 40) -> None:
     """Close the gap of one plan further."""
-    if plan not in ledger.own:  # its bound came from another plan's point before it was asked for cuts of its own
-        ledger.learn(np.array([plan]), ledger.feasible[plan][1][None], REFERENCE_SHARPNESS)
-    keep, ledger.gap = ledger.gap, tolerance
+    if plan not in bounding.own:  # its bound came from another plan's point before it was asked for cuts of its own
+        bounding.learn(np.array([plan]), bounding.feasible[plan][1][None], REFERENCE_SHARPNESS)
+    keep, bounding.gap = bounding.gap, tolerance
     for _ in range(rounds):
-        if plan not in ledger.own or ledger.lower[plan] >= ledger.feasible.get(plan, (np.inf,))[0] - tolerance:
+        if plan not in bounding.own or bounding.lower[plan] >= bounding.feasible.get(plan, (np.inf,))[0] - tolerance:
             break
-        ledger.refine(np.array([plan]))
-    ledger.gap = keep
+        bounding.refine(np.array([plan]))
+    bounding.gap = keep
 
 
 def optima(
-    ledger: Bounding,
+    bounding: Bounding,
     plans: np.ndarray,
     moves: Float[np.ndarray, "lanes rows"],
     tolerance: float,
@@ -64,17 +64,17 @@ def optima(
     more tangents do not say so more clearly.
 
     Args:
-        ledger, plans, moves: what is solved.
+        bounding, plans, moves: what is solved.
         tolerance, rounds: gap at which a lane ends, and when the last does.
         rivals: lanes side by side of which only the best counts: one that cannot be it ends too.
     """
     lanes = len(plans)
     lower, upper = np.full(lanes, -np.inf), np.full(lanes, np.inf)
-    pools = {p: np.array(ledger.own[p]) for p in set(plans.tolist())}
+    pools = {p: np.array(bounding.own[p]) for p in set(plans.tolist())}
     active = np.arange(lanes)
     for _ in range(rounds):
         most = max(len(pools[p]) for p in plans[active].tolist())
-        affine = np.zeros((len(active), most, moves.shape[1], ledger.width + 1))
+        affine = np.zeros((len(active), most, moves.shape[1], bounding.width + 1))
         affine[..., 0] = interior.EMPTY
         for lane, at in enumerate(active):
             pool = pools[int(plans[at])]
@@ -87,7 +87,7 @@ def optima(
         points = np.concatenate([solved.edge, solved.central])
         asked = np.concatenate([plans[active]] * 2)
         sharpness = np.clip(3.0 / np.concatenate([spread, spread]), 30.0, 1e7)
-        exact, found = ledger.programme.tangents(asked, points, sharpness)
+        exact, found = bounding.programme.tangents(asked, points, sharpness)
         at = np.concatenate([active, active])
         holds = feasible_logs((exact[:, 1:] - moves[at, 1:]).max(axis=1, initial=-np.inf))
         values = np.where(holds, exact[:, 0], np.inf)
@@ -110,10 +110,10 @@ def _trimmed(pool: np.ndarray, new: np.ndarray, weights: np.ndarray, mine: np.nd
     return np.concatenate([pool, new[: most // 2]])
 
 
-def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Resource]:
+def resources(bounding: Bounding, tolerance: float, rivals: int = 24) -> list[Resource]:
     """Every constraint of the programme at the optimum of the best plan, and what a tenth more would bring."""
-    rows, best = ledger.programme.rows, ledger.plan
-    exact, _ = ledger.programme.tangents(np.array([best]), ledger.u[None], 1e6)
+    rows, best = bounding.programme.rows, bounding.plan
+    exact, _ = bounding.programme.tangents(np.array([best]), bounding.u[None], 1e6)
     used = np.exp(exact[0])
     near = [i for i in range(1, len(rows)) if used[i] > 0.5]
     found = [Resource(n, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best) for i, n in enumerate(rows)]
@@ -126,12 +126,12 @@ def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Reso
         for step in steps[1:]:
             lane[i, step] = len(lane)
             moves[lane[i, step], i] = step
-    low, _ = optima(ledger, np.full(len(moves), best), moves, tolerance, rounds=40)
-    gained = _tenth_more(ledger, near, tolerance, rivals)
+    low, _ = optima(bounding, np.full(len(moves), best), moves, tolerance, rounds=40)
+    gained = _tenth_more(bounding, near, tolerance, rivals)
     for i in near:
         change = {step: low[lane[i, step]] - low[0] for step in steps[1:]}
         fewer, more = -change[-SMALL] / SMALL, change[SMALL] / SMALL
-        valid = []
+        valid: list[float] = []
         for sign, slope in ((-1, fewer), (1, more)):
             holds = [s for s in MOVES if abs(change[sign * s] - slope * sign * s) <= LINEAR]
             broken = [s for s in MOVES if s not in holds]
@@ -140,17 +140,17 @@ def resources(ledger: Bounding, tolerance: float, rivals: int = 24) -> list[Reso
     return found[1:]
 
 
-def _tenth_more(ledger: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
+def _tenth_more(bounding: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
     """Row -> (log-change of the goal, plan) when a tenth more is allowed, over the plans that come closest."""
-    known = np.array(sorted(ledger.own))
-    known = known[ledger.programme.oracle.single(known)]
-    plans = known[np.argsort(ledger.lower[known], kind="stable")[:rivals]]
-    plans = plans if ledger.plan in plans else np.append(plans, ledger.plan)
-    moves = np.zeros((len(near) * len(plans), len(ledger.programme.rows)))
+    known = np.array(sorted(bounding.own))
+    known = known[bounding.programme.oracle.single(known)]
+    plans = known[np.argsort(bounding.lower[known], kind="stable")[:rivals]]
+    plans = plans if bounding.plan in plans else np.append(plans, bounding.plan)
+    moves = np.zeros((len(near) * len(plans), len(bounding.programme.rows)))
     for k, i in enumerate(near):
         moves[k * len(plans) : (k + 1) * len(plans), i] = np.log(1.1)
-    _, upper = optima(ledger, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), 16, rivals=len(plans))
+    _, upper = optima(bounding, np.tile(plans, len(near)), moves, max(tolerance, 1e-4), 16, rivals=len(plans))
     upper = upper.reshape(len(near), len(plans))
     return {
-        i: (float(min(upper[k].min() - ledger.upper, 0.0)), int(plans[upper[k].argmin()])) for k, i in enumerate(near)
+        i: (float(min(upper[k].min() - bounding.upper, 0.0)), int(plans[upper[k].argmin()])) for k, i in enumerate(near)
     }

@@ -52,9 +52,9 @@ class Whole(AbstractSearch):
         runner: runs the searches apart from each other; none: one after the other, here.
     """
 
-    units: dict[str, float] = field(default_factory=dict)
+    units: dict[str, float] = field(default_factory=dict[str, float])
     proof: Certified = field(default_factory=Certified)
-    values: dict[str, Sequence[float]] = field(default_factory=dict)
+    values: dict[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:

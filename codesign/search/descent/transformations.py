@@ -53,7 +53,7 @@ class Transformation:
     """One transformation of the gradient, such as `clip_by_global_norm` with `max_norm: 1.0`."""
 
     name: str
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
         """Only names from the list: a configuration may not reach arbitrary code."""
@@ -73,7 +73,7 @@ class Optimizer:
 
     name: str = "adam"
     learning_rate: float = 0.05
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = field(default_factory=dict[str, float])
     before: tuple[Transformation, ...] = ()
 
     def __post_init__(self) -> None:

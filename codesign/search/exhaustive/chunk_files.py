@@ -128,13 +128,15 @@ class Stored:
 
     def __init__(self, folders: Iterable[Path], sweep: Sweep):
         study, every = study_of(sweep), [path for folder in folders for path in sorted(folder.glob("*.parquet"))]
-        self.damaged, found = 0, []
+        self.damaged = 0
+        found: list[tuple[int, int, Path, Portion]] = []
         ours = [path for path in every if path.name.startswith(study[:SHORT])]
         self.others = len(every) - len(ours)
         for path in ours:
             try:
                 portion = load_portion(path)
-                found += [(*portion.chunks[0].tolist(), path, portion)] if portion.study == study else []
+                first, blocks = portion.chunks[0].tolist()
+                found += [(first, blocks, path, portion)] if portion.study == study else []
             except ConfigError:
                 self.damaged += 1
         self.portions: list[Portion] = []

@@ -66,7 +66,8 @@ def screen_in_chunks(
     if folders.folder is not None:
         folders.folder.mkdir(parents=True, exist_ok=True)
         stored.link_into(folders.folder)
-    gathered, counts = Gathering(stored.portions), {}
+    gathered = Gathering(stored.portions)
+    counts: dict[str, int] = {}
     if stored.portions:
         counts["points from earlier chunks"] = gathered.points
     if stored.damaged:
@@ -121,7 +122,8 @@ def chunk_size(sweep: Sweep, runner: AbstractRunner, gaps: list[tuple[int, int]]
     if missing <= SHARES * runner.count:
         return 1
     sample = np.linspace(0, sweep.block_count - 1, FEW).astype(int).tolist()
-    kept, spent = sweep.fresh(), []
+    kept = sweep.fresh()
+    spent: list[float] = []
     for number in sample:
         began = time.perf_counter()
         sweep.take(kept, sweep.evaluated(*sweep.block_at(number)))

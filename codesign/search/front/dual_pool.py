@@ -133,7 +133,8 @@ class Pool:
         order = np.argsort(plan, kind="stable")
         present, first = np.unique(plan[order], return_index=True)
         value, lean = np.concatenate(self._value)[order], np.concatenate(self._lean)[order]
-        used, bounds = np.zeros(len(order), dtype=bool), []
+        used = np.zeros(len(order), dtype=bool)
+        bounds: list[float] = []
         family = _Family(oracle, present)
         for one in statements:
             reached = _reached(one, self.metrics, value, lean)
@@ -147,7 +148,7 @@ class Pool:
         """node (place among `used`), point, row, weight of everything that these notes weigh."""
         where = np.full(self._noted, -1)
         where[used] = np.arange(len(used))
-        kept = []
+        kept: list[tuple[np.ndarray, ...]] = []
         for note, point, row, weight in self._terms:
             mine = where[note] >= 0
             kept.append((where[note[mine]], point[mine], row[mine], weight[mine]))

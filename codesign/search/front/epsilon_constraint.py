@@ -88,12 +88,12 @@ class FrontWalk:
     levels: int
     between: int = 0
     report: Report = silent
-    found: list[FrontDesign] = field(default_factory=list)
-    impossible: list[dict[str, float]] = field(default_factory=list)
-    least: dict[str, float] = field(default_factory=dict)
-    most: dict[str, float] = field(default_factory=dict)
-    lowest: dict[str, float] = field(default_factory=dict)  # what each metric is proven to be at least
-    cells: list[Cell] = field(default_factory=list)
+    found: list[FrontDesign] = field(default_factory=list[FrontDesign])
+    impossible: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    least: dict[str, float] = field(default_factory=dict[str, float])
+    most: dict[str, float] = field(default_factory=dict[str, float])
+    lowest: dict[str, float] = field(default_factory=dict[str, float])  # what each metric is proven to be at least
+    cells: list[Cell] = field(default_factory=list[Cell])
     done: int = 0
 
     def run(self) -> str:
@@ -197,8 +197,8 @@ class FrontWalk:
         left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
             unknown = self._unknown(0.0)
-            chosen = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
-            chosen = chosen[unknown[chosen] > 0]
+            most = np.argsort(-unknown, kind="stable")[: min(FRONT.wave, left)]
+            chosen = [int(i) for i in most if unknown[i] > 0]
             if len(chosen) == 0:
                 return True
             if self.sweep.left <= 0:
@@ -229,7 +229,7 @@ class FrontWalk:
     def _blend(self, between: Between) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
         known = np.array([one.values for one in self.found])
-        front = [self.found[i] for i in non_dominated_rows(known)]
+        front = [self.found[i] for i in map(int, non_dominated_rows(known))]
         if len(front) < 2:
             return True
         plan, u = blends(
@@ -250,7 +250,7 @@ class FrontWalk:
 
     def _polish(self, between: Between) -> None:
         """Solve the programmes' own designs to their end: their bounds hold, their gaps shrink."""
-        points = []
+        points: list[Point] = []
         for one in self.found:
             level = [one.levels.get(name, value) for name, value in zip(self.rows[1:], one.values[1:], strict=True)]
             points.append(Point(np.array(level), one.values[0], one.plan, one.u, one.lower))
@@ -292,7 +292,7 @@ class FrontWalk:
 
         Beyond the box's upper faces the bounds are those of programmes without that level, below it nothing lies.
         """
-        corners = []
+        corners: list[list[float]] = []
         least = np.array([self.least[name] for name in self.rows[1:]]) if self.least else np.zeros(0)
         lowest, most = ([end.get(name, np.nan) for name in self.rows[1:]] for end in (self.lowest, self.most))
         for cell in self.cells:

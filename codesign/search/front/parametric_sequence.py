@@ -76,7 +76,7 @@ class ParametricSequence:
     limits: tuple[str, ...]
     effort: Effort
     seed: int
-    steps: list[SolvedProgramme] = field(default_factory=list)
+    steps: list[SolvedProgramme] = field(default_factory=list[SolvedProgramme])
     began: float = field(default_factory=time.perf_counter)
     pool: Pool = field(init=False)
 

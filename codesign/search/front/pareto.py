@@ -33,7 +33,7 @@ from ..branch_and_bound.model_oracle import AbstractModelOracle, Oracle, designs
 from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
-from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify
+from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
 from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
@@ -166,7 +166,7 @@ class Pareto(AbstractSearch):
 
     def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
-        on_front = non_dominated_rows(np.array([one.values for one in walk.found]))
+        on_front = [int(i) for i in non_dominated_rows(np.array([one.values for one in walk.found]))]
         front = [walk.found[i] for i in on_front]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
@@ -176,7 +176,7 @@ class Pareto(AbstractSearch):
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
         kept = None
         if verdict.convex:
-            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front.tolist())
+            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front)
             first = certify(self.wanted[0], math.inf, -math.inf, convex=True, closed=False, reason="")
             kept.header.update(claim=first.claimed(), kind="front", front=certificate.as_plain()["front"])
         return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
@@ -205,8 +205,7 @@ class Pareto(AbstractSearch):
             hypervolume(corners, reference) if len(corners) else None, tuple(tuple(values(c)) for c in corners),
             dict(zip(self.metrics, values(reference), strict=True)),
         )  # fmt: skip
-        proven = not stopped and all(point.certified for point in points)
-        return Certificate(proven, convex, verdict.reason or stopped, front=found)
+        return certify_front(found, convex=convex, closed=not stopped, reason=verdict.reason or stopped)
 
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":

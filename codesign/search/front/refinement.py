@@ -32,7 +32,9 @@ class Between:
         self.gap = sweep.effort.gap
         self.rows = (GOAL, *sweep.limits, *others)
         self.columns = [self.oracle.names.index(name) for name in others]
-        self.lines, self.steps, self.points, self.seen = Lines(others, sweep.steps[0].outcome.lower), [], [], 0
+        self.lines, self.seen = Lines(others, sweep.steps[0].outcome.lower), 0
+        self.steps: list[SolvedProgramme] = []
+        self.points: list[Point] = []
         self.learn()
 
     def learn(self) -> None:
@@ -101,7 +103,7 @@ class Between:
         self._recall(bounding, asked, every)
         self._refine(bounding, asked, FRONT.rounds)
         for pair, (value, u) in bounding.feasible.items():
-            points[at[pair]].take(value, int(plan[pair]), u)
+            points[int(at[pair])].take(value, int(plan[pair]), u)
         self.lines.learn(bounding, asked)
 
     def floor(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +122,8 @@ class Between:
     def prove(self, points: list[Point]) -> list[Point]:
         """Bound all plans at these levels; those not excluded yet are closed. Returns levels with too many of them."""
         group: list[tuple[Point, np.ndarray, np.ndarray]] = []
-        hard, waiting = [], 0
+        hard: list[Point] = []
+        waiting = 0
         for point in points:
             every, floor = self.floor(point.level)
             left = floor < point.value - self.gap
@@ -159,7 +162,7 @@ class Between:
     ) -> None:
         """Better designs and bounds of levels, `value` being what their pairs were compared with."""
         for pair, (gained, u) in bounding.feasible.items():
-            at = asked.level[pair]
+            at = int(asked.level[pair])
             group[at][0].take(value[at] + gained, int(asked.plan[pair]), u)
         least, every = np.full(len(group), np.inf), np.flatnonzero(bounding.table.leaf)
         np.minimum.at(least, asked.level[every], bounding.lower[every])

@@ -117,7 +117,8 @@ class Alternating:
 
     def exchange(self, width: int = 1) -> bool:
         """One round from the best `width` tuples: single plans, and all at once, exchanged for better ones there."""
-        tuples, places = [], []
+        tuples: list[np.ndarray] = []
+        places: list[np.ndarray] = []
         first_of = np.cumsum([0, *MIX.shares[:-1]])
         for plans, u in [(plans, u) for _, plans, u in self.beam[:width]] or [(self.plans, self.u)]:
             promising = [self._promising(k, plans, u) for k in range(len(self.members))]

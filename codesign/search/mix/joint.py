@@ -34,7 +34,7 @@ class Member:
 
     name: str
     programme: Programme
-    seen: dict[int, list[Seen]] = field(default_factory=dict)
+    seen: dict[int, list[Seen]] = field(default_factory=dict[int, list[Seen]])
 
     @property
     def count(self) -> int:

@@ -81,7 +81,10 @@ class Master:
     def _build(self) -> None:
         total, n, K = self.total, self.n, len(self.members)
         width = total * (n + 2) + K + 1
-        goals, limits, owner_g, owner_l = [], [], [], []
+        goals: list[np.ndarray] = []
+        limits: list[np.ndarray] = []
+        owner_g: list[int] = []
+        owner_l: list[int] = []
         for k, member in enumerate(self.members):
             for j, plan in enumerate(self.plans[k].tolist(), start=self.first[k]):
                 for seen in chosen_cuts(member.seen[plan]):

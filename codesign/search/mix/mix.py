@@ -12,6 +12,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Mix(AbstractSearch):
         runner: runs each workload's own searches apart from each other; none: one after the other, here.
     """
 
-    workloads: dict[str, MixEntry | dict | None]
+    workloads: dict[str, MixEntry | dict[str, Any] | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
@@ -69,7 +70,7 @@ class Mix(AbstractSearch):
     seconds: float = 300.0
     block: int = 128
     pairs: int = 512
-    problems: dict[str, Problem] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict[str, Problem])
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ class Mix(AbstractSearch):
 
     def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
-        found = []
+        found: list[Member] = []
         for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
             rows = judged(oracle, self.cases, self.over_cases, self.tail, seed)
             found.append(Member(name, Programme(rows, allowed=allowed)))
@@ -292,14 +293,14 @@ class _MixRun:
             Wanted(f"{self.mix.how} of {len(self.members)} goals{relative}"), search.upper, self.lower,
             convex=verdict.convex, closed=closed or bool(hopeless),
             reason=verdict.reason or ("" if closed else self.stopped),
-            convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven), history=tuple(self.history),
+            convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),
             workloads=tuple(self._each()) if found else (), alone_infeasible=tuple(hopeless),
             bound_of_own_hardware=BLENDED.value(self.own_bound),
         )  # fmt: skip
 
     def _each(self) -> list[Shared]:
         """What every workload has on the common hardware, beside what it could have alone."""
-        rows, search = [], self.search
+        rows, search = list[Shared](), self.search
         goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
         _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))
         for k, member in enumerate(self.members):

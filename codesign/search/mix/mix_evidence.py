@@ -62,13 +62,13 @@ class WholeShares:
 def round_alone(own: Sequence[Bounding], blend: Blend) -> Round | None:
     """Every workload on hardware of its own, as a round: the blend's tangent at their bounds, no price on hardware."""
     least = np.array([[float(bounding.lower.min()) for bounding in own]])
-    recorders = [bounding.recorder for bounding in own if bounding.recorder is not None]
+    recorders = [bounding.recorder for bounding in own if isinstance(bounding.recorder, Recorder)]
     if len(recorders) < len(own) or not np.isfinite(least).all():
         return None
     value, weights = blend.tangent(least)
     constant = float(value[0] - (weights[0] * least[0]).sum())
     lean = Lean(weights[0], np.zeros((len(own), own[0].width)), constant, least, np.ones(1))
-    sides = []
+    sides: list[Priced] = []
     for weight, bounding, recorder in zip(weights[0], own, recorders, strict=True):
         finite = np.isfinite(bounding.lower)
         lower = np.where(finite, weight * np.where(finite, bounding.lower, 0.0), bounding.lower)
@@ -108,7 +108,7 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
             float(np.min(side.lower, where=mine, initial=np.inf)) for side, mine in zip(one.sides, left, strict=True)
         ]
         bound = one.lean.constant + sum(least)
-        room = []
+        room: list[np.ndarray] = []
         for k, side in enumerate(one.sides):
             above = side.lower - least[k] if math.isfinite(least[k]) else np.zeros(len(side.lower))
             floors[k] = np.maximum(floors[k], np.where(left[k], bound + above, -np.inf))
@@ -212,7 +212,7 @@ def _nodes(oracles: Sequence[Oracle]) -> dict[str, np.ndarray]:
     names = list(dict.fromkeys(name for oracle in oracles for name in oracle.problem.space.plan))
     columns = {"workload": np.repeat(np.arange(len(oracles), dtype=np.int32), [o.count for o in oracles])}
     for name in names:
-        parts = []
+        parts: list[np.ndarray] = []
         for oracle in oracles:
             values = _values(oracle).get(name)
             own = np.full(oracle.count, -1) if values is None else np.searchsorted(values, oracle.plans[name])

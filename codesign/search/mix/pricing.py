@@ -97,7 +97,8 @@ class Proof:
 
     def _settled(self, pools: list[np.ndarray], rounds: int = 40) -> MasterSolution | None:
         """The relaxed programme with tangents added where its solution lies, until it hardly changes."""
-        solution, values = None, []
+        solution: MasterSolution | None = None
+        values: list[float] = []
         for _ in range(rounds):
             solution = self._master(pools).relaxed()
             if solution is None or solution.lean is None or self.late():

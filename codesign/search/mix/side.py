@@ -6,6 +6,7 @@ import numpy as np
 
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
+from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.incumbent import Incumbent
 from ..branch_and_bound.warm_start import WarmStart
 from ..settings import MIX
@@ -84,7 +85,7 @@ class Side:
     def noted(self) -> Priced:
         """What the last pricing rests on."""
         assert self.bounding is not None
-        assert self.bounding.recorder is not None
+        assert isinstance(self.bounding.recorder, Recorder)
         return Priced(self.bounding.recorder, self.bounding.lower.copy(), self.asked)
 
     def promising(self, count: int) -> np.ndarray:

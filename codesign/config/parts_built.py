@@ -1,0 +1,89 @@
+"""What a composed configuration says: plain mappings in SI units, a scenario and a problem built of them."""
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..errors import ConfigError, suggestion
+from ..plain_yaml import is_mapping
+from ..scenario import Cluster, Scenario
+from ..search import Problem
+from ..workloads import AbstractPlan, AbstractWorkload
+from .checks import check_asked, check_formats, check_reach
+from .construct import Built
+from .groups import expand
+from .in_units import in_si
+from .space_checks import check_variables
+
+SCENARIO = ("cluster", "workload", "plan")
+
+
+def complete(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Hardware variables written without a class: a ratio where they name a numerator, else a number.
+
+    Raises:
+        ConfigError: one that has no leaf, as where an override misspells the name of another.
+    """
+    given = resolved["space"].get("hardware")
+    variables = given if is_mapping(given) else {}
+    for name, variable in variables.items():
+        if is_mapping(variable) and not variable.get("_target_"):
+            if not {"path", "numerator"} & set(variable):
+                known = [one for one in variables if one != name]
+                hint = suggestion(str(name), known)
+                raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
+            variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
+    return resolved
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as plain mappings in SI units, interpolations resolved, Hydra's own settings left out.
+
+    Raises:
+        ConfigError: an interpolation that leads nowhere, a unit that its place does not have.
+    """
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    except OmegaConfBaseException as error:
+        raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
+    assert is_mapping(resolved)
+    return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
+
+
+def scenario_of(built: Built) -> Scenario:
+    """What runs, on what, laid out how; parts of the right kinds.
+
+    Raises:
+        ConfigError: a part of another kind, a format or a reach that the hardware does not have.
+    """
+    for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": AbstractPlan}.items():
+        if not isinstance(built.objects[key], kind):
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+    workload, plan = built.objects["workload"], built.objects["plan"]
+    if not isinstance(plan, workload.plan_class):
+        wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
+        raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
+    scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
+    check_formats(scenario)
+    check_reach(scenario)
+    return scenario
+
+
+def problem_of(built: Built) -> Problem:
+    """What is searched, its variables checked."""
+    scenario = scenario_of(built)
+    check_variables(built.objects["space"], scenario)
+    check_asked(built.objects["objective"], scenario)
+    return Problem(scenario, built.objects["space"], built.objects["objective"])
+
+
+def overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:
+    """An origin for every number changed by hand, so that reports do not credit it to a datasheet."""
+    entries: dict[str, dict[str, Any]] = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+~").partition("=")
+        path = expand(key)
+        if path.split(".")[0] in SCENARIO and "." in path:
+            entries[path] = {"source": "override", "kind": "assumed", "note": f"set to {value} by hand"}
+    return entries
