@@ -1,6 +1,8 @@
 """What one device is made of."""
 
 from .accelerator import Accelerator as Accelerator
+from .board import Board as Board
+from .board import CappedBoard as CappedBoard
 from .compute import AbstractKernel as AbstractKernel
 from .compute import Roofline as Roofline
 from .compute import Routing as Routing
@@ -62,7 +64,9 @@ __all__ = [
     "AbstractModulator",
     "AbstractProtocol",
     "Accelerator",
+    "Board",
     "CachedPool",
+    "CappedBoard",
     "Channel",
     "Chip",
     "Copied",
