@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import equinox as eqx
 
+from .. import fields
 from ..calibration.constants import REFERENCE, build
 from ..calibration.gpus import accelerator_of
 from ..config import scenario_from_config
@@ -71,7 +72,7 @@ def board_cluster(device: str, engine: str, blocks: bool) -> Cluster:
         drawn = scenario_from_config(f"accelerator={option}", f"+calibration/power={option}").cluster.accelerator
         accelerator = replace(
             accelerator, idle_w=drawn.idle_w, energy_j_per_flop=drawn.energy_j_per_flop, board=drawn.board,
-            hbm=replace(accelerator.hbm, energy_j_per_byte=drawn.hbm.energy_j_per_byte),
+            hbm=fields.replace(accelerator.hbm, {"energy_j_per_byte": drawn.hbm.energy()}),
         )  # fmt: skip
     if blocks:
         kernels = {k: v | ({"fp8": v["fp8_block"]} if "fp8_block" in v else {}) for k, v in kernels.items()}

@@ -141,7 +141,8 @@ def _load(seen: Seen, sampled: Sampled) -> _Load:
     others = np.array([float(one.cluster.accelerator.energy_j_per_flop.get("vector", 0.0)) for one in seen.jobs])
     busy = found.kernels_s + sampled.added_s(seen.jobs) - sampled.step_overhead_s
     fixed = found.others * others + found.comm_j
-    return _Load(*(part / seen.step_s for part in (busy, flops, fixed, found.nbytes)), seen.watts)
+    step = seen.step_s
+    return _Load(busy / step, flops / step, fixed / step, found.nbytes / step, seen.watts)
 
 
 def fit_boards(seen: Seen, sampled: Sampled, limits: dict[str, float]) -> dict[str, BoardFit]:
