@@ -10,7 +10,7 @@ from codesign.fields import replace
 from codesign.hardware import Board, CappedBoard
 from codesign.metrics import evaluate
 from codesign.plain_yaml import read_yaml
-from codesign.validation.power_fit import LIMITS, Seen, fit_boards, fit_times, predicted
+from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, predicted
 from codesign.validation.served_power import Drawn, Sampled
 from codesign.validation.served_rows import Job
 
@@ -82,7 +82,7 @@ def test_shipped_constants_of_sampling_are_those_that_were_fitted():
         assert "board" in read_yaml((conf_dir() / "calibration" / "power" / f"{name}.yaml").read_text())
 
 
-def made(count: int, model) -> Seen:
+def made(count: int, model) -> PowerRows:
     """Rows of one device as the formulas have them; some wait for their host."""
     rng = np.random.default_rng(3)
     cluster = scenario_from_config("accelerator=h100_sxm", "calibration=h100_sxm_roofline").cluster
@@ -94,7 +94,7 @@ def made(count: int, model) -> Seen:
                  kernels * rng.uniform(1e12, 3e12, count), zero)  # fmt: skip
     far = Drawn(*(1.2 * part for part in near))
     names = np.full(count, "H100-SXM")
-    seen = Seen(jobs, names, names, zero, zero, zero, np.ones(count), near, far)
+    seen = PowerRows(jobs, names, names, zero, zero, zero, np.ones(count), near, far)
     return seen._replace(step_s=seen.steps_s(SAMPLED))
 
 

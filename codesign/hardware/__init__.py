@@ -1,6 +1,7 @@
 """What one device is made of."""
 
 from .accelerator import Accelerator as Accelerator
+from .board import AbstractBoard as AbstractBoard
 from .board import Board as Board
 from .board import CappedBoard as CappedBoard
 from .compute import AbstractKernel as AbstractKernel
@@ -58,6 +59,7 @@ __all__ = [
     "INFINIBAND",
     "LOAD_STORE",
     "PCIE",
+    "AbstractBoard",
     "AbstractHits",
     "AbstractKernel",
     "AbstractMemory",

@@ -11,7 +11,7 @@ from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
 from ..showing import as_text
-from .board import Board
+from .board import AbstractBoard
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
@@ -57,7 +57,7 @@ class Accelerator(eqx.Module):
     die: Die | None = None
     residual: Residual | None = None
     generation: str = static(default="")
-    board: Board | None = None
+    board: AbstractBoard | None = None
 
     __repr__ = as_text
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
@@ -13,7 +14,7 @@ from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..interpreting import interpreted
 from ..scenario import Cluster, Scenario
-from ..smooth import at_most, reads_hard, used_share
+from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
 from ..workloads.schedule import Timeline
 from .footprint import memory_by_class, memory_limits, per_tier
@@ -163,7 +164,7 @@ def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
     if board is None:
         return timeline.energy_j
     most = board.most_j(timeline.time_s, cluster.accelerator.idle_power_w())
-    return at_most(timeline.energy_j + board.working_w * timeline.working_s, most)
+    return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
 
 
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:

@@ -40,7 +40,7 @@ NAMES = ("bf16", "fp8")  # the second takes no more than the first
 MOST_J_FLOP = 2e-12  # three times what boards were found to take
 
 
-class Seen(NamedTuple):
+class PowerRows(NamedTuple):
     """Rows: jobs, what was measured (seconds a step, watts a board, joules a token), priced at two prompt lengths."""
 
     jobs: list[Job]
@@ -53,12 +53,12 @@ class Seen(NamedTuple):
     near: Drawn
     far: Drawn
 
-    def some(self, chosen: np.ndarray) -> "Seen":
+    def some(self, chosen: np.ndarray) -> "PowerRows":
         """These rows."""
         parts = [[one for one, take in zip(self.jobs, chosen, strict=True) if take]]
         parts += [type(part)(*(column[chosen] for column in part)) if isinstance(part, Drawn) else part[chosen]
                   for part in self[1:]]  # fmt: skip
-        return Seen(*parts)
+        return PowerRows(*parts)
 
     def at(self, prompt_tokens: float) -> Drawn:
         """Priced at prompts so long."""
@@ -70,7 +70,7 @@ class Seen(NamedTuple):
         return self.at(sampled.prompt_tokens).step_s + sampled.added_s(self.jobs)
 
 
-def seen_rows(directory: Path) -> Seen | None:
+def seen_rows(directory: Path) -> PowerRows | None:
     """Rows of all tables below a folder that can be priced; None where there are none."""
     frames, jobs = [], []
     for table in tables(directory, "serving_power"):
@@ -84,10 +84,10 @@ def seen_rows(directory: Path) -> Seen | None:
     return seen_of(rows, jobs, drawn(jobs, Sampled()), drawn(jobs, Sampled(prompt_tokens=FAR)))
 
 
-def seen_of(rows: pd.DataFrame, jobs: list[Job], near: Drawn, far: Drawn) -> Seen:
+def seen_of(rows: pd.DataFrame, jobs: list[Job], near: Drawn, far: Drawn) -> PowerRows:
     """Rows of a table with their prices."""
     step = (rows["avg_batch_size"] / rows["output_tokens_per_s"]).to_numpy(dtype=float)
-    return Seen(
+    return PowerRows(
         jobs, rows["gpu"].to_numpy(), rows["model"].to_numpy(), step, rows["avg_power_w_per_gpu"].to_numpy(dtype=float),
         rows["energy_j_per_output_token"].to_numpy(dtype=float), devices_of(jobs), near, far,
     )  # fmt: skip
@@ -98,7 +98,7 @@ def devices_of(jobs: Sequence[Job]) -> np.ndarray:
     return np.array([one.tp * one.replicas / one.sequences for one in jobs])
 
 
-def fit_times(seen: Seen) -> Sampled:
+def fit_times(seen: PowerRows) -> Sampled:
     """The four constants."""
 
     def sampled(x: np.ndarray) -> Sampled:
@@ -132,7 +132,7 @@ class _Load(NamedTuple):
     watts: np.ndarray
 
 
-def _load(seen: Seen, sampled: Sampled) -> _Load:
+def _load(seen: PowerRows, sampled: Sampled) -> _Load:
     found, flops = seen.at(sampled.prompt_tokens), np.zeros((len(NAMES), len(seen.jobs)))
     for place, one in enumerate(seen.jobs):
         for name, column in zip(formats(one), (found.products, found.attended), strict=True):
@@ -145,7 +145,7 @@ def _load(seen: Seen, sampled: Sampled) -> _Load:
     return _Load(busy / step, flops / step, fixed / step, found.nbytes / step, seen.watts)
 
 
-def fit_boards(seen: Seen, sampled: Sampled, limits: dict[str, float]) -> dict[str, BoardFit]:
+def fit_boards(seen: PowerRows, sampled: Sampled, limits: dict[str, float]) -> dict[str, BoardFit]:
     """Device -> what its board draws, of those with a limit and enough rows."""
     names = [g for g in sorted(set(seen.gpus)) if g in limits and (seen.gpus == g).sum() >= FEWEST]
     loads = {g: _load(seen.some(seen.gpus == g), sampled) for g in names}
@@ -175,7 +175,7 @@ def _watts(load: _Load, board: BoardFit) -> np.ndarray:
     return np.minimum(board.idle_w + board.working_w * np.minimum(load.working, 1.0) + arithmetic, board.rated_w)
 
 
-def predicted(seen: Seen, sampled: Sampled, boards: dict[str, BoardFit]) -> tuple[np.ndarray, np.ndarray]:
+def predicted(seen: PowerRows, sampled: Sampled, boards: dict[str, BoardFit]) -> tuple[np.ndarray, np.ndarray]:
     """Watts of a board and joules a token, nothing of the rows known; nan of devices without a board."""
     step, watts = seen.steps_s(sampled), np.full(len(seen.jobs), np.nan)
     for name, board in boards.items():
@@ -185,7 +185,7 @@ def predicted(seen: Seen, sampled: Sampled, boards: dict[str, BoardFit]) -> tupl
     return watts, watts * step * seen.devices
 
 
-def left_out(seen: Seen, limits: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def left_out(seen: PowerRows, limits: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
     """The same with constants fitted on rows of other devices or models."""
     watts, joules = (np.full(len(seen.jobs), np.nan) for _ in range(2))
     for gpu, model in sorted(set(zip(seen.gpus, seen.models, strict=True))):
