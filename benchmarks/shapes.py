@@ -12,7 +12,7 @@ from codesign import prepare_jax, study_from_config
 
 STUDY = (
     "experiment=compute_optimal_machine",
-    "space.plan.layers=[8,10,12,14,16,18,20,22,24,28,32,36,40,44,48,52]",
+    "space.plan.layers=[10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44]",
     "search.gap=1e-3",
 )
 BAR_S, BAR_PLANS = 10.0, 100_000

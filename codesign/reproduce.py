@@ -36,6 +36,7 @@ __all__ = [
 
 SAME_PER_CENT = 0.05  # that no figure shows
 COPIED = ("input", "transcription")  # kinds of claims that agree by themselves
+CROWDED = 0.12  # share of the axis that words beyond a mark need
 LONGEST_FIGURE = 40  # claims that a figure shows; of more those farthest apart
 
 KINDS = {
@@ -246,8 +247,9 @@ def agreement(claims: Any) -> Any:
 
     None where nothing is, or nothing differs: numbers that were put in, or formulas that were copied, agree anyhow.
     """
-    from .report import canvas, style
-    from .report.labels import signed
+    from .report import style
+    from .report.findings import beside, headline, panels
+    from .report.labels import number, signed
 
     shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)]
     if "kind" in shown:
@@ -263,26 +265,27 @@ def agreement(claims: Any) -> Any:
     shown = shown.tail(LONGEST_FIGURE)
     own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7  # an error of its own kind, such as points
     with style():
-        figure, (axes,) = canvas(0.9 + 0.2 * len(shown))
+        figure, ((axes,),) = panels(1.2 + 0.2 * len(shown))
         axes.axvline(0.0, color="0.4", linewidth=1)
         for height, bar in enumerate(shown["bar"].astype(float).where(~own)):
             if bar == bar:
                 axes.barh(height, 200 * bar, left=-100 * bar, height=0.8, color="#0072b2", alpha=0.15)
         axes.plot(shown["apart"], range(len(shown)), "o", color="#d55e00", markersize=4.5)
+        low, high = min(0.0, float(shown["apart"].min())), max(0.0, float(shown["apart"].max()))
         for height, value in enumerate(shown["apart"]):
-            where, side = (5, "left") if value >= 0 else (-5, "right")
-            axes.annotate(
-                f"{signed(value, 1)} %", (value, height), (where, 0), textcoords="offset points", ha=side, va="center",
-                fontsize=7,
-            )  # fmt: skip
+            room = (high - value if value >= 0 else value - low) / (high - low)
+            outwards = room > CROWDED or value == 0
+            beside(axes, f"{signed(value, 1)} %", value, height, "0.2", (5 if (value >= 0) == outwards else -5, 0))
         axes.set_yticks(range(len(shown)), [_label(text) for text in shown["claim"]], fontsize=7)
         axes.set_xlabel("model over paper, less 1 [%]" + ("; shaded: the bar" if shown["bar"].notna().any() else ""))
-        part = f", the farthest {len(shown)} shown" if len(shown) < len(every) else ""
-        told = f"; {missed} of {len(every)} miss the bar" if missed else ""
-        axes.set_title(f"Half of {len(every)} claims within {middle:.2g} % of the paper{told}{part}", loc="right")
-        axes.margins(x=0.18)
+        axes.margins(x=0.1)
         axes.set_ylim(-0.8, len(shown) - 0.2)
         axes.grid(axis="y", visible=False)
+        part = f" (the farthest {len(shown)} are shown)" if len(shown) < len(every) else ""
+        told = f", {missed} of {len(every)} miss their bar" if missed else ""
+        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {max(middle, 0.01):.2g} % of "
+             f"the "
+                 f"paper's, the farthest at {number(max(high, -low) / 100, '%', 2)}{told}{part}")  # fmt: skip
     return figure
 
 

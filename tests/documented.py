@@ -53,6 +53,29 @@ def blocks(page: Path) -> list[Block]:
     return [block for _, block in sorted(found, key=lambda one: one[0])]
 
 
+STAND_INS = (  # what a reader fills in, and what is filled in here
+    (" [NAME ...|all] [--json]", " fabrex_rings --json"),
+    ("fabric NAME", "fabric my_fabric"),
+    ("accelerator NAME --conf DIR", "accelerator my_chip --conf mine"),
+    ("validate DIR [--json]", f"validate {ROOT / 'tests/data/tables'} --json"),
+    (" [KEY=VALUE ...]", ""),
+    (" [GROUP]", ""),
+    (" [NAME]", ""),
+    ("--schema [--json]", "--schema --json"),
+    ("path=config.json", f"path={ROOT / 'tests/data/hub/llama31_8b.json'}"),
+    ("select ...", "select count(*) from designs"),
+    ("--load FILE", f"--load {ROOT / 'experiments/serve_by_the_hour/load.csv'}"),
+)
+
+
+def filled(block: Block) -> Block:
+    """A command of a table with something in the place of what a reader fills in; RUN stays."""
+    text = block.text
+    for pattern, instead in STAND_INS if block.kind == "cell" else ():
+        text = text.replace(pattern, instead)
+    return block._replace(text=text)
+
+
 def is_pattern(block: Block) -> bool:
     """Whether a command of a table stands for many: it has words in capitals or brackets that a reader fills in."""
     return bool(re.search(r"\[[A-Z]|\b(RUN|DIR|NAME|FAMILY|GROUP)\b", block.text))

@@ -1,7 +1,8 @@
 """Run what README and documentation show, each page in an empty folder: `python tests/run_documented.py [PAGE ...]`.
 
 A page is named by a part of its path. A command that needs what the page does not leave (a path of the reader's own) is
-skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour).
+skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour), with something in the
+place of what a reader fills in (`documented.STAND_INS`).
 `--codesign PATH` runs an installed command, such as a wheel's, instead of this checkout's.
 """
 
@@ -13,10 +14,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from documented import PAGES, ROOT, Block, blocks, is_pattern
+from documented import PAGES, ROOT, Block, blocks, filled, is_pattern
 
 MOST_S = 600.0  # that one command may take
 LONG = ("train-amortised", "calibrate", "reproduce all")  # hours, or constants of this checkout written anew
+NEEDS = {  # what the run must be of that a command takes; others take the newest
+    "simulate": "serve_llama31_405b", "export": "serve_llama31_405b", "verify": "serve_llama31_405b",
+    "day": "serve_goodput",
+}  # fmt: skip
 CHECKOUT = ("sh", "python")  # words that begin a command of the repository, not of a user
 
 
@@ -25,10 +30,11 @@ def environment(home: Path) -> dict[str, str]:
     return os.environ | {"HOME": str(home), "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)), "COLUMNS": "160"}
 
 
-def newest(folder: Path) -> str:
-    """The run folder that was made last."""
+def newest(folder: Path, study: str = "") -> str:
+    """The run folder that was made last, of a study where one is named."""
     found = sorted(
-        (path for path in (folder / "runs").glob("*") if (path / "config.yaml").is_file()), key=os.path.getmtime
+        (path for path in (folder / "runs").glob(f"*{study}") if (path / "config.yaml").is_file()),
+        key=os.path.getmtime,
     )
     return str(found[-1].relative_to(folder)) if found else "RUN"
 
@@ -43,7 +49,12 @@ def as_run(block: Block, folder: Path, command: list[str], python: str, *, table
         or any(word in block.text for word in LONG)
     ):
         return None
-    words = [word.replace("RUN", newest(folder)) for word in block.words]
+    block = filled(block)
+    study = NEEDS.get(block.words[1], "") if block.kind == "cell" and "RUN" in block.words else ""
+    if study and newest(folder, study) == "RUN":
+        asked = [*command, "optimize", f"experiment={study}"]
+        subprocess.run(asked, cwd=folder, env=environment(folder), capture_output=True, timeout=MOST_S, check=True)
+    words = [word.replace("RUN", newest(folder, study)) for word in block.words]
     return None if is_pattern(block) and "RUN" in words else [*command, *words[1:]]
 
 

@@ -1,15 +1,20 @@
 """What README and documentation show can be typed: commands are parsed, studies composed, programs compiled.
 
-`python tests/run_documented.py` runs all of it.
+`python tests/run_documented.py --tables` runs all of it; here run the commands of README's tables that price one
+design, list, write a skeleton or read a run.
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from documented import PAGES, ROOT, Block, blocks, is_pattern
+from documented import PAGES, ROOT, Block, blocks, filled, is_pattern
+from example_run import write_run
 
-from codesign.cli import parser
+from codesign.cli import main, parser
 from codesign.config import own_files, scenario_from_config
 from codesign.config.composition import admit, combinations
 from codesign.config.starting import started
@@ -66,6 +71,39 @@ def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: 
             assert block.words[0] in ("codesign", "sh", "python"), block.text
             if block.words[0] != "codesign":
                 assert (ROOT / block.words[1]).is_file(), block.text
+
+
+CELLS = [filled(block).text for block in SHOWN["README.md"] if block.kind == "cell"]
+QUICK = ("list", "new", "query", "report", "validate --schema")
+EACH = """
+import sys
+from codesign.cli import main
+for words in {commands!r}:
+    if main(words):
+        sys.exit(" ".join(words))
+"""
+
+
+@pytest.mark.parametrize("text", [text for text in CELLS if text.removeprefix("codesign ").startswith(QUICK)])
+def test_a_command_of_a_table_does_what_it_says(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """In the process of the test: what remains, minutes of searching, is run by hand."""
+    monkeypatch.chdir(tmp_path)
+    words = Block(ROOT, "cell", text).words[1:]
+    if "RUN" in words:
+        folder = str(write_run(tmp_path / "run"))
+        words = [folder if word == "RUN" else word for word in words]
+    assert main(words) == 0, capsys.readouterr().err
+
+
+def test_designs_of_tables_are_priced(tmp_path: Path):
+    """In one process of its own, as a user's: its numbers are NumPy's, which the types checked here are not."""
+    commands = [Block(ROOT, "cell", text).words[1:] for text in CELLS if text.startswith("codesign evaluate")]
+    assert len(commands) >= 5
+    done = subprocess.run(
+        [sys.executable, "-c", EACH.format(commands=commands)],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-1000:]
 
 
 def test_a_file_of_the_documentation_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

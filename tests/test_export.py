@@ -344,6 +344,22 @@ def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
     assert float(found["cluster.device_count"]) == devices
 
 
+@pytest.mark.parametrize(
+    ("words", "weights"),
+    [
+        ("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", "fp8"),
+        ("python -m sglang.launch_server --model-path moonshotai/Kimi-K2-Instruct --tp 16", "fp8"),
+        ("vllm serve Qwen/Qwen3-32B -tp 8", None),
+    ],
+)
+def test_weights_are_in_the_format_of_the_published_checkpoint(words, weights):
+    """An engine that is told nothing serves DeepSeek-V3 as it is published; in two bytes it would fit no node."""
+    found = read_launch(words)
+    told = dict(text.split("=", 1) for text in found.overrides)
+    assert told.get("workload.precision.weights") == weights
+    assert any("published checkpoint is in fp8" in line for line in found.left) == (weights == "fp8")
+
+
 def test_names_of_an_option_are_one():
     short = read_launch("vllm serve Qwen/Qwen3-32B -tp 4 -dp=2 --max_num_seqs 8 --kv-cache-dtype fp8")
     long = read_launch(

@@ -31,30 +31,39 @@ CONFIGS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in s
 # Published totals and, for mixtures, activated parameters (model cards and reports, the embedding table included).
 PUBLISHED = {
     "deepseek_v2": (236e9, 21e9),
+    "deepseek_r1": (671e9, 37e9),
     "deepseek_v3": (671e9, 37e9),
     "deepseek_v32": (671e9, None),
     "glm_45": (355e9, None),
+    "glm_45_air": (106e9, None),
     "granite_40_h_small": (32e9, None),
     "gpt2": (124.4e6, None),
     "gpt_j_6b": (6.053e9, None),
     "gpt_neox_20b": (20.55e9, None),
     "gpt_oss_120b": (116.8e9, None),
+    "kimi_k2": (1.026e12, 32.6e9),
     "llama2_70b": (68.98e9, None),
     "llama31_8b": (8.03e9, None),
-    "llama4_scout": (107.8e9, 17.2e9),  # without the vision part
+    "llama4_maverick": (400e9, 17.2e9),  # without the vision part
+    "llama4_scout": (107.8e9, 17.2e9),
     "mistral_7b": (7.24e9, None),
     "mixtral_8x7b": (46.7e9, 12.9e9),
     "qwen2_57b_a14b": (57.4e9, 14.2e9),
     "qwen2_7b": (7.62e9, None),
     "qwen3_235b_a22b": (235e9, 22e9),
+    "qwen3_30b_a3b": (30.5e9, 3.3e9),
     "qwen3_32b": (32.8e9, None),
     "qwen3_next_80b_a3b": (80e9, None),
 }
 # What the files ask for and the model leaves out; every other file is read without a warning.
 LEFT_OUT = {
+    "deepseek_r1": ("num_nextn_predict_layers", "quantization_config"),
     "deepseek_v3": ("num_nextn_predict_layers", "quantization_config"),
     "deepseek_v32": ("num_nextn_predict_layers", "quantization_config"),
     "glm_45": ("num_nextn_predict_layers",),
+    "glm_45_air": ("num_nextn_predict_layers",),
+    "kimi_k2": ("quantization_config",),
+    "llama4_maverick": ("vision part",),
     "gpt_j_6b": ("side by side",),
     "gpt_neox_20b": ("use_parallel_residual",),
     "gpt_oss_120b": ("quantization_config",),

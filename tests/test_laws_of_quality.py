@@ -11,7 +11,17 @@ from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace
 from codesign.interpreting import interpreted
-from codesign.quality import Bits, DenseLaw, FineGrainedLaw, JointLaw, PrecisionLaw, Trained, least_flops, lifetime_of
+from codesign.quality import (
+    Bits,
+    DenseLaw,
+    FineGrainedLaw,
+    JointLaw,
+    PrecisionLaw,
+    ShapeCorrection,
+    Trained,
+    least_flops,
+    lifetime_of,
+)
 
 LAWS = [DenseLaw, JointLaw, FineGrainedLaw, PrecisionLaw]
 
@@ -121,3 +131,66 @@ def test_a_configured_run_is_refused_outside_in_one_line():
         check_memory(scenario)
     with pytest.raises(ConfigError, match=r"workload\.quality: Training has no such argument"):
         scenario_from_config("quality=besiroglu")
+
+
+def shaped(width=2560.0, depth=32.0, **others) -> Trained:
+    return model(**others)._replace(width=jnp.asarray(width), depth=jnp.asarray(depth))
+
+
+def test_the_factor_of_a_shape_is_one_at_the_best_of_as_many_weights():
+    """Tried over aspect ratios at equal m^2 l; nowhere below 1; its slope against a difference."""
+    one = shipped("besiroglu_shaped").shape
+    for volume in (1e8 / 12, 4e9 / 12):
+        ratios = np.geomspace(10, 400, 4001)
+        depths = (volume / ratios**2) ** (1 / 3)
+        tried = np.asarray(one.factor(shaped(ratios * depths, depths)))
+        assert tried.min() == pytest.approx(1, abs=1e-6)
+        assert tried.min() >= 1 - 1e-12
+        best = ratios[np.argmin(tried)]
+        assert float(one.best_aspect_ratio(shaped(100 * volume ** (1 / 3), volume ** (1 / 3) / 1e4))) == pytest.approx(
+            best, rel=2e-3
+        )
+        assert 50 < best < 80
+    slope = jax.grad(lambda depth: one.factor(shaped(depth=depth)))(40.0)
+    difference = (one.factor(shaped(depth=40.001)) - one.factor(shaped(depth=39.999))) / 0.002
+    assert float(slope) == pytest.approx(float(difference), rel=1e-6)
+
+
+def test_a_shape_raises_what_is_lost_to_size_only():
+    for name in ("besiroglu", "kumar"):
+        plain, corrected = shipped(name), shipped(f"{name}_shaped")
+        best, flat = shaped(2560.0, 40.0), shaped(5120.0, 10.0)
+        factor = float(corrected.shape.factor(flat))
+        more = float(corrected.loss(flat) - plain.loss(flat))
+        assert float(corrected.loss(best) - plain.loss(best)) < 0.01 * more
+        much = flat._replace(tokens=jnp.asarray(1e30), parameters=flat.parameters, served_bits=1000.0)
+        of_size = float(plain.loss(much) - plain.least())
+        assert more == pytest.approx((factor - 1) * of_size, rel=1e-6)
+
+
+def test_shapes_outside_those_that_were_trained_are_refused():
+    law = shipped("besiroglu_shaped")
+    limits = law.limits(shaped(4096.0, 32.0))
+    assert float(limits["quality.aspect_ratios"]) == pytest.approx(128 / 109)
+    assert max(float(limits[f"quality.{name}"]) for name in ("widths", "layers")) <= 1
+    assert float(law.limits(shaped(512.0, 8.0))["quality.layers"]) == pytest.approx(9 / 8)
+    from codesign.config import check_memory
+
+    asked = ("workload=training_run", "quality=besiroglu_shaped", "workload.tokens=1e11", "plan=megatron_3d")
+    wide = scenario_from_config(*asked, "model=llama31_8b")
+    with pytest.raises(ConfigError, match=r"workload.quality: aspect_ratios lie 1\.17 times outside the range"):
+        check_memory(wide)
+
+
+def test_the_interval_of_a_shape_is_first_order_in_the_ratio_of_its_scales():
+    one, at, rng = ShapeCorrection.example(), shaped(4096.0, 24.0), np.random.default_rng(0)
+    drawn = [
+        float(replace(one, {"depth_scale": float(one.depth_scale) * np.exp(0.01 * rng.normal())}).factor(at))
+        for _ in range(400)
+    ]
+    small = replace(one, {"ratio_error": 0.01})
+    assert float(small.deviation(at)) == pytest.approx(np.std(drawn), rel=0.12)
+    law = shipped("besiroglu_shaped")
+    assert float(law.deviation(shaped(5120.0, 47.0))) > float(
+        replace(law, {"shape.ratio_error": 0.0}).deviation(shaped(5120.0, 47.0))
+    )

@@ -20,8 +20,20 @@ def test_a_plan_nobody_chose_gives_way_and_one_that_was_chosen_stays(capsys):
     check_plan(found)
     assert float(found.plan.virtual_stages) == 2
     assert "priced with plan.virtual_stages=2 instead" in capsys.readouterr().err
-    for chosen in (["plan.pp=8"], ["plan=megatron_3d"], ["experiment=train_gpt3_175b"]):
+    for chosen in (["plan=megatron_3d"], ["experiment=train_gpt3_175b"]):
         assert legal_start(scenario, [*asked, *chosen]) is scenario
+    assert capsys.readouterr().err == ""
+
+
+def test_a_field_that_was_chosen_stays_and_the_others_give_way(capsys):
+    asked = ["model=mixtral_8x7b", "plan.ep=8"]  # 32 layers, 8 stages of 3 parts
+    found = legal_start(scenario_from_config(*asked), asked)
+    check_plan(found)
+    assert float(found.plan.ep) == 8
+    assert "priced with" in capsys.readouterr().err
+    alone = ["model=llama31_70b", "plan.pp=8", "plan.virtual_stages=3"]  # nothing is left to give way
+    scenario = scenario_from_config(*alone)
+    assert legal_start(scenario, alone) is scenario
     assert capsys.readouterr().err == ""
 
 

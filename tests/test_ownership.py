@@ -51,7 +51,7 @@ def test_the_charge_is_log_convex_and_its_slopes_are_right():
 
 
 def test_a_device_without_a_price_is_refused_with_what_to_do():
-    with pytest.raises(ConfigError, match=r"no price for 'h200'.*give one under that name"):
-        scenario_from_config("accelerator=h200", "ownership=rented")
-    priced = scenario_from_config("accelerator=h200", "ownership=rented", "ownership.usd_per_device_h.h200=3.5")
+    with pytest.raises(ConfigError, match=r"no price for 'mi355x'.*give one under that name"):
+        scenario_from_config("accelerator=mi355x", "ownership=rented")
+    priced = scenario_from_config("accelerator=mi355x", "ownership=rented", "+ownership.usd_per_device_h.mi355x=3.5")
     assert isinstance(priced.cluster.facility.ownership, Rented)

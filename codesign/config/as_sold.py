@@ -73,17 +73,34 @@ def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Differe
     if not _may_differ(study):
         return [()] * len(frame)
     known, cluster = _known(study), _numbers(study.scenario.cluster)
+    return [
+        tuple(_differing(known, cluster | {path: value for path, value in moved.items() if path in cluster}))
+        for moved in moved_by_rows(study, frame)
+    ]
+
+
+def moved_by_rows(study: Study, frame: pd.DataFrame) -> list[dict[str, float]]:
+    """Path -> number of every leaf that a variable of the hardware moves, of every design of a frame."""
     plain, space = with_numpy(study.scenario), study.space
     names = [name for name in ordered(space.hardware) if f"var.{name}" in frame]
     columns = {name: frame[f"var.{name}"].to_numpy(dtype=float) for name in names}
-    found: list[tuple[Difference, ...]] = []
+    found: list[dict[str, float]] = []
     for at in range(len(frame)):
         moved: dict[str, Any] = {}
         for name, column in columns.items():
             moved |= space.hardware[name].leaves(plain, column[at], moved)
-        now = cluster | {path: float(value) for path, value in moved.items() if path in cluster}
-        found.append(tuple(_differing(known, now)))
+        found.append({path: float(value) for path, value in moved.items()})
     return found
+
+
+def in_words(study: Study, frame: pd.DataFrame) -> dict[str, list[str]]:
+    """What the hardware variables come to in each design, in absolute numbers: name -> text of every row."""
+    rows, told = moved_by_rows(study, frame), dict[str, list[str]]()
+    for name, mover in study.space.hardware.items():
+        if f"var.{name}" in frame:
+            label = Difference(mover.path, 0.0, 0.0).name
+            told[label] = [readable(row[mover.path], unit_of(mover.path)) for row in rows]
+    return told
 
 
 def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterator[Difference]:

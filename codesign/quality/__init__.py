@@ -14,6 +14,8 @@ from .lifetime_demand import least_flops as least_flops
 from .lifetime_demand import lifetime_of as lifetime_of
 from .lifetime_demand import tokens_for as tokens_for
 from .precision import PrecisionLaw as PrecisionLaw
+from .shape import ShapeCorrection as ShapeCorrection
+from .shape import Shapes as Shapes
 
 __all__ = [
     "AbstractLaw",
@@ -25,6 +27,8 @@ __all__ = [
     "Lifetime",
     "PrecisionLaw",
     "Ranges",
+    "ShapeCorrection",
+    "Shapes",
     "Span",
     "Trained",
     "least_flops",

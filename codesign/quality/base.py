@@ -21,7 +21,7 @@ class Trained(NamedTuple):
     parameters: all weights; active: those one token uses, embedding table and head among them; inner: all but embedding
     table and head; tokens: trained on; expansion: experts over the experts that a token visits, 1 where dense;
     granularity: experts that a token visits, 1 where dense; bits: of weights, activations and KV cache;
-    served_bits: of weights that are rounded once more.
+    served_bits: of weights that are rounded once more; width, depth: hidden size and layers.
     """
 
     parameters: Array
@@ -32,6 +32,8 @@ class Trained(NamedTuple):
     granularity: Array
     bits: "Bits"
     served_bits: float = AS_TRAINED  # of weights rounded once more, after training
+    width: Array | float = 1.0
+    depth: Array | float = 1.0
 
 
 class Bits(NamedTuple):

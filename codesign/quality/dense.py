@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
+from .shape import ShapeCorrection
 
 
 class FitErrors(eqx.Module):
@@ -22,7 +23,8 @@ class DenseLaw(AbstractLaw):
     """L = E + A / N^alpha + B / D^beta.
 
     E is `entropy`, A `parameters_scale`, B `tokens_scale`, alpha and beta the powers; N counts all weights, the
-    embedding among them. A sum of powers of N and D: log-convex in both.
+    embedding among them. A sum of powers of N and D: log-convex in both. With `shape` the second term is what the best
+    shape of N weights loses, and others more.
 
     Assumes: constants err independently of each other (their covariances are not published), which makes the interval
     too wide, since scale and power of a term err together; first order in the errors.
@@ -36,6 +38,7 @@ class DenseLaw(AbstractLaw):
     tokens_power: Float[Array, "*b"] = quantity(low=0.01, high=2.0)
     fitted: Ranges = eqx.field(kw_only=True)
     errors: FitErrors | None = None
+    shape: ShapeCorrection | None = None
     extrapolate: Float[Array, "*b"] = extrapolating()
 
     def terms(self, parameters: Number, tokens: Number) -> tuple[Array, Array]:
@@ -57,25 +60,30 @@ class DenseLaw(AbstractLaw):
     def reducible(self, model: Trained) -> Array:
         """By all weights and tokens."""
         of_size, of_data = self.terms(model.parameters, model.tokens)
-        return of_size + of_data
+        return of_size * (1.0 if self.shape is None else self.shape.factor(model)) + of_data
 
     def deviation(self, model: Trained) -> Array | None:
         """dL/dA = N^-alpha, dL/dalpha = -A N^-alpha ln N, and so on; squares add up."""
         if self.errors is None:
             return None
         of_size, of_data = self.terms(model.parameters, model.tokens)
+        factor, of_shape = (1.0, 0.0)
+        if self.shape is not None:
+            factor, of_shape = self.shape.factor(model), of_size * self.shape.deviation(model)
         parts = (
             self.errors.entropy,
-            self.errors.parameters_scale * model.parameters**-self.parameters_power,
+            self.errors.parameters_scale * factor * model.parameters**-self.parameters_power,
             self.errors.tokens_scale * model.tokens**-self.tokens_power,
-            self.errors.parameters_power * of_size * jnp.log(model.parameters),
+            self.errors.parameters_power * factor * of_size * jnp.log(model.parameters),
             self.errors.tokens_power * of_data * jnp.log(model.tokens),
+            of_shape,
         )
         return sum((part * part for part in parts), jnp.asarray(1e-30)) ** 0.5  # a root of nothing has no slope
 
     def spans(self, model: Trained) -> dict[str, Span]:
-        """Parameters and tokens."""
-        return self.fitted.spans(model.parameters, model.tokens)
+        """Parameters and tokens, and the shape where it counts."""
+        shapes = {} if self.shape is None else self.shape.fitted.spans(model.width, model.depth)
+        return self.fitted.spans(model.parameters, model.tokens) | shapes
 
     def optimum(self, flops: Number) -> tuple[Array, Array]:
         """(parameters, tokens) of least loss for `flops` = 6 N D.

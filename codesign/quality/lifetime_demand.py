@@ -22,9 +22,13 @@ class Lifetime(NamedTuple):
     flops: float
 
 
-def tokens_for(law: DenseLaw, parameters: float, loss: float) -> float:
-    """Tokens after which a dense model reaches a loss; infinite where none suffice."""
-    left = loss - float(law.entropy) - float(law.parameters_scale) * parameters ** -float(law.parameters_power)
+def tokens_for(law: DenseLaw, parameters: float, loss: float, factor: float = 1.0) -> float:
+    """Tokens after which a dense model reaches a loss; infinite where none suffice.
+
+    factor: of its shape, as `ShapeCorrection` has it; 1 at the best one.
+    """
+    of_size = factor * float(law.parameters_scale) * parameters ** -float(law.parameters_power)
+    left = loss - float(law.entropy) - of_size
     return (float(law.tokens_scale) / left) ** (1 / float(law.tokens_power)) if left > 0 else math.inf
 
 

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from .base import AbstractLaw, Bits, Ranges, Span, Trained, extrapolating
+from .shape import ShapeCorrection
 
 
 class PrecisionLaw(AbstractLaw):
@@ -33,6 +34,7 @@ class PrecisionLaw(AbstractLaw):
     rounding_parameters_power: Float[Array, "*b"] = quantity(high=2.0)
     rounding_bits: Float[Array, "*b"] = quantity(low=0.01, high=100.0)
     fitted: Ranges = eqx.field(kw_only=True)
+    shape: ShapeCorrection | None = None
     extrapolate: Float[Array, "*b"] = extrapolating()
 
     def kept(self, bits: Bits) -> Array:
@@ -51,6 +53,7 @@ class PrecisionLaw(AbstractLaw):
         """By weights but embedding and head, bits of training and of serving."""
         parameters = model.inner
         of_size = self.parameters_scale * (parameters * self.kept(model.bits)) ** -self.parameters_power
+        of_size = of_size * (1.0 if self.shape is None else self.shape.factor(model))
         of_data = self.tokens_scale * model.tokens**-self.tokens_power
         rounded = self.rounding_scale * model.tokens**self.rounding_tokens_power
         rounded = (
@@ -59,10 +62,11 @@ class PrecisionLaw(AbstractLaw):
         return of_size + of_data + rounded
 
     def spans(self, model: Trained) -> dict[str, Span]:
-        """Weights, tokens and the fewest bits."""
+        """Weights, tokens and the fewest bits, and the shape where it counts."""
         fewest = jnp.asarray(min(model.bits))
         bits = {"bits": Span(fewest, jnp.asarray(3.0), jnp.asarray(16.0))}
-        return self.fitted.spans(model.inner, model.tokens) | bits
+        shapes = {} if self.shape is None else self.shape.fitted.spans(model.width, model.depth)
+        return self.fitted.spans(model.inner, model.tokens) | bits | shapes
 
     @classmethod
     def example(cls) -> "PrecisionLaw":

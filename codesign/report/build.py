@@ -35,12 +35,13 @@ class Picture:
 
     @functools.cached_property
     def png(self) -> bytes:
-        """The figure in the look of all."""
+        """The figure in the look of all, what it says above it."""
         from . import figures
+        from .found import found
 
         draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
         with figures.style():
-            return figures.render(draw(self.shown))
+            return figures.render(found(draw(self.shown), self.name, self.shown))
 
     @property
     def data_uri(self) -> str:

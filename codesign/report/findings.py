@@ -11,9 +11,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from .figures import DPI, WIDTH_IN, constrained
 from .room_for_words import PAD_IN
 
-__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "SKY", "Named", "headline", "name_ends", "panels", "plain_ticks"]
+__all__ = [
+    "BLUE", "GREEN", "GREY", "ORANGE", "PURPLE", "SKY", "YELLOW", "Named", "beside", "headline", "name_ends", "panels",
+    "plain_ticks",
+]  # fmt: skip
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#8a939c"
+PURPLE, YELLOW = "#b0609b", "#b07d00"
 APART_IN = 0.13  # between the middles of two names, at least
 LETTERS = 94  # of a headline that fit into a line
 
@@ -53,7 +57,7 @@ def headline(figure: Figure, found: str) -> None:
 def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
     """Names of lines to the right of the axes, moved apart where lines end close to each other.
 
-    Scales and limits of the axes must be as they will be.
+    Scales of the axes, and limits where they are set, must be as they will be.
 
     Args:
         axes: that the lines are in.
@@ -61,6 +65,7 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
         where: left end of the names, as a share of the axes.
     """
     height = axes.get_window_extent().height / axes.get_figure(root=True).dpi  # pyright: ignore[reportOptionalMemberAccess]
+    axes.get_ylim()  # limits that follow the lines are worked out now
     least = APART_IN / max(0.75 * height, APART_IN)
     to_share = axes.transData + axes.transAxes.inverted()
     wanted = np.array([to_share.transform((one.x, one.y))[1] for one in ends])
@@ -75,6 +80,24 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
             one.text, (one.x, one.y), (where, height), textcoords="axes fraction", color=one.colour, va="center",
             ha="left", fontsize=7.5, annotation_clip=False,
         )  # fmt: skip
+
+
+def beside(axes: Axes, text: str, x: float, y: float, colour: str = GREY, shift: tuple[float, float] = (5, 0)) -> None:
+    """Words beside a place: to its right, or to its left or middle where the shift goes there.
+
+    Args:
+        axes: that the place is in.
+        text: what is written.
+        x, y: the place.
+        colour: of the words.
+        shift: points to the right and up; words end there where it is negative, and are centred where it is 0.
+    """
+    side = "left" if shift[0] > 0 else "right" if shift[0] < 0 else "center"
+    height = "bottom" if shift[1] > 0 else "top" if shift[1] < 0 else "center"
+    axes.annotate(
+        text, (x, y), shift, textcoords="offset points", color=colour, ha=side, va=height, fontsize=7.5,
+        annotation_clip=False,
+    )  # fmt: skip
 
 
 def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from ..workloads.plan_fields import words_of
 from ..workloads.words import OTHERS, Words
+from .findings import headline
 from .labels import metric, number, unit_of
 
 LINE_IN = 0.34  # height of a line of the lower part
@@ -23,6 +24,7 @@ def phase_diagram(
     along: str,
     label: str,
     bound: pd.Series | None = None,
+    found: str = "",
 ) -> Figure:
     """The figure.
 
@@ -32,9 +34,12 @@ def phase_diagram(
         cells: what is told of it, one column a line, words or numbers; columns that never change are left out.
         along, label: of the axes.
         bound: what no design can be better than, at each place.
+        found: the finding, above the figure.
     """
     cells = cells[[name for name in cells if cells[name].nunique() > 1]]
     figure = Figure(figsize=(8.5, 2.6 + LINE_IN * len(cells.columns)), layout="constrained")
+    if found:
+        headline(figure, found)
     upper, lower = figure.subplots(2, 1, height_ratios=[2.0, LINE_IN * max(len(cells.columns), 1)])
     at = np.arange(len(places))
     upper.plot(at, goal, "o-", color="#0072b2", label="best design")

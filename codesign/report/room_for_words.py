@@ -15,7 +15,7 @@ WIDE, TALL = 0.75, 0.8  # shares of a figure that axes have before anything is m
 
 
 class MeasuredPlace(LayoutEngine):
-    """Axes side by side, equally wide, with room for their labels, titles and texts, and for a legend below them.
+    """Axes side by side, equally wide, with room for their words, a headline above and a legend below them.
 
     Only what may reach beyond its axes is measured: ticks, labels, titles and free texts. Bars, lines and marks end
     where their axes end. Which ticks there are depends on the room they have, so words are measured where they will
@@ -46,13 +46,23 @@ def _place(figure: Figure, axes: Sequence[Axes]) -> None:
     left, bottom, right, top = beyond.T
     legends = [legend.get_window_extent(renderer).height + pad for legend in figure.legends]
     low = max(bottom) + pad + sum(legends)
-    tall = max(height - low - max(top) - pad, LEAST * height)
+    head = _head(figure, renderer, pad)
+    tall = max(height - low - max(top) - pad - head, LEAST * height)
     gaps = np.maximum(right[:-1] + left[1:] + pad, between)
     wide = max(width - left[0] - right[-1] - 2 * pad - gaps.sum(), LEAST * width) / len(axes)
     start = left[0] + pad
     for one, gap in zip(axes, (*gaps, 0.0), strict=True):
         one.set_position((start / width, low / height, wide / width, tall / height))
         start += wide + gap
+
+
+def _head(figure: Figure, renderer: Any, pad: float) -> float:
+    """Pixels of the headline, which is put at the upper edge; none without one."""
+    headline = figure._suptitle  # pyright: ignore[reportAttributeAccessIssue]  # as matplotlib's own layouts
+    if headline is None:
+        return 0.0
+    headline.set_y(1 - pad / figure.bbox.height)
+    return headline.get_window_extent(renderer).height + pad
 
 
 def _beyond(axes: Axes, renderer: Any) -> tuple[float, float, float, float]:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ..topology import Topology, link_columns
 from .figures import INK, SOFT, canvas, constrained
+from .findings import headline
 from .run_folder import RunFolder
 
 NAMED = 40  # nodes up to which a drawing says their names
@@ -52,12 +53,14 @@ def _curve(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
     return np.column_stack([x0 + along * (x1 - x0), y0 + dip])
 
 
-def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6) -> Figure:
-    """Topologies side by side (title -> links), three to a row, with one scale of load."""
+def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6, found: str = "") -> Figure:
+    """Topologies side by side (title -> links), three to a row, with one scale of load; above them what was found."""
     rows = -(-len(parts) // 3)
     columns = min(3, len(parts))
     figure, first = canvas(height_in * rows, layout=constrained())
     first[0].remove()
+    if found:
+        headline(figure, found)
     lines = None
     for number, (title, links) in enumerate(parts.items()):
         axes = figure.add_subplot(rows, columns, number + 1)

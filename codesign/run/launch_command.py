@@ -18,6 +18,8 @@ from .export_plan import published
 
 READ = {"vllm": "vllm serve MODEL ...", "sglang": "python -m sglang.launch_server --model-path MODEL ..."}
 FP8 = ("fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "w8a8_fp8", "fp8_e4m3", "fp8_e5m2")
+IN_FP8 = ("deepseek_v3", "deepseek_v32", "deepseek_r1", "kimi_k2")
+"""Models whose published checkpoint is in fp8, by the quantization_config of their config.json; engines follow it."""
 PLAIN = ("auto", "bfloat16", "bf16", "half", "float16")
 """Formats that the neutral workload has: two bytes."""
 
@@ -89,9 +91,14 @@ def with_launch(text: str, overrides: Iterable[str]) -> list[str]:
 def _launch(engine: str, words: list[str]) -> Launch:
     given, written = _given(engine, words)
     found = Switches(given)
-    model, experts = _model(found.text("--model-path" if engine == "sglang" else "MODEL", ""))
+    model, experts, in_fp8 = _model(found.text("--model-path" if engine == "sglang" else "MODEL", ""))
     plan, notes = (_vllm if engine == "vllm" else _sglang)(found, experts)
-    overrides = [*model, *_formats(found, notes), f"framework={engine}", *(f"{key}={plan[key]}" for key in plan)]
+    overrides = [
+        *model,
+        *_formats(found, notes, in_fp8=in_fp8),
+        f"framework={engine}",
+        *(f"{key}={plan[key]}" for key in plan),
+    ]
     left = [f"{written[option]} {value}".strip() for option, value in given.items() if option not in found.asked]
     return Launch(tuple(overrides), (*notes, *(f"left aside: {one}" for one in left)))
 
@@ -146,30 +153,39 @@ def _names(engine: str) -> dict[str, str]:
     return {option: option if "." in option else longest[at] for option, at in rows}
 
 
-def _model(name: str) -> tuple[list[str], bool]:
-    """Overrides that choose a model, by its published name or the `config.json` of a folder; whether it has experts.
+def _model(name: str) -> tuple[list[str], bool, bool]:
+    """Overrides that choose a model, by its published name or the `config.json` of a folder.
+
+    Also whether it has experts, and whether its checkpoint is in fp8.
 
     Raises:
         ConfigError: neither.
     """
     path = Path(name) / "config.json"
     if name and os.path.isfile(path):  # False of what can be no file: too long, or not printable
-        return ["model=hub", f"model.path={path}"], "experts" in read_text(path, "model")
-    known = {published(path.stem): path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
+        text = read_text(path, "model")
+        return ["model=hub", f"model.path={path}"], "experts" in text, bool(re.search('"quant_method": *"fp8"', text))
+    known = {
+        published(path.stem).removesuffix("-Instruct"): path for path in sorted((conf_dir() / "model").glob("*.yaml"))
+    }
     known.pop("", None)
     plain = name.removesuffix("-Instruct")
     if plain not in known:
         raise ConfigError(f"--from: {name!r} is no model of the catalogue{suggestion(plain, known)}")
-    return [f"model={known[plain].stem}"], "experts:" in read_text(known[plain], "model")
+    own = known[plain].stem
+    return [f"model={own}"], "experts:" in read_text(known[plain], "model"), own in IN_FP8
 
 
-def _formats(found: Switches, notes: list[str]) -> list[str]:
-    """Of weights and cache; products are taken to be in the weights' format."""
+def _formats(found: Switches, notes: list[str], *, in_fp8: bool) -> list[str]:
+    """Of weights and cache; products are taken to be in the weights' format, and these in the checkpoint's."""
     weights, cache = found.text("--quantization", "auto"), found.text("--kv-cache-dtype", "auto")
     dtype = found.text("--dtype", "auto")
     for option, value in (("--quantization", weights), ("--kv-cache-dtype", cache), ("--dtype", dtype)):
         if value not in (*FP8, *PLAIN):
             notes.append(f"left aside: {option} {value}, priced as two bytes a number")
+    if in_fp8 and weights == "auto":
+        weights = "fp8"
+        notes.append("the published checkpoint is in fp8: so are weights and products here")
     if weights not in FP8 and cache not in FP8:
         return ["workload=continuous"]
     formats = {"compute": weights, "weights": weights, "kv_cache": cache}

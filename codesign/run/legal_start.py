@@ -12,14 +12,14 @@ from ..scenario import Scenario
 
 
 def legal_start(scenario: Scenario, overrides: list[str]) -> Scenario:
-    """The scenario, with the nearest legal plan of its space where nobody chose the plan and it breaks a rule.
+    """The scenario, with the nearest legal plan of its space where the one that came along breaks a rule.
 
     Nearest: the fewest fields are others, then the least factor between them. One line says what was taken instead.
-    A plan that was chosen, by name, by a field or by an experiment, stays as it is.
+    A plan that was chosen by name or by an experiment stays as it is, and so does every field that was chosen.
     """
-    chosen = any(text.lstrip("+~").startswith("plan.") for text in overrides) or names(overrides, "plan", "experiment")
-    if chosen:
+    if names(overrides, "plan", "experiment"):
         return scenario
+    chosen = {text.lstrip("+~").partition("=")[0].removeprefix("plan.") for text in overrides if "plan." in text}
     try:
         check_plan(scenario)
     except ConfigError as error:
@@ -30,7 +30,11 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> Scenario:
     if not space.plan:
         return scenario
     own = {name: float(getattr(scenario.plan, name)) for name in space.plan}
-    taken = nearest(own, space.plans(scenario))
+    plans = {name: np.asarray(values, dtype=float) for name, values in space.plans(scenario).items()}
+    kept = np.all([plans[name] == own[name] for name in own if name in chosen] or [True], axis=0)
+    if not np.any(kept):
+        return scenario
+    taken = nearest(own, {name: values[np.broadcast_to(kept, values.shape)] for name, values in plans.items()})
     others = ", ".join(f"plan.{name}={taken[name]:g}" for name in own if taken[name] != own[name])
     print(f"codesign: {broken}; priced with {others} instead (name plan.* to choose)", file=sys.stderr)
     return replace(scenario, {f"plan.{name}": value for name, value in taken.items()})

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def list_of(what: str, words: Sequence[str]) -> None:
     study = study_from_config(*overrides)
     say_default(overrides)
     heads, rows = {"metrics": _metrics, "limits": _limits, "variables": _variables}[what](study)
-    kept = [row for row in rows if all(any(word in cell.lower() for cell in row) for word in filters)]
+    begun = [re.compile(f"(?<![a-z]){re.escape(word)}") for word in filters]  # `die` is no part of `gradients`
+    kept = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
     if not kept:
         raise ConfigError(
             f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"

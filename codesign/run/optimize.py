@@ -18,6 +18,7 @@ import pandas as pd
 from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, own_files, study_from_config
+from ..config.as_sold import in_words
 from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
 from ..errors import ConfigError, suggestion
@@ -34,12 +35,13 @@ from ..search.logarithms import refuse_without_logarithm
 from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs, strata_of, trace_with_draws
+from .designs_table import designs_table
 from .devices import add_devices
 from .evidence_files import write_evidence
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .setup import prepare_jax
-from .terminal import Watch, console, designs_table, job_text, show_certificate, texts, units_of
+from .terminal import Watch, console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
 from .unusual import say_default, unusual_answer, warn
 
 PACKAGES = ("codesign", "jax", "jaxlib", "optax", "equinox", "numpy", "pandas", "hydra-core")
@@ -205,6 +207,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
     if page is not None:
         show(study, results, trace, out)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
+        out.print(next_steps(str(folder), proven=trace.evidence is not None), highlight=False)
     return Done(results, trace, interrupt.stopped)
 
 
@@ -325,7 +328,12 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
         metrics = list(found.front.metrics)
         designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
         title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
-    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, study.scenario.workload.words))
+    words, hardware = study.scenario.workload.words, None
+    if not isinstance(study.search, Mix):
+        hardware = in_words(study, designs.head(SHOWN))
+    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, words, hardware, out.width))
+    if text := intervals_text(results.best):
+        out.print(text, highlight=False)
     out.print(f"{count}; {trace.claim}")
     show_certificate(out, found, texts(study, 6))
     if results.catalogue:

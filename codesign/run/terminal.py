@@ -4,7 +4,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -37,6 +36,13 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
+INTERVALS = (
+    ("time_s", "step", "s"),
+    ("ttft_s", "TTFT", "s"),
+    ("tpot_s", "TPOT", "s"),
+    ("usd_per_million_tokens", "cost", "$"),
+)
+"""Metrics whose intervals are told: name, label, unit."""
 PERCENTILES = {
     f"{name}_{share}_s": f"{label}, {share}"
     for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
@@ -128,60 +134,6 @@ def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     """(name, value) -> the value of a goal, limit or variable of the study with its unit."""
     units = units_of(study.space)
     return lambda name, value: goal_text(name, value, units, digits=digits)
-
-
-def throughput_text(row: Any) -> str:
-    """Tokens or samples per second of the whole cluster; below, of one device, where the plan says how many it has."""
-    whole = f"{row['tokens_per_s']:,.0f}"
-    ranks = ("dp", "tp", "pp")
-    if not all(f"var.{name}" in row for name in ranks):
-        return whole
-    devices = math.prod(float(row[f"var.{name}"]) for name in ranks) * float(row.get("var.cp", 1.0))
-    return f"{whole}\n{row['tokens_per_s'] / devices:,.1f}/GPU"
-
-
-ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens")
-
-
-def designs_table(
-    frame: pd.DataFrame,
-    title: str,
-    count: int = 8,
-    units: Mapping[str, str] = MappingProxyType({}),
-    asked: Sequence[str] = (),
-    words: Words = OTHERS,
-) -> Table:
-    """The best designs: how they are laid out, what they do and cost, what holds them back; `asked` metrics as well.
-
-    `words` are those of their jobs.
-    """
-    times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
-    asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
-    table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
-    table.add_column("#", justify="right")
-    table.add_column("design", min_width=30)
-    heads = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
-    rates = (f"{words.item}s/s", "MFU", f"J/{words.item}", f"$/M {words.item}s")
-    for name in (*map(heads.get, times), *rates, *asked, "HBM", "DDR"):
-        table.add_column(name, justify="right")
-    table.add_column("what binds", min_width=22)
-    for _, row in frame.head(count).iterrows():
-        hardware = (hardware_text(name, row[f"var.{name}"], units.get(name, "")) for name in hardware_names(frame))
-        cells = [str(row["rank"]), "\n".join([plan_text(row, words), *hardware, *counts_text(row)])]
-        cells += [*(_seconds(row, name) for name in times), throughput_text(row)]
-        cells += [f"{row['mfu']:.1%}", f"{row['joules_per_token']:.3g}", f"{row['usd_per_million_tokens']:.4g}"]
-        cells += [goal_text(name, row[name], units, digits=4) for name in asked]
-        cells += [share_text(row[f"usage.{tier}"]) for tier in ("hbm", "ddr")]
-        binds = str(row["binds"]).replace("; ", "\n")
-        table.add_row(*cells, binds if row["feasible"] else f"[red]not feasible[/]\n{binds}")
-    return table
-
-
-def _seconds(row: Any, name: str) -> str:
-    """A time, and below it the ends of its 90 % interval where they are known."""
-    low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
-    ends = f"\n\\[{engineering(low, 's')}, {engineering(high, 's')}]" if math.isfinite(low) else ""
-    return f"{engineering(row[name], 's')}{ends}"
 
 
 def _plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
@@ -353,12 +305,48 @@ def show_certificate(out: Console, found: Certificate, text: Callable[[str, floa
         best, bound = (text(found.goal, value) for value in (found.best, found.bound))
         out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
     table = explained(found)
-    if table is not None:
-        titles = {"infeasible": "Why nothing is feasible", "binding": "What binds, d log goal / d log allowed"}
-        out.print(_plain_table(titles[table.name], table.rows, *table.head))
+    if table is not None and table.name == "infeasible":
+        out.print(_plain_table("Why nothing is feasible", table.rows, *table.head))
+    elif table is not None:
+        out.print(binding_text(table.rows), highlight=False)
     if found.at_bounds:
         edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in found.at_bounds)
         out.print(f"at the edge of their range: {edges}")
+
+
+def intervals_text(row: Any) -> str:
+    """Ends of the 90 % intervals of a design's times and cost; empty where they are not known."""
+    told = []
+    for name, label, unit in INTERVALS:
+        low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
+        if math.isfinite(low) and (name != "time_s" or "tpot_s" not in row):
+            told.append(f"{label} {quantity_text(low, unit)} to {quantity_text(high, unit)}")
+    return f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+
+
+def next_steps(folder: str, *, proven: bool) -> str:
+    """Where to look next, in commands on a run folder.
+
+    Args:
+        folder: of the run.
+        proven: whether it holds what a proof rests on.
+    """
+    steps = {f"codesign verify {folder}": "derives the bound anew"} if proven else {}
+    steps |= {
+        f"codesign explore {folder}": "moves numbers and limits",
+        f"codesign export {folder} --to ...": "writes launch commands",
+    }
+    return "\n".join(("Next:", *(f"  {command}   {what}" for command, what in steps.items())))
+
+
+def binding_text(rows: Sequence[Sequence[str]]) -> str:
+    """What holds the best design back, and what a tenth more of it would bring, in a sentence."""
+    moving = [row for row in rows if row[-1] != "nothing" or any(side != "0" for side in row[2:4])]
+    if not moving:
+        near = max(rows, key=lambda row: float(row[1].split()[0]))
+        return f"Nothing binds: nearest is {near[0]}, {near[1]} used."
+    told = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
+    return f"What holds it back: {'; '.join(told)}."
 
 
 def gap_text(progress: SearchProgress) -> str:

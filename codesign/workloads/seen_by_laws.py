@@ -22,4 +22,6 @@ def seen_by_laws(model: Transformer, tokens: Array, bits: Bits, served_bits: flo
         granularity=forward.top_k if sparse else one,
         bits=bits,
         served_bits=served_bits,
+        width=model.hidden,
+        depth=model.layers,
     )

@@ -13,6 +13,19 @@ from codesign.config import scenario_from_config
 from codesign.fields import get_path, replace
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    Named,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "busy_node"
@@ -101,15 +114,29 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Step time over the bandwidth inside, its least value marked."""
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for case, colour in zip(CASES, ("#d55e00", "#0072b2", "#cc79a7", "#009e73", "#999999"), strict=True):
-        found, (inside, step) = sweep(case), best(case)
-        axes.plot(found["inside_bytes_per_s"] / 1e9, 1e3 * found["step_s"], color=colour, label=case)
-        axes.plot(inside / 1e9, 1e3 * step, "o", color=colour, markersize=4)
+    figure, ((axes,),) = panels(3.7)
+    most, ends = 3000.0, []
     axes.set(xscale="log", yscale="log", xlabel="bandwidth inside, GB/s an accelerator", ylabel="step, ms")
-    axes.set_ylim(200.0, 3000.0)  # beyond, what others offer no longer passes
-    axes.set_title("Others' bursts decide from where on a faster inside hurts", fontsize=10, loc="left")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, frameon=False)
+    axes.set(xlim=(LOWEST / 1e9, HIGHEST / 1e9), ylim=(200.0, most))  # beyond, what others offer no longer passes
+    for case, colour in zip(CASES, (ORANGE, BLUE, PURPLE, GREEN, GREY), strict=True):
+        found, (inside, step) = sweep(case), best(case)
+        rates, times = found["inside_bytes_per_s"].to_numpy() / 1e9, 1e3 * found["step_s"].to_numpy()
+        axes.plot(rates, times, color=colour, linewidth=1.4)
+        axes.plot(inside / 1e9, 1e3 * step, "o", color=colour, markersize=4.5)
+        if inside < HIGHEST:
+            beside(
+                axes, f"{inside / 1e9:.0f}", inside / 1e9, 1e3 * step, colour, (7, 3) if colour == ORANGE else (4, -5)
+            )
+        leaves = rates[(times > most) & (rates > inside / 1e9)]
+        if len(leaves):
+            beside(axes, case, float(leaves[0]), most, colour, (-4 if case.startswith("twice") else 4, 3))
+        else:
+            ends.append(Named(rates[-1], times[-1], case, colour))
+    plain_ticks(axes, "x", (50, 100, 200, 500, 1000, 2000))
+    plain_ticks(axes, "y", (200, 300, 500, 1000, 2000))
+    name_ends(axes, ends)
+    first, fewer, more = (best(case)[0] / 1e9 for case in list(CASES)[:3])
+    headline(figure, f"Others' bursts decide from where on a faster inside hurts: {first:.0f} GB/s as the document has "
+             f"it, {fewer:.0f} where a quarter of their share leaves the node, {more:.0f} where twice "
+             f"does")  # fmt: skip
     return {"Where more bandwidth inside begins to hurt": figure}

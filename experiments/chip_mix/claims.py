@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Certificate, study_from_config
+from codesign.report.findings import BLUE, ORANGE, beside, headline, panels
 from codesign.reproduce import Claim
 from codesign.search.certificate import Shared
 
@@ -81,22 +82,25 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """What a million tokens of each cost, by package."""
-    figure = Figure(figsize=(6.8, 3.2), layout="constrained")
-    figure.suptitle("A second die pays, a fourth does not; taller stacks hardly do", fontsize=11)
-    left, right = figure.subplots(1, 2)
-    for axes, at in ((left, 0), (right, 1)):
+    """What a million tokens of each cost, by package; the line ends where the proof does not exclude a better one."""
+    figure, (row,) = panels(2.9, 1, 2)
+    for at, axes in enumerate(row):
         entries = [workloads(*package)[at] for package in PACKAGES]
-        places = np.arange(len(entries))
-        axes.barh(places, [one.value for one in entries], color="#4c72b0", height=0.6)
-        for place, one in zip(places, entries, strict=True):
-            axes.annotate(f"{one.value:.3g}", (one.value, place), xytext=(3, 0), textcoords="offset points",
-                          va="center", fontsize=8)  # fmt: skip
-        axes.set_yticks(places, [told(*package) for package in PACKAGES] if at == 0 else [""] * len(PACKAGES))
+        values = np.array([one.value for one in entries])
+        gaps = np.array([proof(*package).gap or 0.0 for package in PACKAGES])
+        colours = [ORANGE if value == values.min() else BLUE for value in values]
+        axes.barh(range(len(values)), values, color=colours, height=0.6)
+        axes.errorbar(values, range(len(values)), xerr=[values * gaps, 0 * values], fmt="none", ecolor="0.2", capsize=2)
+        for place, value in enumerate(values):
+            beside(axes, f"${value:.3g}", value, place, colours[place])
+        axes.set_yticks(range(len(values)), [told(*package) for package in PACKAGES] if at == 0 else [""] * len(values))
         axes.invert_yaxis()
-        axes.margins(x=0.18)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlim(0, 1.2 * values.max())
+        axes.grid(axis="y", visible=False)
         axes.set_xlabel("USD per million tokens")
-        axes.set_title({"train_13b": "training 13 B", "serve_70b": "serving 70 B"}[entries[0].workload], loc="left",
-                       fontsize=10)  # fmt: skip
+        axes.set_title({"train_13b": "training 13 B", "serve_70b": "serving 70 B"}[entries[0].workload])
+    one, two, four = (mean(dies, "hbm3e") for dies in (1, 2, 4))
+    worst = max(proof(*package).gap or 0.0 for package in PACKAGES)
+    headline(figure, f"A second die saves {1 - two / one:.0%} of what tokens cost, a fourth gives {four / two - 1:.0%} "
+             f"back; newer stacks hardly matter (thin lines: what the proofs leave, at most {worst:.0%})")  # fmt: skip
     return {"cost by package": figure}

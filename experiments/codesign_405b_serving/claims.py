@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import study_from_config
+from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.search.branch_and_bound import (
     BranchAndBound,
@@ -103,22 +104,32 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """Cost along each limit, each plan its own colour: where the colour changes, so does the plan."""
-    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    """Cost along each limit; a name where the plan changes."""
+    figure, (row,) = panels(3.2, 1, 2)
     frames, places = tables(), (("tpot_ms", "limit of TPOT, ms"), ("ttft_s", "limit of TTFT, s"))
-    for axes, (frame, (x, label)) in zip(figure.subplots(1, 2), zip(frames.values(), places, strict=True), strict=True):
+    for axes, (frame, (x, label)) in zip(row, zip(frames.values(), places, strict=True), strict=True):
         known = frame.dropna(subset=["usd_per_million_tokens"])
-        axes.plot(known[x], known["usd_per_million_tokens"], "-", color="0.7", zorder=1)
-        for plan, part in known.groupby(["tp", "pp", "micro_batch"], sort=False):
-            name = f"tp {plan[0]:g}, pp {plan[1]:g}, batch {plan[2]:g}"
-            axes.plot(part[x], part["usd_per_million_tokens"], "o", markersize=7, label=name)
-        for at in frame[frame["usd_per_million_tokens"].isna()][x]:
-            axes.axvline(at, color="#d55e00", linestyle=":", linewidth=1)
-        axes.set(xscale="log", xlabel=label)
-        shown = [v for v in frame[x] if v not in CROWDED]
-        axes.set_xticks(shown, [f"{v:g}" for v in shown])
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, title="best plan", title_fontsize=7)
-    figure.axes[0].set_ylabel("USD per million tokens")
+        axes.plot(known[x], known["usd_per_million_tokens"], "o-", color=BLUE, linewidth=1.4)
+        before = None
+        for line in known.to_dict(orient="records"):
+            if line["micro_batch"] != before:
+                words = f"${line['usd_per_million_tokens']:.1f}, batch {line['micro_batch']:g}"
+                beside(axes, words, line[x], line["usd_per_million_tokens"], BLUE, (6, 3))
+            before = line["micro_batch"]
+        none = frame[frame["usd_per_million_tokens"].isna()][x]
+        axes.set(xscale="log", yscale="log", xlabel=label, xlim=(frame[x].min() / 1.08, 1.5 * frame[x].max()))
+        axes.set_ylim(4, 70)
+        if len(none):
+            axes.axvspan(frame[x].min() / 1.08, none.max(), color=ORANGE, alpha=0.12, linewidth=0)
+            beside(axes, "shaded: no design keeps it, proven", none.max(), 40, ORANGE, (6, 0))
+        plain_ticks(axes, "x", [value for value in frame[x] if value not in CROWDED])
+        plain_ticks(axes, "y", (5, 10, 20, 50))
+    row[0].set_ylabel("USD per million tokens")
+    tpot, ttft = (frame.dropna(subset=["usd_per_million_tokens"]) for frame in frames.values())
+    late, soon = (float(tpot["usd_per_million_tokens"].iloc[at]) for at in (-1, 0))
+    first, last = (float(ttft["usd_per_million_tokens"].iloc[at]) for at in (0, -1))
+    headline(figure, f"The first token is what costs: {first / last:.0f} times as much at {ttft['ttft_s'].iloc[0]:g} s "
+             f"as at {ttft['ttft_s'].iloc[-1]:g} s; a token may take {tpot['tpot_ms'].iloc[2]:g} ms for hardly more "
+             f"than "
+             f"the least, and {tpot['tpot_ms'].iloc[0]:g} ms for {soon / late:.1f} times it")  # fmt: skip
     return {"Cost along the limits": figure}

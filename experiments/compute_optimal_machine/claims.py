@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Certified, Solution, Study, solve, study_from_config
-from codesign.quality import DenseLaw
+from codesign.quality import Bits, DenseLaw, Trained
 from codesign.report.findings import BLUE, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import TrainingRun
@@ -23,6 +23,7 @@ SHAPE = ("hidden", "layers")
 MACHINE = ("compute", "hbm", "scale_out_bandwidth")
 LAYOUT = ("tp", "pp", "micro_batch", "recompute", "zero", "device_count")
 FIXED = tuple(f"~space.hardware.{name}" for name in MACHINE)
+ONES = (jnp.asarray(1.0), jnp.asarray(1.0))  # a dense model's expansion and granularity
 MFU = 0.4  # that who sizes a model before there is a machine expects of it
 
 
@@ -56,7 +57,7 @@ def given_flops(flops: float) -> Found:
     step, far = (128, 0) if flops < CHINCHILLA else (256, 1)
     hidden, layers = list(range(low, high + 1, step)), list(range(8, 121, 4) if far else range(6, 61, 2))
     study = study_from_config(
-        f"experiment={NAME}", "workload.model.attention.kv_heads=1", "plan.tp=8", "plan.zero=3",
+        f"experiment={NAME}", "quality=besiroglu", "workload.model.attention.kv_heads=1", "plan.tp=8", "plan.zero=3",
         f"plan.device_count={1024 if far else 64}", f"workload.quality.extrapolate={far}",
         *(f"~space.plan.{name}" for name in LAYOUT), f"space.plan.hidden={hidden}", f"space.plan.layers={layers}",
         *FIXED,
@@ -70,7 +71,7 @@ def given_flops(flops: float) -> Found:
 def study(budget: float, *overrides: str) -> Study:
     """The study at a budget."""
     return study_from_config(
-        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=2e-4", *overrides
+        f"experiment={NAME}", f"objective.limits.usd_to_train={budget}", "search.gap=1e-5", *overrides
     )
 
 
@@ -85,27 +86,25 @@ def model_first(budget: float) -> Found:
     """The shape is the law's optimum for what the money buys on the H100; then machine, plan and tokens."""
     reference = _found(solve(study(budget, *FIXED)))  # what a dollar buys on the machine as it is
     flops = MFU / float(reference.row["mfu"]) * float(reference.row["run_flops"])
-    wanted = float(law().optimum(flops)[0])
     shapes = study(budget).problem.space.plan
-    sizes = {
-        (hidden, layers): parameters_of(hidden, layers) for hidden in shapes["hidden"] for layers in shapes["layers"]
+    losses = {
+        (hidden, layers): loss_of(hidden, layers, flops) for hidden in shapes["hidden"] for layers in shapes["layers"]
     }
-    hidden, layers = min(
-        sizes, key=lambda shape: (abs(math.log(sizes[shape] / wanted)), abs(shape[0] / shape[1] - 128))
-    )
+    hidden, layers = min(losses, key=lambda shape: losses[shape])
     return _found(solve(study(budget, f"space.plan.hidden=[{hidden}]", f"space.plan.layers=[{layers}]")))
 
 
 @functools.cache
 def machine_first(budget: float) -> Found:
     """The machine, its size too, is the best for the model of the configuration; then shape, plan and tokens."""
-    best = solve(study(budget, "~space.plan.hidden", "~space.plan.layers")).best
+    # 32 layers of 4,096 are wider than the shapes that were trained, and one shape needs no correction
+    best = solve(study(budget, "quality=besiroglu", "~space.plan.hidden", "~space.plan.layers")).best
     problem = study(budget, f"space.plan.device_count=[{best['var.device_count']:g}]").problem
     kept = {name: value for name, value in problem.space.hardware.items() if name not in MACHINE}
     point = {name: float(best[f"var.{name}"]) for name in MACHINE}
     machine = problem.space.place(problem.scenario, point)
     held = replace(problem, scenario=machine, space=replace(problem.space, hardware=kept))
-    return _found(solve(held, Certified(gap=2e-4)))
+    return _found(solve(held, Certified(gap=1e-5)))
 
 
 @functools.cache
@@ -114,6 +113,14 @@ def parameters_of(hidden: float, layers: float) -> float:
     scenario = study(BUDGETS[0]).problem.scenario
     plan = replace(scenario.plan, hidden=jnp.asarray(float(hidden)), layers=jnp.asarray(float(layers)))
     return float(plan.shaped(scenario.workload.model).parameters())
+
+
+def loss_of(hidden: float, layers: float, flops: float) -> float:
+    """By the law, of a shape that so many FLOP = 6 N D train; infinite outside its range."""
+    one, parameters = law(), jnp.asarray(parameters_of(hidden, layers))
+    shape = {"width": jnp.asarray(float(hidden)), "depth": jnp.asarray(float(layers))}
+    model = Trained(parameters, parameters, parameters, flops / 6 / parameters, *ONES, Bits(), **shape)
+    return float(one.loss(model)) if float(one.beyond(model)) <= 1 else math.inf
 
 
 def money_worth(budget: float, reducible: float) -> float:

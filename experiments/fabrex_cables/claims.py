@@ -7,6 +7,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import evaluate, scenario_from_config
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Named,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 
 NAME = "fabrex_cables"
@@ -81,17 +93,21 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Cost over each kind's rate, and with one generation everywhere."""
-    figure = Figure(figsize=(6.5, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for (kind, part), colour in zip(
-        sweep().groupby("cable", sort=False), ("#0072b2", "#d55e00", "#009e73"), strict=True
-    ):
-        axes.plot(part["over_found"], part["usd_per_million_tokens"], "o-", color=colour, label=f"{kind} alone")
-    for name, rate in GEN.items():
-        axes.axhline(dollars((rate,) * 3), color="0.5", linewidth=0.8, linestyle="--")
-        axes.text(0.5, dollars((rate,) * 3), name, fontsize=7, va="bottom")
+    figure, ((axes,),) = panels(3.3)
     axes.set(xscale="log", xlabel="rate of one kind of cable over the found one", ylabel="USD a million tokens")
-    axes.set_title("Cables are cheapest in balance: 1 : 2 : 4", fontsize=10, loc="left")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)
+    parts = [part for _, part in sweep().groupby("cable", sort=False)]
+    for part, colour, width in zip(parts, (BLUE, ORANGE, GREEN), (5.0, 2.8, 1.0), strict=True):
+        axes.plot(part["over_found"], part["usd_per_million_tokens"], "-", color=colour, linewidth=width, alpha=0.8)
+    x, y = (parts[0][name].to_numpy() for name in ("over_found", "usd_per_million_tokens"))
+    beside(axes, f"{', '.join(CABLES[:-1])} or {CABLES[-1]} alone: one line", x[1], y[1], "0.3", (12, 3))
+    same = {name: dollars((rate,) * 3) for name, rate in GEN.items()}
+    for value in same.values():
+        axes.axhline(value, color=GREY, linewidth=0.9, linestyle="--")
+    plain_ticks(axes, "x", (0.5, 0.7, 1, 1.4, 2))
+    name_ends(axes, [Named(x[-1], value, name) for name, value in same.items()])
+    best = dollars(FOUND)
+    half = max(float(part["usd_per_million_tokens"].iloc[0]) for part in parts)
+    headline(figure, f"Cables are cheapest in balance, 1 : 2 : 4: one kind at half its rate costs "
+             f"{half / best - 1:.0%} more, whichever it is, a faster one buys nothing, and the best single "
+             f"generation costs {min(same.values()) / best - 1:.0%} more")  # fmt: skip
     return {"What each kind of cable should be": figure}

@@ -25,6 +25,7 @@ from codesign.fabrics.interference import (
     saturation_load,
     throughput,
 )
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, YELLOW, Named, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.simulation import Links, NodeNetwork, simulate_events, simulate_queues
 
@@ -281,27 +282,30 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """The document's figures 5 and 6 for its two extreme nodes: closed form as lines, simulation as marks."""
-    figure = Figure(figsize=(11.0, 6.4), layout="constrained")
-    axes = figure.subplots(2, 4, sharex=True)
-    for row, link in enumerate((LINKS[0], LINKS[2])):
-        for name, colour in zip(PATTERNS, COLOURS, strict=True):
-            _draw(axes[row], link, name, colour)
-        titles = ("inside, GB/s a node", "between nodes, GB/s a node", "intra-node latency, ns", "flow completion, ns")
-        for axis, title in zip(axes[row], titles, strict=True):
-            axis.set_title(f"{title} ({8 * link / 1e9:.0f} GB/s)", fontsize=9)
-            axis.grid(alpha=0.3)
-        for axis in axes[row, 2:]:
-            axis.set_yscale("log")
-    for axis in axes[1]:
-        axis.set_xlabel("offered load, %")
-    axes[0, 0].legend(fontsize=8)
+    figure, rows = panels(4.9, 2, 4, sharex=True)
+    for row, link in zip(rows, (LINKS[0], LINKS[2]), strict=True):
+        ends = [
+            point for name, colour in zip(PATTERNS, COLOURS, strict=True) if (point := _draw(row, link, name, colour))
+        ]
+        titles = ("inside, GB/s", "between, GB/s", "inside, ns", "between, ns")
+        for axes, title in zip(row, titles, strict=True):
+            axes.set_title(title, fontsize=8)
+        row[0].set_ylabel(f"node of {8 * link / 1e9:.0f} GB/s")
+        for axes in row[2:]:
+            axes.set_yscale("log")
+            plain_ticks(axes, "y", (100, 200, 500, 1000, 2000, 4000))
+        name_ends(row[1], ends, 1.02)
+    for axes in rows[1]:
+        axes.set_xlabel("offered load, %")
+    loads = saturations(8.0)
+    few, many = (float(rates[0]) for rates in (loads[0], loads[-1]))
+    headline(figure, f"Four times the bandwidth inside lets the card between nodes saturate at {many:.0%} of the load "
+             f"instead of {few:.0%} (pattern C1), and the inside carries less then (lines: closed form, dots: "
+             f"packets)")  # fmt: skip
     return {"Closed form and packet simulation": figure}
 
 
-COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#999999")
-
-
-def _draw(axes: Any, link: float, pattern: str, colour: str) -> None:
+def _draw(axes: Any, link: float, pattern: str, colour: str) -> Named:
     """One pattern at one bandwidth: throughputs with the simulated switch buffers, latencies below saturation."""
     share, table = PATTERNS[pattern], simulated()
     moved = throughput(node(link, 8.0), jnp.asarray(LOADS), jnp.asarray(share))
@@ -310,9 +314,13 @@ def _draw(axes: Any, link: float, pattern: str, colour: str) -> None:
     runs = table[(table["purpose"] == "document") & (table["link_bytes_per_s"] == link) & (table["beyond"] == share)]
     queues, events = runs[runs["method"] == "queues"], runs[runs["method"] == "events"]
     for axis, line, column in zip(axes[:2], moved, ("inside_bytes_per_s", "beyond_bytes_per_s"), strict=True):
-        axis.plot(100 * LOADS, np.asarray(line) / 1e9, color=colour, label=pattern)
-        axis.plot(100 * events["load"], events[column] / 1e9, "o", color=colour, markersize=4)
+        axis.plot(100 * LOADS, np.asarray(line) / 1e9, color=colour, linewidth=1.2)
+        axis.plot(100 * events["load"], events[column] / 1e9, "o", color=colour, markersize=3)
     for axis, line, column in zip(axes[2:], late, ("intra_latency_s", "flow_completion_s"), strict=True):
         if share or column == "intra_latency_s":
-            axis.plot(100 * LOADS[below], 1e9 * line[below], color=colour)
-            axis.plot(100 * queues["load"], 1e9 * queues[column], "o", color=colour, markersize=4)
+            axis.plot(100 * LOADS[below], 1e9 * line[below], color=colour, linewidth=1.2)
+            axis.plot(100 * queues["load"], 1e9 * queues[column], "o", color=colour, markersize=3)
+    return Named(100 * float(LOADS[-1]), float(np.asarray(moved[1])[-1]) / 1e9, pattern, colour)
+
+
+COLOURS = (ORANGE, YELLOW, GREEN, BLUE, GREY)

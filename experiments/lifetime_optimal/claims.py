@@ -19,8 +19,8 @@ FLOPS = 5e21  # whose compute-optimal model is as good as is asked for
 YEARS = 2
 PER_DAY = (0.0, 3e7, 1e8, 3e8, 1e9)  # tokens served, prompts and answers
 SHAPES = (
-    (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 28), (3072, 32), (3072, 36), (4096, 24), (4096, 28),
-    (4096, 32), (4096, 40), (5120, 36),
+    (2048, 24), (2048, 32), (2560, 28), (2560, 32), (2560, 36), (3072, 32), (3072, 36), (3072, 40), (3584, 36),
+    (3584, 40), (4096, 40), (4608, 44),
 )  # fmt: skip
 MACHINES = ("h100_sxm", "h200", "b200", "mi300x")
 USUAL = "h100_sxm"
@@ -66,7 +66,7 @@ def machine_of(machine: str) -> tuple[str, ...]:
 def law() -> DenseLaw:
     """The law of the study."""
     job = study_from_config(
-        *machine_of(USUAL), *BASE, "workload=training_run", "quality=besiroglu"
+        *machine_of(USUAL), *BASE, "workload=training_run", "quality=besiroglu_shaped"
     ).problem.scenario.workload
     assert isinstance(job, TrainingRun)
     assert isinstance(job.quality, DenseLaw)
@@ -83,7 +83,7 @@ def wanted() -> float:
 def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, float, float]:
     """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on a machine."""
     study = study_from_config(
-        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu",
+        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu_shaped",
         "reliability=llama3", "search=certified",
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
@@ -164,13 +164,25 @@ def within() -> list[Model]:
     return [model for model in models() if math.isfinite(model.train_usd)]
 
 
+def factor_of(model: Model) -> float:
+    """By which the shape raises what is lost to size; the best one of as many weights in its layers is searched for."""
+    one = law().shape
+    assert one is not None
+    scales, powers = map(float, (one.width_scale, one.depth_scale)), map(float, (one.width_power, one.depth_power))
+    (wide, deep), (across, along) = scales, powers
+    volume, ratios = model.hidden**2 * model.layers, np.geomspace(5, 500, 20001)
+    depths = (volume / ratios**2) ** (1 / 3)
+    lost = wide * (ratios * depths) ** -across + deep * depths**-along
+    return float((wide * model.hidden**-across + deep * model.layers**-along) / lost.min())
+
+
 def claims() -> list[Claim]:
     """Tokens are those of the law; demand moves the best model below the compute-optimal one."""
     size = float(law().optimum(FLOPS)[0])
     usual, found = best(0.0), []
     for model in within():
         told = f"tokens to the loss by {model.parameters / 1e9:.2f} B parameters, 1e9"
-        tokens = tokens_for(law(), model.parameters, wanted())
+        tokens = tokens_for(law(), model.parameters, wanted(), factor_of(model))
         found.append(Claim(NAME, told, tokens / 1e9, model.tokens / 1e9, 0.005, "certified"))
     told = "parameters of the cheapest model to train, against the law's optimum by FLOP, 1e9"
     flat = "of the shapes listed; the optimum is flat, and a machine prices more than FLOP"

@@ -5,11 +5,13 @@ import itertools
 import math
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
 from codesign.quality import PrecisionLaw
+from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import ServedRun
 
@@ -18,8 +20,8 @@ FORMATS = {"bf16": 16, "fp8": 8, "fp4": 4}
 TPOT_S = (0.002, 0.004, 0.008)
 USUAL = 0.004
 SHAPES = (
-    "space.plan.hidden=[512, 768, 1024, 1280, 1536, 1792, 2048, 2304]", "space.plan.kv_heads=[4]",
-    "space.plan.layers=[6, 8, 10, 12, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
+    "space.plan.hidden=[640, 768, 896, 1024, 1280, 1536, 1792, 2048]", "space.plan.kv_heads=[4]",
+    "space.plan.layers=[9, 10, 12, 14, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
 )  # fmt: skip
 DEVICE = ("tpot_s", "ttft_s", "capex_usd", "provisioned_power_w")
 
@@ -56,19 +58,33 @@ def law() -> PrecisionLaw:
     return job.quality
 
 
-def by_hand(inner: float, tokens: float, bits: float) -> float:
-    """Equations 2 to 4 of [kumar2024] for a model trained in 16 bits."""
+def lost_to_shape(hidden: float, layers: float) -> float:
+    """Over the least of all shapes of as many weights in the layers, found by trying them."""
+    one = law().shape
+    assert one is not None
+    wide, deep = float(one.width_scale), float(one.depth_scale)
+    across, along = float(one.width_power), float(one.depth_power)
+    ratios = np.geomspace(5, 500, 20001)
+    depths = (hidden**2 * layers / ratios**2) ** (1 / 3)
+    least = float((wide * (ratios * depths) ** -across + deep * depths**-along).min())
+    return (wide * hidden**-across + deep * layers**-along) / least
+
+
+def by_hand(row: pd.Series, bits: float) -> float:
+    """Equations 2 to 4 of [kumar2024] for a model trained in 16 bits, equation 3 of [liu2026depth] for its shape."""
+    tokens, inner = float(row["run_tokens"]), weights_of_layers(row)
     one, kept = law(), 1.0
     for scale in (one.weights_bits, one.activations_bits, one.kv_cache_bits):
         kept *= 1 - math.exp(-16 / float(scale))
     power, grown = float(one.parameters_power), float(one.rounding_tokens_power)
     rounded = float(one.rounding_scale) * tokens**grown * inner ** -float(one.rounding_parameters_power)
     of_size = float(one.parameters_scale) * (inner * kept) ** -power
+    of_size *= lost_to_shape(float(row["var.hidden"]), float(row["var.layers"]))
     of_data = float(one.tokens_scale) * tokens ** -float(one.tokens_power)
     return float(one.entropy) + of_size + of_data + rounded * math.exp(-bits / float(one.rounding_bits))
 
 
-def inner(row: pd.Series) -> float:
+def weights_of_layers(row: pd.Series) -> float:
     """Weights of the layers: grouped-query attention with heads of 64, SwiGLU of 3.5 times the hidden size in tiles."""
     hidden, layers, kv_heads = (float(row[f"var.{name}"]) for name in ("hidden", "layers", "kv_heads"))
     width = 128 * math.ceil(3.5 * hidden / 128)
@@ -81,9 +97,9 @@ def claims() -> list[Claim]:
     for name, bits in FORMATS.items():
         at = best(name, USUAL)
         told = f"loss of the best model in {name} at {1e3 * USUAL:g} ms a token"
-        hand = by_hand(inner(at.row), float(at.row["run_tokens"]), 1000 if bits == 16 else bits)
+        hand = by_hand(at.row, 1000 if bits == 16 else bits)
         found.append(Claim(NAME, f"{told}, against the law by hand", hand, at.loss, 1e-6, "certified"))
-        read = inner(at.row) * bits / 8 / float(at.row["var.memory"])
+        read = weights_of_layers(at.row) * bits / 8 / float(at.row["var.memory"])
         slower = float(at.row["tpot_s"]) / read
         below = max(1 - slower, 0.0)
         found.append(Claim(NAME, f"time a token over that of reading its weights, {name}", None, slower, 0.0,
@@ -123,21 +139,24 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Loss over what a token may take, by format."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = figure.subplots()
-    milliseconds = [1e3 * tpot_s for tpot_s in TPOT_S]
-    for name, bits in FORMATS.items():
-        found = [best(name, tpot_s) for tpot_s in TPOT_S]
-        (line,) = axes.plot(milliseconds, [one.loss for one in found], "o-")
-        below = {"bf16": 4, "fp8": -15, "fp4": -5}[name]  # the last points lie close to each other
-        for x, one, up in zip(milliseconds, found, (5, 5, below), strict=True):
-            axes.annotate(f"{float(one.row['parameters']) / 1e6:,.0f} M", (x, one.loss), xytext=(6, up),
-                          textcoords="offset points", fontsize=8, color=line.get_color())  # fmt: skip
-        axes.annotate(f"{bits} bits", (milliseconds[0], found[0].loss), xytext=(-8, -3), ha="right",
-                      textcoords="offset points", color=line.get_color())  # fmt: skip
+    figure, ((axes,),) = panels(3.4)
+    milliseconds, ends, last = [1e3 * tpot_s for tpot_s in TPOT_S], [], {}
     axes.set(xscale="log", xlabel="time a token may take, ms", ylabel="loss, nats a token")
-    axes.set_xticks(milliseconds, [f"{x:g}" for x in milliseconds])
-    axes.minorticks_off()
-    axes.margins(x=0.2, y=0.12)
-    axes.set_title("On a device of 40 W, weights of fewer bits buy a better model", loc="left", fontsize=11)
+    axes.set_xlim(milliseconds[0] / 1.1, 1.05 * milliseconds[-1])
+    for (name, bits), colour in zip(FORMATS.items(), (BLUE, ORANGE, GREEN), strict=True):
+        found = [best(name, tpot_s) for tpot_s in TPOT_S]
+        sizes = [float(one.row["parameters"]) / 1e6 for one in found]
+        axes.plot(milliseconds, [one.loss for one in found], "o-", color=colour, linewidth=1.4, markersize=4.5)
+        for x, one, size in list(zip(milliseconds, found, sizes, strict=True))[:-1]:
+            beside(axes, f"{size:,.0f} M", x, one.loss, colour, (6, 5))
+        ends.append(Named(milliseconds[-1], found[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
+        last[bits] = (sizes[0], found[0].loss)
+    axes.margins(y=0.12)
+    plain_ticks(axes, "x", milliseconds)
+    name_ends(axes, ends)
+    most, least = max(last), min(last)
+    headline(figure, f"On a device of 40 W, weights of fewer bits buy a better model while time is short: {least} bits "
+             f"hold {last[least][0]:.0f} M parameters at {milliseconds[0]:g} ms where {most} hold "
+             f"{last[most][0]:.0f} M; at "
+             f"{milliseconds[-1]:g} ms the formats meet")  # fmt: skip
     return {"loss over time a token": figure}

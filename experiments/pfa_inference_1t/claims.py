@@ -57,4 +57,4 @@ def figures() -> dict:
     """Gains against the share of the compute (figure 10)."""
     from codesign.validation.celestisim_figures import gains_by_compute
 
-    return {"Gains by compute": gains_by_compute({scale: measured(compute=scale) for scale in SCALES})}
+    return {"Gains by compute": gains_by_compute({scale: measured(compute=scale) for scale in SCALES}, "1T")}

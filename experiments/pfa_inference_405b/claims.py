@@ -160,5 +160,5 @@ def figures() -> dict:
 
     return {
         "Throughput by batch": throughput_by_batch(reference(), "405B"),
-        "Gains by compute": gains_by_compute({scale: measured(compute=scale) for scale in SCALES}),
+        "Gains by compute": gains_by_compute({scale: measured(compute=scale) for scale in SCALES}, "405B"),
     }

@@ -10,6 +10,7 @@ import pandas as pd
 
 from codesign import Scenario, replace, scenario_from_config
 from codesign.metrics import arithmetic_intensity
+from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 
 NAME = "pfa_intensity"
@@ -118,23 +119,32 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Any]:
     """Figure 1: prefill on the left, decode on the right; the device's balance as a line."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2)
-    values = surface(next(iter(COUNTINGS)))
-    for axes, phase in zip(panels, ("prefill", "decode"), strict=True):
-        for index, batch in enumerate(BATCHES):
-            colour = str(0.75 - 0.7 * index / (len(BATCHES) - 1))
-            axes.plot(TOKENS, values[phase][index], color=colour, label=f"batch {batch}")
-        axes.axhline(295, color="#d55e00", linewidth=1, linestyle="--", label="balance of an H100")
-        axes.set(xscale="log", yscale="log", title=phase, ylabel="FLOP per byte")
+    figure, ((left, right),) = panels(3.6, 1, 2)
+    values, balance = surface(next(iter(COUNTINGS))), 295.0
+    for axes, phase in ((left, "prefill"), (right, "decode")):
+        ends = []
+        axes.set(xscale="log", yscale="log", title=f"{phase}, FLOP per byte")
         axes.set_xlabel("input tokens" if phase == "prefill" else "tokens in the cache")
-        axes.grid(alpha=0.3)
-    dotted = surface("keys streamed by blocks, whole square")["prefill"][0]
-    panels[0].plot(TOKENS, dotted, ":", color="#0072b2", label="batch 1, whole square")
-    panels[0].plot(
-        TOKENS, surface("score matrix in memory")["prefill"][0], ":", color="#009e73", label="batch 1, scores in memory"
-    )
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
+        for index, batch in enumerate(BATCHES):
+            colour = str(0.7 - 0.6 * index / (len(BATCHES) - 1))
+            axes.plot(TOKENS, values[phase][index], color=colour, linewidth=1.3)
+            ends.append(Named(TOKENS[0], float(values[phase][index][0]), f"batch {batch}", colour))
+        axes.axhline(balance, color=ORANGE, linewidth=1.2, linestyle="--")
+        beside(axes, "balance of an H100", TOKENS[-1], balance, ORANGE, (-1, 3))
+        plain_ticks(axes, "x", (100, 1e3, 1e4, 1e5), ("100", "1 k", "10 k", "100 k"))
+        plain_ticks(axes, "y", (1, 10, 100, 1000))
+        if axes is right:
+            for one in ends:
+                beside(axes, one.text, one.x, one.y, one.colour, (3, 2))
+    dotted = {"whole square": ("keys streamed by blocks, whole square", BLUE), "scores in memory":
+              ("score matrix in memory", GREEN)}  # fmt: skip
+    for name, (counting, colour) in dotted.items():
+        line = surface(counting)["prefill"][0]
+        left.plot(TOKENS, line, ":", color=colour, linewidth=1.4)
+        name_ends(left, [Named(TOKENS[-1], float(line[-1]), f"batch 1,\n{name}", colour)])
+    top, most = peak(next(iter(COUNTINGS)), 1), float(values["decode"].max())
+    headline(figure, f"Reading a prompt is limited by arithmetic, a token by memory: decode never passes {most:.0f} "
+             f"FLOP "
+             f"a byte, {most / balance:.0%} of the balance; a prompt alone is densest at {top:,.0f} tokens (printed: "
+             f"{PEAK_TOKENS:,.0f})")  # fmt: skip
     return {"Arithmetic intensity": figure}

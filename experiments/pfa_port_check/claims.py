@@ -4,6 +4,7 @@ import functools
 
 import pandas as pd
 
+from codesign.report.findings import BLUE, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.validation.celestisim_inference import PORTS, appliance_pool, compare, reference
 
@@ -87,17 +88,29 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Gain against the bandwidth that reaches the accelerator."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.5, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, ((axes,),) = panels(3.2)
     rate = [float(appliance_pool(p, bound=bound).bandwidth()) / 1e12 for p, bound in READINGS.values()]
-    for column, marker in (("throughput_gain", "o-"), ("latency_gain", "s--")):
-        axes.loglog(rate, [frame[column].max() for frame in gains().values()], marker, label=column.replace("_", " "))
+    order = sorted(range(len(rate)), key=lambda place: rate[place])
+    axes.set(xscale="log", yscale="log", xlabel="bandwidth to the accelerator, TB/s",
+             ylabel="largest gain over DGX-H100")  # fmt: skip
+    values = {}
+    for column, colour in (("throughput_gain", BLUE), ("latency_gain", ORANGE)):
+        found = [float(frame[column].max()) for frame in gains().values()]
+        values[column] = [found[place] for place in order]
+        axes.plot([rate[place] for place in order], values[column], "o-", color=colour, linewidth=1.4, markersize=4.5)
+        for place in order[:-1]:
+            beside(axes, f"{found[place]:.2g}", rate[place], found[place], colour, (-4, 5))
     axes.axhline(1.0, color="0.4", linewidth=1)
-    axes.axvline(PORTS * 0.9, color="0.6", linestyle=":", label="all 16 ports")
-    axes.set_xlabel("bandwidth to the accelerator, TB/s")
-    axes.set_ylabel("largest gain over DGX-H100")
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
+    axes.axvline(PORTS * 0.9, color=GREY, linestyle=":")
+    beside(axes, f"all {PORTS:g} ports", PORTS * 0.9, 0.06, GREY, (-4, 0))
+    plain_ticks(axes, "x", (1, 2, 5, 10, 20))
+    plain_ticks(axes, "y", (0.1, 0.2, 0.5, 1, 2, 4))
+    ends = [Named(max(rate), found[-1], f"{column.replace('_gain', '')}: {found[-1]:.2f}", colour)
+            for (column, found), colour in zip(values.items(), (BLUE, ORANGE), strict=True)]  # fmt: skip
+    name_ends(axes, ends)
+    one, every = (values["throughput_gain"][at] for at in (0, -2))
+    headline(figure, f"The stated gains need {max(rate):.1f} TB/s at one accelerator, more than its {PORTS:g} ports "
+             f"carry: "
+             f"through all of them throughput gains {every:.1f} and latency loses, through one port both lose "
+             f"({one:.2g})")  # fmt: skip
     return {"Gain by bandwidth": figure}

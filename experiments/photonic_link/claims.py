@@ -15,6 +15,7 @@ from codesign.hardware import (
     dbm,
     quality_of,
 )
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 
 NAME = "photonic_link"
@@ -214,31 +215,43 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Energy over rate for several losses, and what each limit leaves of wavelengths and rate."""
-    from matplotlib.figure import Figure
-
     base, rates = port(), jnp.geomspace(8e9, 112e9, 60)
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    stages = get_path(base, "path.stages")
-    for factor in (0.5, 1.0, 2.0):
+    figure, ((left, right),) = panels(3.5, 1, 2)
+    stages, ends, least = get_path(base, "path.stages"), [], {}
+    speeds = np.asarray(rates) / 1e9
+    left.axhspan(0.75, 3.1, color="0.93", linewidth=0)
+    beside(left, "published links", speeds[0], 0.8, GREY, (3, 2))
+    for factor, colour in zip((0.5, 1.0, 2.0), (BLUE, ORANGE, GREEN), strict=True):
         changed = replace(base, {"path.stages": stages * factor})
         curve = jax.vmap(lambda r, c=changed: replace(c, {"bits_per_s": r}).energy_j_per_bit())(rates) * PJ
-        left.loglog(
-            rates / 1e9, curve, label=f"{float(stages) * factor:g} switch stages, {float(changed.loss_db()):.1f} dB"
-        )
-    left.axhspan(0.75, 3.1, color="0.9", label="published links")
-    left.set(xlabel="Gb/s per wavelength", ylabel="pJ/bit")
-    left.legend(fontsize=8)
+        count = float(stages) * factor
+        left.plot(speeds, curve, color=colour, linewidth=1.4)
+        ends.append(Named(speeds[-1], float(curve[-1]), f"{count:g} stages, {float(changed.loss_db()):.1f} dB", colour))
+        least[count] = (float(curve.min()), float(speeds[int(np.argmin(curve))]))
+    left.set(xscale="log", yscale="log", xlabel="Gb/s per wavelength", title="pJ/bit")
     counts = jnp.geomspace(4, 64, 60)
 
     def shares(count, rate):
         return jnp.stack(list(replace(base, {"wavelengths": count, "bits_per_s": rate}).limits().values()))
 
-    grid = jax.vmap(lambda count: jax.vmap(lambda rate: shares(count, rate))(rates))(counts)
-    for index, (name, style) in enumerate(zip(base.limits(), ("-", "--", ":"), strict=True)):
+    grid = np.asarray(jax.vmap(lambda count: jax.vmap(lambda rate: shares(count, rate))(rates))(counts))
+    for index, name in enumerate(base.limits()):
         if name != "edge":
-            right.contour(rates / 1e9, counts, grid[:, :, index], levels=[1.0], linestyles=style)
-            right.plot([], [], style, color="0.3", label=f"{name} used up")
-    right.set(xlabel="Gb/s per wavelength", ylabel="wavelengths per waveguide", xscale="log", yscale="log")
-    right.legend(fontsize=8)
+            colour = BLUE if name == "band" else ORANGE
+            right.contourf(speeds, counts, grid[:, :, index], levels=[1.0, np.inf], colors=[colour], alpha=0.18)
+            right.contour(speeds, counts, grid[:, :, index], levels=[1.0], colors=[colour], linewidths=1.3)
+    right.set(xscale="log", yscale="log", xlabel="Gb/s per wavelength", title="wavelengths per waveguide")
+    beside(right, "beyond the band", 9, 44, BLUE, (0.1, 0))
+    beside(right, "more light than\na waveguide takes", 48, 20, ORANGE, (0.1, 0))
+    beside(right, "can be built", 9, 7, "0.2", (0.1, 0))
+    for axes, places in ((left, (1, 2, 5)), (right, (5, 10, 20, 50))):
+        plain_ticks(axes, "x", (10, 20, 50, 100))
+        plain_ticks(axes, "y", places)
+    name_ends(left, ends)
+    own = least[float(stages)]
+    headline(figure, f"A light path of {float(stages):g} switch stages is thriftiest at {own[1]:.0f} Gb/s a "
+             f"wavelength, "
+             f""
+             f"{own[0]:.1f} pJ/bit, within what is published; twice the stages cost "
+             f"{least[2 * float(stages)][0]:.1f}")  # fmt: skip
     return {"Energy and limits": figure}

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from codesign import evaluate
 from codesign.config import scenario_from_config
+from codesign.report.findings import BLUE, beside, headline, panels, plain_ticks
 from codesign.reproduce import Claim
 
 NAME = "scin_node"
@@ -78,17 +79,22 @@ def tables() -> dict[str, pd.DataFrame]:
 def figures() -> dict[str, Figure]:
     """Cost against the rise of log perplexity with its interval."""
     found = tables()["Accuracy and cost by bits"]
-    figure = Figure(figsize=(6.5, 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, ((axes,),) = panels(3.4)
     middle = 100 * found["log_perplexity_penalty"]
     reach = [middle - 100 * found["log_perplexity_penalty_low"], 100 * found["log_perplexity_penalty_high"] - middle]
-    axes.errorbar(middle, found["usd_per_million_tokens"], xerr=reach, fmt="o", color="#0072b2", capsize=3)
+    axes.errorbar(middle, found["usd_per_million_tokens"], xerr=reach, fmt="o", color=BLUE, capsize=3)
     for place, bits in zip(zip(middle, found["usd_per_million_tokens"], strict=True), found["bits"], strict=True):
-        axes.annotate(f"{bits} bits", place, xytext=(4, 6), textcoords="offset points", fontsize=8)
-    axes.margins(y=0.12)
+        beside(axes, f"{bits} bits, ${place[1]:.2f}", *place, BLUE, (0, 5))
+    axes.margins(y=0.14)
     axes.axvline(100 * LIMIT, color="0.4", linewidth=1, linestyle="--")
-    axes.text(100 * LIMIT * 1.05, axes.get_ylim()[1], "limit", fontsize=8, va="top")
-    axes.set(xscale="log", xlabel="rise of log perplexity, %", ylabel="USD a million tokens")
-    axes.set_title("Six bits are the fewest within the limit at the far end of what is known", fontsize=10, loc="left")
-    axes.grid(alpha=0.3)
+    beside(axes, f"limit, {100 * LIMIT:g} %", 100 * LIMIT, float(found["usd_per_million_tokens"].max()), "0.3", (4, 0))
+    axes.set(xscale="log", xlabel="rise of log perplexity, % (90 % interval)", ylabel="USD a million tokens")
+    plain_ticks(axes, "x", (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10))
+    kept = found[found["log_perplexity_penalty_high"] <= LIMIT]
+    fewest = kept.loc[kept["bits"].idxmin()]
+    eight = found.loc[found["bits"].idxmax()]
+    saved = 1 - float(fewest["usd_per_million_tokens"]) / float(eight["usd_per_million_tokens"])
+    headline(figure, f"{int(fewest['bits'])} bits are the fewest that keep the limit at the far end of what is "
+             f"known, and "
+             f"they save {saved:.1%} against {int(eight['bits'])}: fewer bits buy little on this node")  # fmt: skip
     return {"What accuracy costs": figure}

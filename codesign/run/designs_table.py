@@ -1,0 +1,137 @@
+"""One compact table of designs: a row each, hardware in absolute numbers, as many columns as there is room for."""
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pandas as pd
+from rich.table import Table
+
+from ..objective import share_text
+from ..report.labels import variable
+from ..units import engineering
+from ..workloads.words import OTHERS, Words
+from .terminal import PLAIN_WIDTH, counts_text, goal_text, hardware_names, plan_text, quantity_text
+
+AROUND = 2  # characters between two columns
+NARROW, PLAN_WIDTH = 120, 26  # columns of a terminal below which plans are broken into lines, and how long these are
+BINDS_WIDTH = 34
+HEADS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
+ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens")
+FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little room
+
+
+class Column(NamedTuple):
+    """A column of the table: its head, a text a row, how soon it is wanted, how wide it may be."""
+
+    head: str
+    cells: Sequence[str]
+    wanted: int
+    most: int = 1000
+    left: bool = False
+
+    @property
+    def width(self) -> int:
+        """Characters that it takes."""
+        own = max((len(cell) for cell in self.cells), default=0)
+        return AROUND + max(min(own, self.most), *(len(word) for word in self.head.split()))
+
+
+def designs_table(
+    frame: pd.DataFrame,
+    title: str,
+    count: int = 8,
+    units: Mapping[str, str] = MappingProxyType({}),
+    asked: Sequence[str] = (),
+    words: Words = OTHERS,
+    hardware: Mapping[str, Sequence[str]] | None = None,
+    width: int = PLAIN_WIDTH,
+) -> Table:
+    """The best designs: how they are laid out, what they do and cost, what holds them back.
+
+    Args:
+        frame: the designs, best first.
+        title: above the table.
+        count: how many are shown.
+        units: hardware variable -> unit.
+        asked: metrics that are shown besides.
+        words: of their jobs.
+        hardware: what the variables come to, name -> text of each row; without, the variables as they are.
+        width: characters of the terminal; columns that do not fit are named below the table.
+    """
+    frame = frame.head(count)
+    columns = _columns(frame, units, asked, words, width, hardware or _variables(frame, units))
+    shown, rest = fitting(columns, width)
+    caption = f"no room here for {', '.join(one.head for one in rest)}: see the report" if rest else None
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, AROUND, 0, 0))
+    table.caption, table.caption_justify = caption, "left"
+    for one in shown:
+        table.add_column(one.head, justify="left" if one.left else "right", width=one.width - AROUND, overflow="fold")
+    for at, (_, row) in enumerate(frame.iterrows()):
+        table.add_row(*(one.cells[at] for one in shown), style=None if row["feasible"] else "red")
+    return table
+
+
+def fitting(columns: Sequence[Column], width: int) -> tuple[list[Column], list[Column]]:
+    """(columns that fit, in their order; those that do not), the sooner wanted first."""
+    taken, room = set[int](), width
+    for at in sorted(range(len(columns)), key=lambda place: columns[place].wanted):
+        if columns[at].wanted == FIRST or columns[at].width <= room:
+            taken.add(at)
+            room -= columns[at].width
+    return [columns[at] for at in sorted(taken)], [one for at, one in enumerate(columns) if at not in taken]
+
+
+def _variables(frame: pd.DataFrame, units: Mapping[str, str]) -> dict[str, list[str]]:
+    names = hardware_names(frame)
+    return {variable(n): [quantity_text(value, units.get(n, "")) for value in frame[f"var.{n}"]] for n in names}
+
+
+def _columns(
+    frame: pd.DataFrame, units: Mapping[str, str], asked: Sequence[str], words: Words, width: int,
+    hardware: Mapping[str, Sequence[str]],
+) -> list[Column]:  # fmt: skip
+    times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
+    asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
+    rows: list[Any] = [row for _, row in frame.iterrows()]
+    item = words.item
+
+    def each(head: str, text: Any, wanted: int, **more: Any) -> Column:
+        return Column(head, [text(row) for row in rows], wanted, **more)
+
+    return [
+        each("#", lambda row: str(row["rank"]), FIRST),
+        each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
+        *(Column(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
+        *(each(HEADS[name], lambda row, name=name: engineering(row[name], "s"), FIRST) for name in times),
+        each(f"$/M {item}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
+        *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
+        each(f"{item}s/s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
+        each("a device", _rate_of_device, LAST),
+        each("MFU", lambda row: f"{row['mfu']:.1%}", LATER),
+        each(f"J/{item}", lambda row: f"{row['joules_per_token']:.3g}", LATER),
+        each("HBM used", lambda row: share_text(row["usage.hbm"]), LATER),
+        each("DDR used", lambda row: share_text(row["usage.ddr"]), LAST),
+        each("what binds", _binds, LAST, most=BINDS_WIDTH, left=True),
+        *_counted(rows),
+    ]
+
+
+def _rate_of_device(row: Any) -> str:
+    """Tokens or samples per second of one device, where the plan says how many there are."""
+    ranks = ("dp", "tp", "pp")
+    if not all(f"var.{name}" in row for name in ranks):
+        return ""
+    devices = math.prod(float(row[f"var.{name}"]) for name in ranks) * float(row.get("var.cp", 1.0))
+    return f"{row['tokens_per_s'] / devices:,.1f}"
+
+
+def _binds(row: Any) -> str:
+    told = ", ".join(text for text in str(row["binds"]).split("; ") if " of time" not in text) or "nothing"
+    return told if row["feasible"] else f"not feasible: {told}"
+
+
+def _counted(rows: Sequence[Any]) -> list[Column]:
+    texts = ["; ".join(counts_text(row)) for row in rows]
+    return [Column("parts", texts, SOON, 40, left=True)] if any(texts) else []
