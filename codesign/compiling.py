@@ -15,13 +15,16 @@ UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0}  # not its fast pr
 
 @functools.cache
 def _known_options(once: bool) -> dict[str, Any]:
-    """Options where this version of the compiler knows them, else none."""
-    options = UNOPTIMISED if once else OPTIONS
+    """Those options that this version of the compiler knows."""
+    return {name: value for name, value in (UNOPTIMISED if once else OPTIONS).items() if _is_known(name, value)}
+
+
+def _is_known(name: str, value: Any) -> bool:
     try:
-        jax.jit(lambda x: x, compiler_options=options)(0.0)
+        jax.jit(lambda x: x, compiler_options={name: value})(0.0)
     except Exception:  # the compiler names unknown options by an error of its own, not of Python's
-        return _known_options(False) if once else {}
-    return options
+        return False
+    return True
 
 
 def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[..., Any]:

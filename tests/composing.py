@@ -3,7 +3,7 @@
 Hydra reads some thirty files for each composition and merges them one by one. Here what a file says is kept, and so is
 what a few files in a row come to; each composition merges copies of these, to which its overrides are then applied by
 Hydra as ever.
-Other folders than conf/ itself, which tests write, are read anew each time.
+Files of other folders than conf/ itself, which tests write, are read anew each time.
 """
 
 import copy
@@ -24,25 +24,23 @@ merged: dict[Any, bytes] = {}
 EACH = 5  # files that are merged by themselves
 
 
-def places(repository: Any) -> tuple[str, ...]:
-    """Where a repository looks, if nothing there changes while tests run; else nothing."""
-    sources = repository.get_sources()
-    if any(source.scheme() == "file" and Path(source.path) != CONF for source in sources):
-        return ()
-    return tuple(f"{source.scheme()}://{source.path}" for source in sources)
+def origin(repository: Any, config_path: str | None) -> tuple[str, str] | None:
+    """Where a repository finds a file, if nothing there changes while tests run; else None."""
+    for source in repository.get_sources() if config_path else ():
+        if source.is_config(config_path):
+            unchanged = source.scheme() != "file" or Path(source.path) == CONF
+            return (source.scheme(), source.path) if unchanged else None
+    return None
 
 
 def load_config(self: CachingConfigRepository, config_path: str) -> Any:
     """What a file says; None where there is none. Nobody may change it."""
-    where = places(self)
-    if not where:
+    where = origin(self, config_path)
+    if where is None:
         return load(self, config_path)
     key = (where, config_path)
     if key not in read:
-        found = load(self, config_path)
-        if found is None:
-            return None
-        read[key] = found
+        read[key] = load(self, config_path)
     return read[key]
 
 
@@ -64,13 +62,15 @@ class Fresh:
 
 def merge_files(self: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """What these files come to, one after the other; what a few of them that follow each other come to is kept."""
-    where = places(repo)
-    if not where:  # config.yaml was read before it was known that there are other folders, and is kept
-        return merge(self, defaults, Fresh(repo))
     parts = []
     for first in range(0, len(defaults), EACH):
         some = defaults[first : first + EACH]
-        key = (where, *((one.config_path, one.package, one.is_self, one.primary) for one in some))
+        where = [origin(repo, one.config_path) for one in some]
+        files = [(one.config_path, one.package, one.is_self, one.primary) for one in some]
+        key = (*where, *files)
+        if None in where:
+            parts.append(merge(self, some, Fresh(repo)))
+            continue
         if key not in merged:
             merged[key] = pickle.dumps(merge(self, some, Fresh(repo)))
         parts.append(pickle.loads(merged[key]))

@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
-# Halves what it takes to compile; `codesign.compiling` asks for it too.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+if version("jaxlib").startswith("0.10."):  # halves the time of compiling; later ones abort at a flag they lack
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of these would compile the whole package anew
 
 import composing

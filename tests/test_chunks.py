@@ -15,7 +15,7 @@ from contracts.problems import PLAN, TIGHT, made
 from codesign.distributing import Alone, Local
 from codesign.errors import ConfigError
 from codesign.objective import Objective
-from codesign.search import Grid, GridThenGradient, GridThenProof, Problem, Whole, silent
+from codesign.search import Gradient, Grid, GridThenGradient, GridThenProof, Problem, silent
 from codesign.search.exhaustive.chunk_files import FOLDER, Stored, load_portion, save_portion
 from codesign.search.exhaustive.chunk_work import ChunkWork
 from codesign.search.exhaustive.chunks import Chunk, Gathering, Portion, cut, edges_of, merged, study_of
@@ -264,5 +264,5 @@ def test_searches_that_begin_with_a_grid_take_a_runner():
     assert all(np.array_equal(column, other.points[name]) for name, column in one.points.items())
     both = GridThenProof().over(Local(2))
     assert both.grid.runner == both.proof.runner == Local(2)
-    with pytest.raises(ConfigError, match=r"runner = Local: Whole is one search in one process; take search=grid, "):
-        Whole({"up": 1.0}).over(Local(2))
+    with pytest.raises(ConfigError, match=r"runner = Local: Gradient is one search in one process; take search=grid, "):
+        Gradient().over(Local(2))

@@ -152,7 +152,9 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
     asked, compose = [], composition.hydra_compose
     monkeypatch.setattr(sys, "argv", ["codesign"])
     monkeypatch.setattr(
-        composition, "hydra_compose", lambda name, overrides: asked.append(overrides) or compose(name, overrides)
+        composition,
+        "hydra_compose",
+        lambda name, overrides, **more: asked.append(overrides) or compose(name, overrides, **more),
     )
     limits = "objective.limits.capex_usd=1e6,1e9"
     assert main(["optimize", "-m", *QUICK, limits, "hydra.sweep.dir=multirun/here"]) == 2
@@ -167,6 +169,23 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
     assert not (root / "1" / "error.txt").exists()
     assert main(["report", str(root / "1")]) == 0  # its page is made when it is asked for
     assert (root / "1" / "report.html").is_file()
+
+
+def test_jobs_of_a_multirun_go_over_a_runner(monkeypatch, capsys, elsewhere):
+    """The same files whoever computes them, jobs that were found are not done again, one that is refused says so."""
+    monkeypatch.setattr(sys, "argv", ["codesign"])
+    jobs = [*QUICK, "objective.limits.capex_usd=1e6,1e9,2e9"]
+    for place, runner in (("one", []), ("two", ["runner=alone"]), ("three", ["runner=local", "workers=2"])):
+        assert main(["optimize", "-m", *jobs, f"hydra.sweep.dir={place}", *runner]) == 2
+        assert (elsewhere / place / "0" / "error.txt").is_file()
+        for name in ("collected", "1/designs", "2/histogram"):
+            pd.testing.assert_frame_equal(
+                pd.read_parquet(elsewhere / place / f"{name}.parquet"),
+                pd.read_parquet(elsewhere / "one" / f"{name}.parquet"),
+            )
+    capsys.readouterr()
+    assert main(["optimize", "-m", *jobs, "hydra.sweep.dir=three", "runner=local", "workers=1"]) == 2
+    assert capsys.readouterr().out.count("found before") == 2
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.mix.alternating import Alternating
 from codesign.search.mix.joint import JointOracle, Member
 from codesign.search.mix.pricing import Proof
+from codesign.search.mix.workload_work import Searches
 from codesign.space import Continuous, DesignSpace
 from codesign.staging.program import likeness
 
@@ -81,8 +82,9 @@ def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
         for w, m in zip(blend.weights, members, strict=True)
     )
     stages: list[tuple[float, float]] = []
+    searches = Searches(members, 0)
     proof = Proof(
-        members, blend, search, 2e-3, time.perf_counter() + 60, 0, lambda _: stages.append((search.upper, proof.lower))
+        searches, blend, search, 2e-3, time.perf_counter() + 60, lambda _: stages.append((search.upper, proof.lower))
     )
     proof.run()
     assert search.upper >= every.lower - 1e-6
@@ -106,7 +108,7 @@ def test_no_more_is_claimed_than_what_dropped_plans_reach():
     search.run()
     gap = 0.2
     search.upper = every.lower + 0.5 * gap  # a search that found no better
-    proof = Proof(members, blend, search, gap, time.perf_counter() + 60, 0, lambda _: None)
+    proof = Proof(Searches(members, 0), blend, search, gap, time.perf_counter() + 60, lambda _: None)
     side = proof.sides[0]
     side.floor[best] = every.lower  # what a round of duals can prove at most
     side.drop(-math.inf, search.upper - gap)
@@ -115,7 +117,8 @@ def test_no_more_is_claimed_than_what_dropped_plans_reach():
     assert proof.lower <= every.upper + 1e-6
     assert proof.lower >= every.lower - 1e-6
 
-    side.price(1.0, np.zeros(2), 0.1, 10.0, 0)  # another round, of the plans that are left
+    asked = side.asking(1.0, np.zeros(2), Effort(gap=0.1, seconds=10.0))
+    side.priced(asked.run(side.member.programme, 0))  # another round, of the plans that are left
     side.drop(1.0, search.upper - gap)
     assert side.dropped <= every.lower
 

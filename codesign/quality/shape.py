@@ -9,7 +9,7 @@ from .base import Span, Trained
 
 
 class Shapes(eqx.Module):
-    """Least and most hidden sizes, layers, and hidden sizes over layers of the models that a correction was fitted on."""
+    """Least and most hidden sizes, layers, and hidden sizes over layers of the models a correction was fitted on."""
 
     least_width: Float[Array, "*b"] = quantity(low=1.0)
     most_width: Float[Array, "*b"] = quantity(low=1.0)
@@ -30,19 +30,19 @@ class Shapes(eqx.Module):
 class ShapeCorrection(eqx.Module):
     """The factor, 1 at the best shape, by which a shape raises what a law loses to finite size.
 
-    Width and depth each leave a loss of their own, a m^-alpha + b l^-beta, beside that of finite data. At equal m^2 l, to
-    which weights are proportional, their sum is least where alpha a m^-alpha = 2 beta b l^-beta, and the least is a power
-    of m^2 l alone. The factor is the sum over that least: a posynomial over a monomial, log-convex in m and l. Laws that
-    know parameters alone were fitted on shapes near the best one, so that they keep what they say there.
+    Width and depth each leave a loss of their own, a m^-alpha + b l^-beta, beside that of finite data. At equal m^2 l,
+    to which weights are proportional, their sum is least where alpha a m^-alpha = 2 beta b l^-beta, and the least is a
+    power of m^2 l alone. The factor is the sum over that least: a posynomial over a monomial, log-convex in m and l.
+    Laws that know parameters alone were fitted on shapes near the best one, so that they keep what they say there.
 
     Assumes: the factor holds for the size term of another law too; feed-forward width and heads follow the hidden size
     (shapes of these matter less: [kaplan2020] figure 5).
     Source: [liu2026depth] equation 3 and section 6, on the runs of [hoffmann2022].
     """
 
-    width_scale: Float[Array, "*b"] = quantity()
+    width_scale: Float[Array, "*b"] = quantity(low=0.001)
     width_power: Float[Array, "*b"] = quantity(low=0.01, high=4.0)
-    depth_scale: Float[Array, "*b"] = quantity()
+    depth_scale: Float[Array, "*b"] = quantity(low=0.001)
     depth_power: Float[Array, "*b"] = quantity(low=0.01, high=4.0)
     ratio_error: Float[Array, "*b"] = quantity(doc="standard error of ln(depth_scale / width_scale)")
     fitted: Shapes = eqx.field(kw_only=True)
@@ -58,8 +58,9 @@ class ShapeCorrection(eqx.Module):
         """Nats a token that the best shape of the same m^2 l loses."""
         over = self.width_power / (2 * self.depth_power)  # of the loss to depth over that to width, at the best shape
         across, along = 2 / self.width_power, 1 / self.depth_power
-        scales = self.width_scale**across * (self.depth_scale / over) ** along
-        return (1 + over) * (scales / (model.width**2 * model.depth)) ** (1 / (across + along))
+        wide, deep = across / (across + along), along / (across + along)  # scales enter by their shares: no overflow
+        scales = self.width_scale**wide * (self.depth_scale / over) ** deep
+        return (1 + over) * scales * (model.width**2 * model.depth) ** (-1 / (across + along))
 
     def factor(self, model: Trained) -> Array:
         """At least 1."""

@@ -4,6 +4,8 @@ import argparse
 import datetime
 import signal
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import hydra
@@ -11,9 +13,10 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import Study, compose, conf_dir, own_files, search_path, study_from_resolved
+from ..config import Study, build, compose, conf_dir, own_files, plain, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
+from ..config.own import own_folders
 from ..config.plugins import plugin_folders
 from ..errors import CodesignError, ConfigError, suggestion
 from ..foreign import read_text, refuse_changed
@@ -77,12 +80,61 @@ def multirun(arguments: list[str]) -> int:
         else:
             jobs = combinations(ours)
             say_default(arguments)
-            for number, asked in enumerate(jobs):
-                job(number, asked, root / str(number))
+            spread(jobs, root)
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
         raise
     return collect_jobs(root)
+
+
+def spread(jobs: list[list[str]], root: Path) -> None:
+    """Jobs one after the other, each with its runner, or, where all have one and the same, each as a task of it.
+
+    Args:
+        jobs: overrides of each.
+        root: where each leaves a folder of its number.
+
+    Raises:
+        ConfigError: a runner that cannot be had.
+        CodesignError: a job whose workers were lost; the others' folders are there.
+    """
+    chosen = [text for text in jobs[0] if _of_runner(text)]
+    alike = all([text for text in job if _of_runner(text)] == chosen for job in jobs)
+    if not chosen or not alike or len(jobs) == 1:
+        for number, asked in enumerate(jobs):
+            job(number, asked, root / str(number))
+        return
+    runner = build({"runner": plain(composed(chosen))["runner"]}).objects["runner"]
+    runner.refuse()
+    work = JobWork(root.resolve(), own_folders())
+    tasks = [(number, [text for text in asked if not _of_runner(text)]) for number, asked in enumerate(jobs)]
+    with closing(runner.results(work, tasks)) as arriving:
+        for told in arriving:
+            if told is not None:
+                print(told, flush=True)
+
+
+def _of_runner(text: str) -> bool:
+    return text.lstrip("+~").partition("=")[0].split(".")[0] == "runner"
+
+
+@dataclass(frozen=True)
+class JobWork:
+    """Jobs of one multirun, in whatever process; they leave their folders where all see them.
+
+    Args:
+        root: of the folders.
+        own: folders of own files beside ours.
+    """
+
+    root: Path
+    own: tuple[Path, ...]
+
+    def __call__(self, task: tuple[int, list[str]]) -> str:
+        """Do one job; what is told of it."""
+        number, overrides = task
+        with own_files(*self.own):
+            return done(number, overrides, self.root / str(number))
 
 
 def hydra_job(config: DictConfig) -> None:
@@ -95,7 +147,12 @@ def hydra_job(config: DictConfig) -> None:
 
 
 def job(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> None:
-    """One job of a multirun; a refused one leaves its message instead of designs.
+    """One job of a multirun, and what is told of it; see `done`."""
+    print(done(number, overrides, folder, config), flush=True)
+
+
+def done(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> str:
+    """One job of a multirun in one line; a refused one leaves its message instead of designs.
 
     Args:
         number: of the job.
@@ -112,19 +169,17 @@ def job(number: int, overrides: list[str], folder: Path, config: DictConfig | No
         check_study(study)
         warn(study.unusual)
         if finished(study, overrides, folder):
-            print(f"{label}: found before", flush=True)
-            return
+            return f"{label}: found before"
         (folder / "error.txt").unlink(missing_ok=True)
         write_text(folder / "job.txt", " ".join(overrides))
-        done = run_study(study, folder, console(), alone=False)
-        if done.interrupted:
+        found = run_study(study, folder, console(), alone=False)
+        if found.interrupted:
             raise KeyboardInterrupt
-        refuse_infeasible(study, done.results.best, done.trace.certificate)
-        best = done.results.best
-        print(f"{label}: {study.objective.goal} = {best['objective']:.6g}", flush=True)
+        refuse_infeasible(study, found.results.best, found.trace.certificate)
+        return f"{label}: {study.objective.goal} = {found.results.best['objective']:.6g}"
     except CodesignError as error:
         write_text(folder / "error.txt", f"{error}\n")
-        print(f"{label}: {error}", flush=True)
+        return f"{label}: {error}"
 
 
 def finished(study: Study, overrides: list[str], folder: Path) -> bool:

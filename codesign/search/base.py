@@ -147,7 +147,8 @@ class AbstractSearch(abc.ABC):
         """
         raise ConfigError(
             f"runner = {type(runner).__name__}: {type(self).__name__} is one search in one process;"
-            " take search=grid, certified, robust, grid_then_proof or grid_then_gradient, or leave runner out"
+            " take search=grid, certified, robust, pareto, mix, whole, inverse, grid_then_proof or grid_then_gradient,"
+            " or leave runner out"
         )
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:

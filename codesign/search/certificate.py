@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
 from ..errors import ConfigError
 
 __all__ = [
@@ -267,3 +269,15 @@ def _of(kind: type[T], found: Mapping[str, Any]) -> T:
 
 def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, cast(list[Any], value))) if isinstance(value, list) else value
+
+
+def columns_of(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
+    """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        parts: dict[str, Any] = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+        found = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
+        found |= {f"limit.{name}": share for name, share in row.used.items()}
+        flat.append(found | {f"var.{name}": value for name, value in row.design.items()})
+    names = dict.fromkeys(name for one in flat for name in one)
+    return {name: np.array([one.get(name, math.nan) for one in flat]) for name in names}

@@ -1,4 +1,4 @@
-"""A problem as it is sent to another process, which may not have been told to keep 64 bits."""
+"""Problems as they are sent to another process, which may not have been told to keep 64 bits."""
 
 from typing import Any
 
@@ -8,21 +8,46 @@ import numpy as np
 
 from .base import Problem
 
+Sent = tuple[Any, Any, Any]
+"""Scenario with plain arrays, space, objective: JAX narrows what it reads before it is told not to."""
+
+
+def plain(problem: Problem) -> Sent:
+    """Plain arrays in place of JAX's."""
+    return jax.tree.map(np.asarray, problem.scenario), problem.space, problem.objective
+
+
+def read_back(sent: Sent) -> Problem:
+    """In float64, as whoever made it."""
+    jax.config.update("jax_enable_x64", True)
+    scenario, space, objective = sent
+    return Problem(jax.tree.map(jnp.asarray, scenario), space, objective)
+
 
 class AbstractSentWork:
-    """Work on a `problem` that is pickled with plain arrays: JAX narrows what it reads before it is told not to."""
+    """Work on a `problem` that is pickled with plain arrays."""
 
     problem: Problem
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain arrays in place of JAX's."""
-        scenario = jax.tree.map(np.asarray, self.problem.scenario)
-        parts = {"scenario": scenario, "space": self.problem.space, "objective": self.problem.objective}
-        return {name: value for name, value in vars(self).items() if name != "problem"} | parts
+        """With the problem as it is sent."""
+        return vars(self) | {"problem": plain(self.problem)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In float64, as whoever made it."""
-        jax.config.update("jax_enable_x64", True)
-        scenario = jax.tree.map(jnp.asarray, state.pop("scenario"))
-        self.problem = Problem(scenario, state.pop("space"), state.pop("objective"))
-        vars(self).update(state)
+        """With the problem as it was."""
+        vars(self).update(state | {"problem": read_back(state["problem"])})
+
+
+class AbstractSentProblems:
+    """Work on several `problems`, by name, that are pickled likewise."""
+
+    problems: dict[str, Problem]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the problems as they are sent."""
+        return vars(self) | {"problems": {name: plain(problem) for name, problem in self.problems.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the problems as they were."""
+        problems = {name: read_back(sent) for name, sent in state["problems"].items()}
+        vars(self).update(state | {"problems": problems})

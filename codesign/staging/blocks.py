@@ -7,7 +7,7 @@ along a long last axis: that of the plans, or, where a block has few of them, of
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
-from .block_axes import best_layout, reached
+from .block_axes import BlockAxes, best_layout, reached
 from .distinct import Fields, PlanTable
 from .identities import largest
 from .lanes import by_lanes
@@ -38,9 +38,8 @@ class Blocks:
         plans: field -> its value in each plan.
         levels: values of each hardware variable, in the model's order.
         block: points of a block, at most.
-        least: plans of a block, where there are so many.
 
-    Attributes: wide and tall are the levels and plans of a block.
+    Attributes: wide and tall are the levels and plans of a block, cut so that operations on a point take least.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Blocks:
         plans: dict[str, np.ndarray],
         levels: Sequence[np.ndarray],
         block: int,
-        least: int,
     ):
         self.shape = tuple(map(len, levels))
         self._table = PlanTable(plans, dict(zip(model.variables, levels, strict=True)))
@@ -62,8 +60,6 @@ class Blocks:
         self._program = staged = stage(program, self._table, given, MOST_ROWS)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
         count = len(next(iter(plans.values()), [0]))
-        self.wide = _wide(self.shape, max(1, block // min(count, least)))
-        self.tall = max(1, min(block // self.wide, count))
         fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}
         moving = tuple(slot for slot in staged.tables if slot not in fixed)
         rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
@@ -74,7 +70,7 @@ class Blocks:
         operations = Counter[tuple[bool, Fields]]()
         for slot in (*written.inputs, *(slot for equation in written.equations for slot in equation.outputs)):
             operations[sort[slot]] += max(1, math.prod(written.shapes[slot]))
-        layout = best_layout([stop - start for start, stop in self._ranges(0, self.wide)], self.tall, operations)
+        self.tall, self.wide, layout = min(self._cuts(block, count, operations), key=lambda cut: cut[0])[1:]
         self._apart, self._inputs = layout.apart, [parts.get(slot) for slot in moving]
         self._spread = [self._spread_out(staged.tables[slot]) for slot in moving]
         self._last: dict[int, tuple[Any, list[np.ndarray]]] = {}  # table -> for which block, what was given
@@ -86,6 +82,24 @@ class Blocks:
     def operations(self) -> int:
         """Of the program, those that are done block by block."""
         return self._run.operations
+
+    def _cuts(
+        self, block: int, count: int, operations: Mapping[tuple[bool, Fields], float]
+    ) -> Iterator[tuple[float, int, int, BlockAxes]]:
+        """(seconds of a point, plans, levels, layout) of blocks of few levels and many plans, and the other way round.
+
+        The fewer blocks a variable's levels come in, the less often is done what it has no part in.
+        """
+        plans = {min(count, block) >> halved or 1 for halved in range(block.bit_length())}
+        for wide in sorted({_wide(self.shape, max(1, block // each)) for each in plans}):
+            self.wide, tall = wide, max(1, min(block // wide, count))
+            span = self._span()
+            columns, left = divmod(span, wide)
+            layout = best_layout(self._sizes(0, wide), tall, operations)
+            seconds = columns * layout.seconds(operations)
+            if left:
+                seconds += BlockAxes(self._sizes(span - left, left), tall, layout.apart).seconds(operations)
+            yield seconds / (tall * span), tall, wide, layout
 
     def _plan_parts(self) -> set[Fields]:
         return {self._plan_part(table) for table in self._program.tables.values()}
@@ -180,6 +194,10 @@ class Blocks:
             if inner > self.wide:
                 break
         return inner
+
+    def _sizes(self, first: int, count: int) -> list[int]:
+        """How many levels of each variable."""
+        return [stop - start for start, stop in self._ranges(first, count)]
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:
         """[start, stop) of the levels of each variable."""

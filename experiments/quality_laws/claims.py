@@ -171,13 +171,13 @@ def shapes() -> list[Claim]:
     assert isinstance(usual, DenseLaw)
     over = np.log(runs()["loss"].to_numpy() / np.asarray(usual.at(weights, runs()["tokens"].to_numpy())))
     told = "rms of the loss by parameters and tokens (Besiroglu et al.), %"
-    found.append(Claim(NAME, told, None, 100 * float(np.sqrt(np.mean(over**2))), None,
-                       "note: the runs are 40 to 109 times as wide as deep, too alike to tell the two apart"))  # fmt: skip
+    why = "note: the runs are 40 to 109 times as wide as deep, too alike to tell the two apart"
+    found.append(Claim(NAME, told, None, 100 * float(np.sqrt(np.mean(over**2))), None, why))
     wide, usual_shape = (sum(one.terms(of_shape(*shape))) for shape in KAPLAN)
     loss = float(law("besiroglu").loss(of_shape(*KAPLAN[1])))
     told = "loss of 6 layers of 4,288 over that of 48 of 1,600 (715 and 33 times as wide as deep), more, %"
-    found.append(Claim(NAME, told, 3.0, 100 * float(wide - usual_shape) / loss, None,
-                       "note: published as within 3 %; the correction is far off there, and is refused there"))  # fmt: skip
+    why = "note: published as within 3 %; the correction is far off there, and is refused there"
+    found.append(Claim(NAME, told, 3.0, 100 * float(wide - usual_shape) / loss, None, why))
     return found
 
 

@@ -31,7 +31,19 @@ class BoundsTable:
             self._lower = np.concatenate([self._lower, np.full(new, -np.inf)])
             self._leaf = np.concatenate([self._leaf, np.zeros(new, dtype=bool)])
             self._rounds = np.concatenate([self._rounds, np.zeros(new, dtype=np.int32)])
-            self.lower, self.leaf, self.rounds = map(_read_only, (self._lower, self._leaf, self._rounds))
+            self._show()
+
+    def _show(self) -> None:
+        self.lower, self.leaf, self.rounds = map(_read_only, (self._lower, self._leaf, self._rounds))
+
+    def __getstate__(self) -> dict[str, np.ndarray]:
+        """The arrays; what others read of them are views."""
+        return {"_lower": self._lower, "_leaf": self._leaf, "_rounds": self._rounds}
+
+    def __setstate__(self, state: dict[str, np.ndarray]) -> None:
+        """As it was."""
+        vars(self).update(state)
+        self._show()
 
     def raise_(self, node: Int[np.ndarray, " k"], bound: Float[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
         """Take these bounds where they are higher than what is known; says where. No number raises nothing."""

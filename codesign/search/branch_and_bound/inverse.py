@@ -4,16 +4,18 @@
 number becomes the goal, the targets become constraints, and the answer has the same certificate as any other search.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ...distributing import AbstractRunner
 from ...errors import ConfigError, suggestion
 from ...metrics import Metrics
 from ..base import AbstractSearch, Problem, Report, Trace, silent
 from ..certificate import Wanted
 from .certified import Certified
+from .model_oracle import AbstractModelOracle
 from .node_relaxation import oracle_for
 from .oracle import GOAL, Rows, rows_of
 
@@ -37,6 +39,8 @@ class Inverse(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
         known = problem.space.hardware
+        if self.proof.runner is not None:
+            self.proof.runner.refuse()
         if self.variable not in known:
             raise ConfigError(
                 f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, known)}"
@@ -56,13 +60,30 @@ class Inverse(AbstractSearch):
         """
         self.refuse(problem)
         wanted = Wanted(self.variable, -1.0 if self.most else 1.0)
-        oracle = oracle_for(problem, wanted_rows(problem, wanted), self.proof.block, seed)
-        return self.proof.search(oracle, wanted, seed, report)
+        maker = RowsOfWanted(wanted, self.proof.block, seed)
+        return self.proof.search(maker(problem), wanted, seed, report, maker=maker)
+
+    def over(self, runner: AbstractRunner) -> "Inverse":
+        """Parts of the plans."""
+        return replace(self, proof=self.proof.over(runner))
 
     @classmethod
     def example(cls, problem: Problem) -> "Inverse":
         """The least of the last variable."""
         return cls(problem.space.names[-1], proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+
+
+@dataclass(frozen=True)
+class RowsOfWanted:
+    """The rows of a problem with a hardware variable in the place of the goal, plans in groups where they are many."""
+
+    wanted: Wanted
+    block: int
+    seed: int
+
+    def __call__(self, problem: Problem) -> AbstractModelOracle:
+        """See `oracle_for`."""
+        return oracle_for(problem, wanted_rows(problem, self.wanted), self.block, self.seed)
 
 
 def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:

@@ -7,7 +7,7 @@ that were tried. Variables in which the model is not convex are held at every va
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,21 +15,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import ConfigError, suggestion
+from ...distributing import AbstractRunner
+from ...errors import CodesignError, ConfigError, suggestion
 from ...space import levels
-from ..base import AbstractSearch, Evidence, Problem, Report, Trace, proving, silent
+from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
-from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values
-from .convexity import PROVEN, check_convexity
 from .effort import INTERRUPTED, Outcome
-from .evidence import Recorder, evidence_of, together
+from .evidence import together
 from .held import Held
+from .held_work import Coordinates, HeldWork, closed, held_by_runner, optimum
 from .model_oracle import Oracle, designs_of
-from .oracle import AbstractOracle, rows_of
+from .oracle import rows_of
 from .programme import Programme
 from .sensitivity import polish, resources
 from .whole_tried import Real, Tried
+
+Closing = Callable[[dict[int, float]], Outcome]
+"""Held coordinates -> the best of what is free then."""
 
 MOST = 10  # variables: each doubles the number of solutions
 MOST_HELD = 1000  # combinations of values
@@ -46,11 +49,13 @@ class Whole(AbstractSearch):
         units: hardware variable -> its unit (1 for a count; the bytes of one stack).
         proof: how each of the searches is run.
         values: hardware variable -> the values it may have, within its range.
+        runner: runs the searches apart from each other; none: one after the other, here.
     """
 
     units: dict[str, float] = field(default_factory=dict)
     proof: Certified = field(default_factory=Certified)
     values: dict[str, Sequence[float]] = field(default_factory=dict)
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Some names, positive units, non-empty lists, and not too many of either."""
@@ -73,6 +78,8 @@ class Whole(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """A variable that is not in the space, or a value outside its range."""
         super().refuse(problem)
+        if self.runner is not None:
+            self.runner.refuse()
         for group in ("units", "values"):
             for name in getattr(self, group):
                 if name not in problem.space.hardware:
@@ -96,39 +103,42 @@ class Whole(AbstractSearch):
         self.refuse(problem)
         return self.search(problem, Oracle(problem, rows_of(problem), self.proof.block), seed, report)
 
+    def over(self, runner: AbstractRunner) -> "Whole":
+        """One search a combination of values, and one a combination of whole numbers around its optimum."""
+        return replace(self, runner=runner)
+
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
-        told = in_values(report, problem.wanted)
+        told, listed = in_values(report, problem.wanted), self._listed(oracle)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
-        listed, interrupted = self._listed(oracle), False
-        proven = self._proven(oracle, listed)
+        work, ended = HeldWork(problem, self.proof, self._proven(oracle, listed), seed), ""
         try:
-            for number, held in enumerate(listed):
-                place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
-                real.append(self._real(oracle, held, proven, seed, _named(told, place)))
-                _go_on(real[-1].outcome)
-            whole = _named(told, "whole, ")
+            for one in self._reals(oracle, listed, work, told):
+                real.append(one)
+                _go_on(one.outcome)
+            close = self._wholes(oracle, real, work, _named(told, "whole, "))
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
                     for held in self._around(oracle, one):
-                        closed = one.outcome if held == one.held else self._closed(oracle, held, seed, whole)
-                        tried.append((held, closed))
-                        _go_on(closed)
-        except KeyboardInterrupt:
-            interrupted = True
+                        tried.append((held, one.outcome if held == one.held else close(held)))
+                        _go_on(tried[-1][1])
+        except ConfigError:
+            raise
+        except (CodesignError, KeyboardInterrupt) as error:
+            ended = str(error) or INTERRUPTED
             if not self.units:  # what was found at a listed value is an answer already
                 tried = [(one.held, one.outcome) for one in real if one.outcome.bounding.plan >= 0]
+            if not any(one.outcome.bounding.plan >= 0 for one in real):
+                raise
         if not any(one.outcome.bounding.plan >= 0 for one in real):
-            if interrupted:
-                raise KeyboardInterrupt
             return self._none(problem, seed, report)
-        return self._traced(oracle, Tried(real, tried, len(real) == len(listed), interrupted))
+        return self._traced(oracle, Tried(real, tried, len(real) == len(listed), ended))
 
     def _traced(self, oracle: Oracle, found: Tried) -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
-        stopped = INTERRUPTED if found.interrupted else found.stopped
+        stopped = found.ended or found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
         first = min(found.real, key=lambda one: one.outcome.upper)
         counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
@@ -225,18 +235,28 @@ class Whole(AbstractSearch):
                 columns.setdefault(oracle.variables[at], []).append(value)
         return not oracle.unproven(columns)
 
-    def _real(self, oracle: Oracle, held: dict[int, float], proven: bool, seed: int, report: Report) -> Real:
-        """The optimum over all variables that are not held."""
-        free = Held(oracle, held) if held else oracle
-        verdict = PROVEN if proven else check_convexity(free, seed, self.proof.pairs)
-        told = proving(report, verdict.convex)
-        recorder = Recorder()
-        outcome = BranchAndBound(Programme(free), self.proof.effort, seed, told, recorder).run()
-        bounding, lower = outcome.bounding, outcome.lower
-        bounding.hush()
-        rows, variables = bounding.programme.rows, free.variables
-        kept = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
-        return Real(held, verdict, outcome, lower, kept)
+    def _reals(self, oracle: Oracle, listed: list[dict[int, float]], work: HeldWork, report: Report) -> Iterator[Real]:
+        """The optimum of each combination of values, in their order."""
+        if self.runner is not None:
+            for found in held_by_runner(self.runner, work, listed, True, report):
+                oracle.evaluated += found.points
+                yield found.real(oracle)
+            return
+        for number, held in enumerate(listed):
+            place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
+            yield optimum(oracle, held, self.proof, work.proven, work.seed, _named(report, place))
+
+    def _wholes(self, oracle: Oracle, real: list[Real], work: HeldWork, report: Report) -> Closing:
+        """What closes one combination of whole numbers: a search here, or of what a runner has searched before."""
+        if self.runner is None:
+            return lambda held: closed(oracle, held, self.proof, work.seed, report)
+        asked = {tuple(sorted(held.items())): held for one in real if one.outcome.bounding.plan >= 0
+                 for held in self._around(oracle, one) if held != one.held}  # fmt: skip
+        known: dict[Coordinates, Outcome] = {}
+        for found in held_by_runner(self.runner, work, list(asked.values()), False, report) if asked else ():
+            oracle.evaluated += found.points
+            known[found.part.held] = found.outcome.over(Programme(Held(oracle, dict(found.part.held))))
+        return lambda held: known[tuple(sorted(held.items()))]
 
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
@@ -257,9 +277,6 @@ class Whole(AbstractSearch):
     def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
         """[1, variables] all coordinates from the free ones."""
         return Held(oracle, held).whole(u[None])
-
-    def _closed(self, oracle: AbstractOracle, held: dict[int, float], seed: int, report: Report) -> Outcome:
-        return BranchAndBound(Programme(Held(oracle, held)), self.proof.effort, seed, report).run()
 
     @classmethod
     def example(cls, problem: Problem) -> "Whole":

@@ -27,12 +27,15 @@ class Real:
 
 @dataclass(frozen=True)
 class Tried:
-    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own."""
+    """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own.
+
+    ended: why not everything was searched; empty where it was.
+    """
 
     real: list[Real]
     tried: list[tuple[dict[int, float], Outcome]]
     complete: bool
-    interrupted: bool
+    ended: str
 
     @property
     def outcomes(self) -> list[Outcome]:

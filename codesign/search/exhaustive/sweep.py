@@ -11,8 +11,6 @@ from ..base import Problem
 from .axes import Axes
 from .stream import Block, Kept, fingerprint
 
-PLANS = 64  # of a block at the least, where there are so many: operations run along them
-
 
 @dataclass
 class Screened:
@@ -54,7 +52,7 @@ class Sweep:
         self.problem, self.size, self.keep, self.axes = problem, block, keep, Axes.of(problem)
         model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
         asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
-        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block, PLANS)
+        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block)
         self.tall = self.priced.tall  # plans of a block
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.priced.wide))
         sizes = [len(column) for _, column in self.axes.variables]

@@ -11,29 +11,28 @@ minimised is a blend of their goals (`how`), absolute or relative to what each c
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...distributing import AbstractRunner
+from ...errors import CodesignError, ConfigError
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
-from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.convexity import Verdict, check_convexity
 from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
 from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
-from ..branch_and_bound.oracle import AbstractOracle
 from ..branch_and_bound.programme import Programme
-from ..certificate import Certificate, Convexity, Shared, Wanted, certify
-from ..robust import Cases, robust_oracle
+from ..certificate import Certificate, Convexity, Shared, Wanted, certify, columns_of
+from ..robust import Cases
 from .alternating import Alternating
 from .entry import MixEntry, check_hardware, entry_of
 from .joint import Member
 from .mix_evidence import ALONE, evidence_of_mix, round_alone
-from .oracles import Oracles, oracles_of
+from .oracles import Oracles, judged, oracles_of
 from .pricing import Proof
+from .workload_work import Searches, WorkloadSearch, WorkloadWork
 
 BLENDED = Wanted("blend of goals")  # its value of a log
 
@@ -56,6 +55,7 @@ class Mix(AbstractSearch):
         block: points in one call of the model.
         pairs: pairs of points of the test of convexity, for each workload.
         problems: name -> its problem; the configuration fills this in from the overrides.
+        runner: runs each workload's own searches apart from each other; none: one after the other, here.
     """
 
     workloads: dict[str, MixEntry | dict | None]
@@ -70,6 +70,7 @@ class Mix(AbstractSearch):
     block: int = 128
     pairs: int = 512
     problems: dict[str, Problem] = field(default_factory=dict)
+    runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Entries, a known blend, positive sizes."""
@@ -101,11 +102,19 @@ class Mix(AbstractSearch):
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
         found = []
         for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
-            judged: AbstractOracle = oracle
-            if self.cases is not None and self.cases.uncertain:
-                judged = robust_oracle(oracle, self.cases, self.over_cases, self.tail, seed)
-            found.append(Member(name, Programme(judged, allowed=allowed)))
+            rows = judged(oracle, self.cases, self.over_cases, self.tail, seed)
+            found.append(Member(name, Programme(rows, allowed=allowed)))
         return found
+
+    def over(self, runner: AbstractRunner) -> "Mix":
+        """Each workload's own searches; what exchanges plans and chooses duals stays here."""
+        return dataclasses.replace(self, runner=runner)
+
+    def refuse(self, problem: Problem) -> None:
+        """More plans of a workload than can be listed, or a runner that is not there."""
+        super().refuse(problem)
+        if self.runner is not None:
+            self.runner.refuse()
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """The first workload's design, the certificate all of them; without problems of its own, of the one problem."""
@@ -125,6 +134,8 @@ class _MixRun:
         self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
         self.oracles = oracles_of(problems, mix.block)
         self.members = mix.members(self.oracles, seed)
+        work = WorkloadWork(problems, mix.block, mix.cases, mix.over_cases, mix.tail, seed)
+        self.searches = Searches(self.members, seed, self.oracles, work, mix.runner)
         self.wanted = {name: p.wanted for name, p in problems.items()}
         self.history: list[tuple[float, float | None, float | None]] = []
         self.own: dict[str, Outcome] = {}
@@ -164,8 +175,7 @@ class _MixRun:
         self.report = proving(self.report, verdict.convex)
         self.began = time.perf_counter()
         self.total = sum(member.count for member in self.members)
-        weights = np.array([mix.entries[name].weight for name in self.problems])
-        gap = math.log1p(mix.gap)
+        weights, gap = np.array([mix.entries[name].weight for name in self.problems]), math.log1p(mix.gap)
         self.search = Alternating(self.members, Blend(mix.how, weights, mix.tail), 0.2 * gap, self.seed)
         try:
             if mix.relative:
@@ -181,11 +191,13 @@ class _MixRun:
                 self.note("exchange")
             if math.isfinite(self.search.upper) and not self._hopeless():
                 self.proof = Proof(
-                    self.members, self.search.blend, self.search, gap, self.began + mix.seconds, self.seed, self.note
+                    self.searches, self.search.blend, self.search, gap, self.began + mix.seconds, self.note
                 )
                 self.proof.run()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
+        except CodesignError as error:  # a runner lost its workers: what is known holds
+            self.stopped = str(error)
         if not self.stopped and self.elapsed > mix.seconds:
             self.stopped = f"stopped at its time limit of {mix.seconds:g} s"
         return self._told(verdict)
@@ -201,11 +213,14 @@ class _MixRun:
 
     def _alone(self) -> None:
         """Each workload's best on hardware of its own; their bounds, blended, bound the mix."""
-        for k, member in enumerate(self.members):
-            left = max(self.mix.seconds - self.elapsed, 1.0) / (2 * (len(self.members) - k))
-            effort = Effort(gap=0.5 * math.log1p(self.mix.gap), seconds=left)
-            outcome = BranchAndBound(member.programme, effort, self.seed, recorder=Recorder()).run()
-            self.own[member.name] = outcome
+        gap = 0.5 * math.log1p(self.mix.gap)
+
+        def asked(k: int, share: float) -> WorkloadSearch:
+            left = share * max(self.mix.seconds - self.elapsed, 1.0) / 2
+            return WorkloadSearch(self.members[k].name, Effort(gap=gap, seconds=left))
+
+        for k, outcome in enumerate(self.searches.run(asked)):
+            self.own[self.members[k].name] = outcome
             if outcome.stopped == INTERRUPTED:
                 raise KeyboardInterrupt
             self.search.samples[k] = np.union1d(
@@ -223,10 +238,9 @@ class _MixRun:
         first = self.members[0]
         points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
         certificate = self._certificate(verdict)
-        tables = {"workloads": _columns(certificate.workloads)} if certificate.workloads else {}
-        claim, seconds = self._claim(verdict), {"mix": self.elapsed}
-        kept = self._evidence(certificate)
-        return Trace(points, ["mix"], counts, seconds, claim, certificate, tables=tables, evidence=kept)
+        tables = {"workloads": columns_of(certificate.workloads)} if certificate.workloads else {}
+        told = counts, {"mix": self.elapsed}, self._claim(verdict), certificate
+        return Trace(points, ["mix"], *told, tables=tables, evidence=self._evidence(certificate))
 
     def _evidence(self, certificate: Certificate) -> Evidence | None:
         """What the bound rests on, or that nothing is feasible."""
@@ -304,15 +318,3 @@ class _MixRun:
                 )  # fmt: skip
             rows.append(row)
         return rows
-
-
-def _columns(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
-    """One row per workload: goals, used shares (limit.*) and its design (var.*); no number where it lacks one."""
-    flat = []
-    for row in rows:
-        parts = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
-        found = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
-        found |= {f"limit.{name}": share for name, share in row.used.items()}
-        flat.append(found | {f"var.{name}": value for name, value in row.design.items()})
-    names = dict.fromkeys(name for row in flat for name in row)
-    return {name: np.array([row.get(name, math.nan) for row in flat]) for name in names}

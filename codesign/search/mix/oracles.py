@@ -9,24 +9,39 @@ import jax
 from ...scenario import Scenario
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle
-from ..branch_and_bound.oracle import rows_of
+from ..branch_and_bound.oracle import AbstractOracle, rows_of
+from ..robust import Cases, robust_oracle
 
 Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
 
 
 def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
     """Name -> (oracle, row -> log by which its limit differs from the oracle's); equal structures are traced once."""
-    found: Oracles = {}
-    models: list[tuple[Problem, Oracle]] = []
-    for name, given in problems.items():
-        problem = dataclasses.replace(given, scenario=nameless(given.scenario))
-        shared = next((entry for entry in models if _alike(entry[0], problem)), None)
-        rows = rows_of(shared[0] if shared else problem)
-        oracle = Oracle(problem, rows, block)
-        if not shared:
-            models.append((problem, oracle))
-        found[name] = oracle, moved_limits(shared[0], problem) if shared else {}
-    return found
+    plain = {name: _nameless(given) for name, given in problems.items()}
+    return {name: _oracle(name, plain, block) for name in plain}
+
+
+def oracle_of(name: str, problems: dict[str, Problem], block: int) -> tuple[Oracle, dict[str, float]]:
+    """The same of one of the problems alone."""
+    return _oracle(name, {key: _nameless(given) for key, given in problems.items()}, block)
+
+
+def judged(oracle: Oracle, cases: Cases | None, over_cases: str, tail: float, seed: int) -> AbstractOracle:
+    """The rows of an oracle, in all cases where constants are uncertain; `seed` draws the cases."""
+    if cases is None or not cases.uncertain:
+        return oracle
+    return robust_oracle(oracle, cases, over_cases, tail, seed)
+
+
+def _oracle(name: str, problems: dict[str, Problem], block: int) -> tuple[Oracle, dict[str, float]]:
+    """Rows are those of the first problem that is priced by the same program."""
+    problem = problems[name]
+    first = next(given for given in problems.values() if given is problem or _alike(given, problem))
+    return Oracle(problem, rows_of(first), block), {} if first is problem else moved_limits(first, problem)
+
+
+def _nameless(problem: Problem) -> Problem:
+    return dataclasses.replace(problem, scenario=nameless(problem.scenario))
 
 
 def nameless(scenario: Scenario) -> Scenario:

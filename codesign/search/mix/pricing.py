@@ -19,13 +19,15 @@ import numpy as np
 
 from ..blend import Blend
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
+from ..branch_and_bound.effort import Effort
 from ..branch_and_bound.interior_point import ELASTIC
 from ..settings import MIX
 from .alternating import Alternating
-from .joint import Member, solve_tuples
+from .joint import solve_tuples
 from .master_problem import Lean, Master, MasterSolution
 from .mix_evidence import Round, WholeShares
 from .side import Side
+from .workload_work import Searches, WorkloadSearch
 
 WITHIN = 1e-6  # log by which a mixed-integer bound is lowered for the solver's tolerances
 
@@ -34,11 +36,12 @@ class Proof:
     """Lower bound of a mix beside its best tuple; `lower` and `search.upper` hold at any moment."""
 
     def __init__(
-        self, members: list[Member], blend: Blend, search: Alternating, gap: float, until: float, seed: int,
+        self, searches: Searches, blend: Blend, search: Alternating, gap: float, until: float,
         note: Callable[[str], None],
     ):  # fmt: skip
-        self.members, self.blend, self.search, self.gap = members, blend, search, gap
-        self.until, self.note, self.seed, self.lower = until, note, seed, -np.inf
+        self.members = members = list(searches.members)
+        self.searches, self.blend, self.search, self.gap = searches, blend, search, gap
+        self.until, self.note, self.lower, self._took = until, note, -np.inf, 0.0
         self.sides = [Side(member) for member in members]
         goals = np.array([m.programme.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0, 0]
                           for k, m in enumerate(members)])  # fmt: skip
@@ -122,9 +125,15 @@ class Proof:
             if np.isfinite(missing)
             else MIX.coarsest
         )
-        for k, side in enumerate(self.sides):
-            seconds = max(self.until - time.perf_counter(), 0.5) / (count - k)
-            side.price(lean.weights[k], lean.slopes[k], gap, seconds, self.seed)
+
+        def asked(k: int, share: float) -> WorkloadSearch:
+            seconds = share * max(self.until - time.perf_counter(), 0.5)
+            return self.sides[k].asking(lean.weights[k], lean.slopes[k], Effort(gap=gap, seconds=seconds))
+
+        outcomes = list(self.searches.run(asked, spread=self._took > self.searches.worth_s))
+        for side, outcome in zip(self.sides, outcomes, strict=True):
+            side.priced(outcome)
+        self._took = sum(outcome.seconds for outcome in outcomes)
         return self._floors(lean)
 
     def _floors(self, lean: Lean) -> float:

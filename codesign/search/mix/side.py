@@ -1,20 +1,17 @@
 """One workload of a mix under duals: its leaned goals bounded plan by plan, plans dropped, the promising ones named."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
-from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.effort import INTERRUPTED, Effort
-from ..branch_and_bound.evidence import Recorder
+from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
 from ..branch_and_bound.incumbent import Incumbent
 from ..branch_and_bound.warm_start import WarmStart
 from ..settings import MIX
 from .joint import Member
-from .leaned_oracle import LeanedOracle
 from .mix_evidence import Priced
+from .workload_work import WorkloadSearch
 
 
 class Side:
@@ -38,17 +35,18 @@ class Side:
         """Least floor of the plans that were dropped: all that is proven of tuples with one of them."""
         return float(np.min(self.floor, where=~self.alive, initial=np.inf))
 
-    def price(self, weight: float, slope: np.ndarray, gap: float, seconds: float, seed: int) -> None:
-        """The least leaned goal over the plans left, to `gap`."""
-        programme, incumbent = self.member.programme, Incumbent(len(slope))
+    def asking(self, weight: float, slope: np.ndarray, effort: Effort) -> WorkloadSearch:
+        """The search for the least leaned goal over the plans left, from the designs that were seen."""
+        incumbent = Incumbent(len(slope))
         for plan, known in self.member.seen.items():
             for seen in known if self.alive[plan] else []:
                 if seen.holds:
                     incumbent.offer(weight * float(seen.exact[0]) + float(slope @ seen.u), plan, seen.u)
         warm = WarmStart(np.where(self.alive, -np.inf, np.inf), incumbent=incumbent)
-        leaned = replace(programme, oracle=LeanedOracle(programme.oracle, weight, slope))
-        search = BranchAndBound(leaned, Effort(gap=gap, seconds=seconds), seed, recorder=Recorder(), warm=warm)
-        outcome = search.run()
+        return WorkloadSearch(self.member.name, effort, weight, slope, warm)
+
+    def priced(self, outcome: Outcome) -> None:
+        """Take over what such a search left."""
         if outcome.stopped == INTERRUPTED:
             raise KeyboardInterrupt
         self.bounding, self.asked = outcome.bounding, self.alive.copy()
