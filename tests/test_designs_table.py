@@ -8,7 +8,7 @@ from rich.console import Console
 
 from codesign.report import read_run
 from codesign.report.found import SENTENCES, found
-from codesign.run.designs_table import Column, designs_table, fitting
+from codesign.run.designs_table import ShownColumn, designs_table, fitting
 
 
 def printed(width: int, *, serving: bool = False, **more) -> list[str]:
@@ -45,7 +45,7 @@ def test_hardware_is_in_absolute_numbers():
 
 
 def test_the_sooner_wanted_stay():
-    columns = [Column("a", ["1234567"], 0), Column("b", ["1234567"], 2), Column("c", ["1234567"], 1)]
+    columns = [ShownColumn("a", ["1234567"], 0), ShownColumn("b", ["1234567"], 2), ShownColumn("c", ["1234567"], 1)]
     taken, rest = fitting(columns, 18)
     assert ([one.head for one in taken], [one.head for one in rest]) == (["a", "c"], ["b"])
 
