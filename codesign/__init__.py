@@ -8,8 +8,8 @@ else may be relied on is in docs/api.md.
 
 from typing import TYPE_CHECKING
 
+from . import release
 from .menus import lazily
-from .release import __version__ as __version__
 
 if TYPE_CHECKING:  # names are imported when they are first asked for: the command line starts without JAX
     from .config import Study as Study
@@ -113,3 +113,4 @@ __all__ = [
     "compare", "designs", "elasticities", "evaluate", "get_path", "ops", "pareto", "prepare_jax", "replace",
     "scenario_from_config", "solve", "study_from_config",
 ]  # fmt: skip
+__version__ = release.__version__

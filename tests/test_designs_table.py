@@ -52,11 +52,11 @@ def test_the_sooner_wanted_stay():
 
 @pytest.mark.parametrize("serving", [False, True])
 def test_every_picture_of_a_run_states_what_it_shows(tmp_path, serving):
-    from codesign.report import figures
+    from codesign.report import drawing, figures
 
     run = read_run(write_run(tmp_path / "run", serving))
     for name in set(SENTENCES) - {"closing"}:
-        with figures.style():
+        with drawing.style():
             figure = found(getattr(figures, name)(run), name, run)
         told = figure._suptitle.get_text()  # pyright: ignore
         assert any(letter.isdigit() for letter in told), name
