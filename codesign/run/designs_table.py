@@ -22,7 +22,7 @@ ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_toke
 FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little room
 
 
-class Column(NamedTuple):
+class TerminalColumn(NamedTuple):
     """A column of the table: its head, a text a row, how soon it is wanted, how wide it may be."""
 
     head: str
@@ -73,7 +73,7 @@ def designs_table(
     return table
 
 
-def fitting(columns: Sequence[Column], width: int) -> tuple[list[Column], list[Column]]:
+def fitting(columns: Sequence[TerminalColumn], width: int) -> tuple[list[TerminalColumn], list[TerminalColumn]]:
     """(columns that fit, in their order; those that do not), the sooner wanted first."""
     taken, room = set[int](), width
     for at in sorted(range(len(columns)), key=lambda place: columns[place].wanted):
@@ -91,19 +91,19 @@ def _variables(frame: pd.DataFrame, units: Mapping[str, str]) -> dict[str, list[
 def _columns(
     frame: pd.DataFrame, units: Mapping[str, str], asked: Sequence[str], words: Words, width: int,
     hardware: Mapping[str, Sequence[str]],
-) -> list[Column]:  # fmt: skip
+) -> list[TerminalColumn]:  # fmt: skip
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
     asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     rows: list[Any] = [row for _, row in frame.iterrows()]
     item = words.item
 
-    def each(head: str, text: Any, wanted: int, **more: Any) -> Column:
-        return Column(head, [text(row) for row in rows], wanted, **more)
+    def each(head: str, text: Any, wanted: int, **more: Any) -> TerminalColumn:
+        return TerminalColumn(head, [text(row) for row in rows], wanted, **more)
 
     columns = [
         each("#", lambda row: str(row["rank"]), FIRST),
         each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
-        *(Column(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
+        *(TerminalColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
         *(each(HEADS[name], lambda row, name=name: engineering(row[name], "s"), FIRST) for name in times),
         each(f"$/M {item}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
         *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
@@ -133,6 +133,6 @@ def _binds(row: Any) -> str:
     return told if row["feasible"] else f"not feasible: {told}"
 
 
-def _counted(rows: Sequence[Any]) -> list[Column]:
+def _counted(rows: Sequence[Any]) -> list[TerminalColumn]:
     texts = ["; ".join(counts_text(row)) for row in rows]
-    return [Column("parts", texts, SOON, 40, left=True)] if any(texts) else []
+    return [TerminalColumn("parts", texts, SOON, 40, left=True)] if any(texts) else []
