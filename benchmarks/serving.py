@@ -217,12 +217,6 @@ def main() -> None:
     for title, frame in frames.items():
         for whose, of in ((title, "closed"), ("another seed of the simulation", "other")):
             print(f"{whose}, {len(frame)} conditions, per cent\n{(100 * errors(frame, of)).round(2).to_string()}\n")
-    rows = pd.concat([frames[f"open loop, Poisson, load to {max(LOADS)}"]] * (20_000 // count))
-    rate = rows["simulated.rate"].to_numpy()
-    jax.block_until_ready(answers_of(rows, rate))
-    begun = time.process_time()
-    jax.block_until_ready(answers_of(rows, rate))
-    print(f"open loop: {len(rows) / (time.process_time() - begun):,.0f} points a CPU second")
     print(f"{time.process_time() - start:.0f} CPU s")
 
 

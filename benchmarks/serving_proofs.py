@@ -1,11 +1,16 @@
-"""Proofs of serving studies: `python benchmarks/serving_proofs.py [certified] [front] [--profile]`.
+"""Proofs of serving studies: `python benchmarks/serving_proofs.py [certified] [dense] [front] [usd] [--profile]`.
 
 Prints wall and CPU seconds of a search that is certified, first in a process and again (the model traced, its slopes
 derived and packed), with its plans, variables and gap; of a front, how many points are proven and how wide the widest
 is. With `--profile` the rooms of the package in which the first search spends its CPU time.
+
+`certified` is the whole list of `serve_deepseek_v3`, `dense` as long a list of `serve_llama31_405b`, both with the
+arithmetic of the chip (its price and power with it) as a fourth variable. `front` is tokens/s of an accelerator against
+tokens/s of a user, of which few plans are best; `usd` has the price of tokens for the first, which falls with hardware.
 """
 
 import cProfile
+import math
 import pstats
 import sys
 import time
@@ -21,11 +26,36 @@ from codesign.search import Progress
 
 jax.config.update("jax_enable_x64", True)
 STUDY = "experiment=serve_deepseek_v3"
-FRONT = (
-    STUDY, "search=pareto", "search.minimise=[]", "search.maximise=[tokens_per_s_per_user,tokens_per_s_per_device]",
-    "~objective.limits.tpot_s", "search.levels=8", "search.between=32",
-)  # fmt: skip
-BARS = {"certified": 5.0, "front": 30.0}  # seconds, for 0.1 % over the list and for thirty proven points
+ALONG = ("peak_flops_per_s.bf16", "peak_flops_per_s.vector", "tdp_w", "price_usd", "idle_w")
+AGAINST_A_USER = (STUDY, "search=pareto", "~objective.limits.tpot_s")
+
+
+def chip(peak: str, low: float, high: float) -> str:
+    """A smaller or larger chip: the other peaks, its power and price go with one peak."""
+    along = ",".join(f"cluster.accelerator.{name}" for name in ALONG if not name.endswith(peak))
+    return (
+        "+space.hardware.compute={_target_: codesign.space.Continuous,"
+        f" path: cluster.accelerator.peak_flops_per_s.{peak}, along: [{along}], low: {low:g}, high: {high:g}}}"
+    )
+
+
+STUDIES = {
+    "certified": (STUDY, chip("fp8", 5e14, 4e15)),
+    "dense": (
+        "experiment=serve_llama31_405b", "search=certified", chip("bf16", 2e14, 2.5e15),
+        "space.plan.micro_batch=[1,2,3,4,6,8,10,12,14,16,20,24,28,32,40,48,56,64,80,96,112,128,160,192,224,256,384,512]",
+        f"space.plan.chunk={list(range(128, 8193, 128))}".replace(" ", ""), "+space.plan.device_count=[16,32,64,128]",
+    ),
+    "front": (
+        *AGAINST_A_USER, "search.minimise=[]", "search.maximise=[tokens_per_s_per_user,tokens_per_s_per_device]",
+        "search.levels=8", "search.between=32",
+    ),
+    "usd": (
+        *AGAINST_A_USER, "search.minimise=[usd_per_million_tokens]", "search.maximise=[tokens_per_s_per_user]",
+        "search.levels=3", "search.between=4",
+    ),
+}  # fmt: skip
+BARS = {"certified": 5.0, "dense": 5.0, "front": 30.0, "usd": 30.0}  # s, for 0.1 % over the list; for 30 proven points
 ROOMS = ("staging", "curvature", "search", "metrics", "workloads", "collectives", "fabrics", "hardware")
 
 
@@ -56,17 +86,21 @@ def by_room(profile: cProfile.Profile) -> dict[str, float]:
 
 def told(what: str, trace: Any, wall: float, cpu: float) -> None:
     """One line."""
-    found, gap = trace.certificate, trace.certificate.gap
-    more = f"{len(trace.method)} designs, " if what.startswith("front") else ""
+    found, gap = trace.certificate, trace.certificate.gap or math.nan
     bar = BARS[what.split(",")[0]]
-    print(f"{what}: {cpu:.1f} CPU s, {wall:.1f} s wall (bar {bar:g}); {more}proven: {found.certified}, gap {gap}")
+    if found.front is None:
+        size = f"{trace.counts['plans']:,} plans, gap {100 * gap:.3f} %"
+    else:
+        gaps = [100 * point.gap for point in found.front.points if point.certified]
+        size = f"{len(gaps)} of {len(trace.method)} points proven, the widest to {max(gaps, default=math.nan):.3f} %"
+    print(f"{what}: {cpu:.1f} CPU s, {wall:.1f} s wall (bar {bar:g}); certified: {found.certified}, {size}", flush=True)
 
 
 def main() -> None:
     """Run what is asked for."""
     asked = [word for word in sys.argv[1:] if not word.startswith("-")] or list(BARS)
     for what in asked:
-        overrides = FRONT if what == "front" else (STUDY,)
+        overrides = STUDIES[what]
         profile = cProfile.Profile(time.process_time)
         if "--profile" in sys.argv:
             profile.enable()

@@ -247,6 +247,9 @@ class Cluster(eqx.Module):
             nbytes, count, local, seen = numbers
             wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
             wire = wire if self.paths is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
+            if self.accelerator.board is not None:  # collectives are kernels too
+                clocks = self.accelerator.board.working_w * wire.time_s
+                wire = dataclasses.replace(wire, energy_j=wire.energy_j + clocks)
             if local is None:
                 return wire
             return wire + self.accelerator.compute("elementwise", "vector", local, count)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from codesign.errors import ConfigError
+from codesign.workloads import quantiles
 from codesign.workloads.goodput import check_stable
 from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop
 
@@ -45,23 +46,45 @@ def test_everything_grows_with_the_rate():
 
 
 def test_derivatives_are_those_of_the_solution():
-    """Central differences of the mean times, through the balance of decodes and steps."""
-    outputs = ("ttft_s", "tpot_s")
+    """Central differences of means and percentiles, through the balance of decodes and steps."""
+    outputs = [(name, share) for name in ("ttft_s", "tpot_s") for share in ("mean", "p50", "p99")]
 
     def means(step, ask):
         found = open_loop(RooflineTimes(**step), Demand(**ask))
-        return jnp.stack([getattr(found, name).mean for name in outputs])
+        return jnp.stack([getattr(getattr(found, name), share) for name, share in outputs])
 
     by_step, by_ask = jax.jit(jax.jacfwd(means, (0, 1)))(traced(STEP), traced(ASK))
     run = jax.jit(means)
     for index, (slopes, values) in enumerate(((by_step, STEP), (by_ask, ASK))):
-        for name in ("token_s", "read_s") if index == 0 else ("rate",):
+        for name in ("token_s", "read_s") if index == 0 else ("rate", "input_tokens", "output_tokens"):
             ends = []
             for factor in (1 - 1e-5, 1 + 1e-5):
                 moved = traced(values | {name: values[name] * factor})
                 ends.append(run(moved, traced(ASK)) if index == 0 else run(traced(STEP), moved))
             difference = np.asarray(ends[1] - ends[0]) / (2e-5 * values[name])
             np.testing.assert_allclose(np.asarray(slopes[name]), difference, rtol=1e-5)
+
+
+def test_rounds_are_enough(monkeypatch):
+    """Percentiles of TTFT against those after many more rounds of Newton's method, at 240 engines and loads."""
+    rng = np.random.default_rng(3)
+    drawn = [benchmark.drawn(rng) | {"gap_cv": rng.choice([0.5, 1.0, 2.0])} for _ in range(240)]
+    rows = {name: jnp.asarray([float(one[name]) for one in drawn]) for name in drawn[0]}
+    times = RooflineTimes(*(rows[name] for name in benchmark.STEP))
+    full = times.step_s(jnp.asarray(64.0), rows["prompt"] + rows["answer"], 0.25 * rows["budget"], rows["prompt"])
+    demand = Demand(
+        rate=jnp.asarray(rng.choice([0.05, 0.3, 0.6], 240)) / full / (rows["prompt"] / rows["budget"] + 1),
+        input_tokens=rows["prompt"], output_tokens=rows["answer"], chunk=rows["budget"], input_cv=rows["cv_prompt"],
+        output_cv=rows["cv_answer"], gap_cv=rows["gap_cv"], most=jnp.full(240, 256.0), elsewhere=jnp.zeros(240),
+    )  # fmt: skip
+    found = []
+    for rounds in (quantiles.ROUNDS, 50):
+        monkeypatch.setattr(quantiles, "ROUNDS", rounds)
+        found.append(np.stack(jax.jit(jax.vmap(lambda t, d: open_loop(t, d).ttft_s))(times, demand)[1:]))
+    off = np.abs(found[0] / found[1] - 1)
+    assert np.isfinite(found).all()
+    assert off.max() > 0  # another number of rounds was traced
+    assert np.quantile(off, 0.98) < 5e-3
 
 
 def test_a_table_of_steps_answers_alike():

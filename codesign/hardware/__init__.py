@@ -1,6 +1,9 @@
 """What one device is made of."""
 
 from .accelerator import Accelerator as Accelerator
+from .board import AbstractBoard as AbstractBoard
+from .board import Board as Board
+from .board import CappedBoard as CappedBoard
 from .compute import AbstractKernel as AbstractKernel
 from .compute import Roofline as Roofline
 from .compute import Routing as Routing
@@ -56,13 +59,16 @@ __all__ = [
     "INFINIBAND",
     "LOAD_STORE",
     "PCIE",
+    "AbstractBoard",
     "AbstractHits",
     "AbstractKernel",
     "AbstractMemory",
     "AbstractModulator",
     "AbstractProtocol",
     "Accelerator",
+    "Board",
     "CachedPool",
+    "CappedBoard",
     "Channel",
     "Chip",
     "Copied",

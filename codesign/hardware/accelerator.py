@@ -11,6 +11,7 @@ from ..cost import Cost
 from ..errors import ConfigError
 from ..fields import quantities, quantity, static
 from ..showing import as_text
+from .board import AbstractBoard
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
@@ -36,7 +37,8 @@ class Accelerator(eqx.Module):
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
     (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here. A `residual`
     multiplies kernel times by what was learned from measurements beyond their formulas. `generation` names the
-    family of chips: what was measured on one says something of the others.
+    family of chips: what was measured on one says something of the others. A `board` says what its clocks draw and
+    which limit they keep.
     """
 
     name: str = static()
@@ -55,6 +57,7 @@ class Accelerator(eqx.Module):
     die: Die | None = None
     residual: Residual | None = None
     generation: str = static(default="")
+    board: AbstractBoard | None = None
 
     __repr__ = as_text
 
@@ -87,8 +90,9 @@ class Accelerator(eqx.Module):
         return jnp.asarray(1.0) if self.die is None else self.die.dies
 
     def limits(self) -> dict[str, Array]:
-        """Used share of what bounds the die and its package, if that is a design of its own."""
-        return {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
+        """Used share of what bounds the die and its package, if it is a design of its own, and of the board."""
+        own = {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
+        return own if self.board is None else own | self.board.limits(self.idle_power_w())
 
     def kernel(self, kind: str, number_format: str) -> AbstractKernel:
         """The kernel model of a class and number format; falls back to a related class, format, then `elementwise`."""
@@ -113,4 +117,7 @@ class Accelerator(eqx.Module):
         per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
         per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
+        if self.board is not None:
+            seconds, joules = self.board.at_work(seconds, joules, self.idle_power_w())
+            joules = jnp.where(some, joules, 0.0)
         return Cost(jnp.where(some & (count > 0), seconds, 0.0), joules) * count

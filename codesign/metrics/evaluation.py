@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..interpreting import interpreted
-from ..scenario import Scenario
+from ..scenario import Cluster, Scenario
 from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
+from ..workloads.schedule import Timeline
 from .footprint import memory_by_class, memory_limits, per_tier
 from .ledger import moved
 from .lifetime import Bill, lifetime, lifetime_limits, with_spares
@@ -156,13 +158,22 @@ def _told(movement: dict[str, Array]) -> dict[str, Array]:
     return parts | {"movement_j": summed(movement)}
 
 
+def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
+    """Joules of one device beyond idle power."""
+    board = cluster.accelerator.board
+    if board is None:
+        return timeline.energy_j
+    most = board.most_j(timeline.time_s, cluster.accelerator.idle_power_w())
+    return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
+
+
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     layout = scenario.layout
     cluster = scenario.cluster.joining(layout.devices)
     timeline, ops = scenario.workload.timeline(priced, layout), [op for op, _ in priced]
     devices, facility = layout.devices, cluster.facility
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
-    energy = devices * facility.pue * (timeline.energy_j + idle * timeline.time_s)
+    energy = devices * facility.pue * (drawn_j(cluster, timeline) + idle * timeline.time_s)
     movement = moved(scenario, [op for op, _ in priced])
     if movement:  # links carry no energy of their own then: see `Cluster.paths`
         energy = energy + facility.pue * summed(movement)

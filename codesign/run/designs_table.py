@@ -22,7 +22,7 @@ ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_toke
 FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little room
 
 
-class TerminalColumn(NamedTuple):
+class ShownColumn(NamedTuple):
     """A column of the table: its head, a text a row, how soon it is wanted, how wide it may be."""
 
     head: str
@@ -73,7 +73,7 @@ def designs_table(
     return table
 
 
-def fitting(columns: Sequence[TerminalColumn], width: int) -> tuple[list[TerminalColumn], list[TerminalColumn]]:
+def fitting(columns: Sequence[ShownColumn], width: int) -> tuple[list[ShownColumn], list[ShownColumn]]:
     """(columns that fit, in their order; those that do not), the sooner wanted first."""
     taken, room = set[int](), width
     for at in sorted(range(len(columns)), key=lambda place: columns[place].wanted):
@@ -91,19 +91,19 @@ def _variables(frame: pd.DataFrame, units: Mapping[str, str]) -> dict[str, list[
 def _columns(
     frame: pd.DataFrame, units: Mapping[str, str], asked: Sequence[str], words: Words, width: int,
     hardware: Mapping[str, Sequence[str]],
-) -> list[TerminalColumn]:  # fmt: skip
+) -> list[ShownColumn]:  # fmt: skip
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
     asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     rows: list[Any] = [row for _, row in frame.iterrows()]
     item = words.item
 
-    def each(head: str, text: Any, wanted: int, **more: Any) -> TerminalColumn:
-        return TerminalColumn(head, [text(row) for row in rows], wanted, **more)
+    def each(head: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
+        return ShownColumn(head, [text(row) for row in rows], wanted, **more)
 
     columns = [
         each("#", lambda row: str(row["rank"]), FIRST),
         each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
-        *(TerminalColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
+        *(ShownColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
         *(each(HEADS[name], lambda row, name=name: engineering(row[name], "s"), FIRST) for name in times),
         each(f"$/M {item}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
         *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
@@ -133,6 +133,6 @@ def _binds(row: Any) -> str:
     return told if row["feasible"] else f"not feasible: {told}"
 
 
-def _counted(rows: Sequence[Any]) -> list[TerminalColumn]:
+def _counted(rows: Sequence[Any]) -> list[ShownColumn]:
     texts = ["; ".join(counts_text(row)) for row in rows]
-    return [TerminalColumn("parts", texts, SOON, 40, left=True)] if any(texts) else []
+    return [ShownColumn("parts", texts, SOON, 40, left=True)] if any(texts) else []

@@ -32,13 +32,16 @@ def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     """Fit what frameworks and libraries of expert exchange add on tables below a folder; the files written."""
     from .framework import calibrate_training
     from .hardware import measured_cluster
+    from .power_fit import calibrate_serving_power
     from .serving_fit import calibrate_serving
 
     def told(text: str) -> None:
         print(text, file=sys.stderr)
 
     steps = calibrate_training(Path(directory), Path(out), measured_cluster, told)
-    return steps + calibrate_serving(Path(directory), Path(out), told) + calibrate_exchange(Path(directory), Path(out))
+    served = calibrate_serving(Path(directory), Path(out), told)
+    exchanged = calibrate_exchange(Path(directory), Path(out))
+    return steps + served + exchanged + calibrate_serving_power(Path(directory), Path(out), told)
 
 
 def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[Row]:

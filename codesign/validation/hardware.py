@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import equinox as eqx
 
+from .. import fields
 from ..calibration.constants import REFERENCE, build
 from ..calibration.gpus import accelerator_of
 from ..config import scenario_from_config
-from ..config.groups import aliases
+from ..config.groups import aliases, conf_dir
 from ..errors import ConfigError, suggestion
 from ..hardware import AbstractKernel
 from ..scenario import Cluster
 from .measured_kernels import left_out
 
-__all__ = ["accelerator_option", "engine_cluster", "left_out_cluster", "measured_cluster"]
+__all__ = ["accelerator_option", "board_cluster", "engine_cluster", "left_out_cluster", "measured_cluster"]
 
 
 def _plain(name: str) -> str:
@@ -54,6 +55,28 @@ def engine_cluster(device: str, engine: str) -> Cluster:
     option = accelerator_option(device)
     chosen = (f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned")
     return scenario_from_config(*chosen, *((f"framework={engine}",) if engine else ())).cluster
+
+
+@functools.cache
+def board_cluster(device: str, engine: str, blocks: bool) -> Cluster:
+    """The same with what its board was found to draw, where it was measured.
+
+    Args:
+        device: as a table names it.
+        engine: of `framework`.
+        blocks: products of 8 bits scale blocks of weights, as some models are published; else rows or whole tensors.
+    """
+    option, own = accelerator_option(device), engine_cluster(device, engine)
+    accelerator, kernels = own.accelerator, own.accelerator.kernels
+    if (conf_dir() / "calibration" / "power" / f"{option}.yaml").is_file():
+        drawn = scenario_from_config(f"accelerator={option}", f"+calibration/power={option}").cluster.accelerator
+        accelerator = replace(
+            accelerator, idle_w=drawn.idle_w, energy_j_per_flop=drawn.energy_j_per_flop, board=drawn.board,
+            hbm=fields.replace(accelerator.hbm, {"energy_j_per_byte": drawn.hbm.energy()}),
+        )  # fmt: skip
+    if blocks:
+        kernels = {k: v | ({"fp8": v["fp8_block"]} if "fp8_block" in v else {}) for k, v in kernels.items()}
+    return replace(own, accelerator=replace(accelerator, kernels=kernels))
 
 
 @functools.cache

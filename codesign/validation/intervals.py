@@ -52,7 +52,7 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "tpot, closed loop": (("tpot", "itl"), lambda stratum: stratum.endswith(UNNAMED) or stratum == "this model"),
     "tpot, closed loop, framework named": (("tpot",), lambda stratum: stratum == f"every concurrency{OTHERS}"),
     "ttft, framework named": (("ttft",), lambda stratum: stratum in (f"concurrency to 4{OTHERS}", "this model")),
-    "power": (("board_power",), lambda _: True),
+    "power": (("board_power",), lambda stratum: stratum != "steady decoding"),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
 

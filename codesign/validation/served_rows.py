@@ -44,7 +44,7 @@ METHOD = "continuous batching at the concurrency, prompts beside decodes in step
 STATIC = "static batches: no waiting, no prompts between decode steps"
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
-STEPS = ("kernel_slowdown", "step_overhead_s")
+STEPS = ("kernel_slowdown", "step_overhead_s", "choice_s", "expert_layer_s")
 """Constants of an engine that its steps see; the others are those of requests."""
 WAITING = ("request_overhead_s", "expert_overhead_s", "burst_ratio", "cohort_prompts")
 FORMATS = {
@@ -162,13 +162,19 @@ def static_service(jobs: Sequence[Job]) -> Service:
     return Service(first[count:], between[:count])
 
 
-def continuous(job: Job, added: dict[str, float]) -> Scenario:
+def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> Scenario:
     """The job as its engine serves it, `sequences` requests open at a time.
+
+    Args:
+        added: constants of the engine; those of `STEPS` are seen here.
+        energies: joules of arithmetic too, which `anonymous` leaves out.
 
     Raises:
         ConfigError: the device has no such number format.
     """
-    cluster, precision = anonymous(job.cluster, precision_of(job.number_format))
+    named = precision_of(job.number_format)
+    plain, precision = anonymous(job.cluster, named)
+    cluster = _with_energies(plain, job.cluster, named) if energies else plain
     own = {name: jnp.asarray(value) for name, value in added.items() if name in STEPS}
     model, output = replace(job.model, name=""), max(job.output_tokens, 2.0)
     served = replace(

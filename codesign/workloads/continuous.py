@@ -51,7 +51,9 @@ class AbstractContinuousServing(AbstractServing):
     `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. With speculation a step
     verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio`
     of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
-    `request_overhead_s` that of a request before its first step.
+    `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
+    word of the vocabulary (0 where the likeliest is taken): sorting all scores for top-p is no small part of a step.
+    `expert_layer_s` is what a layer of experts adds to a step: the small kernels that sort tokens by expert and back.
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
 
@@ -75,6 +77,8 @@ class AbstractContinuousServing(AbstractServing):
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
     expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
+    choice_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
+    expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -140,8 +144,17 @@ class AbstractContinuousServing(AbstractServing):
 
     def overhead_s(self, done: Pass, layout: Layout) -> Array:
         """Of a step: drafting and the engine's own time."""
-        own = self.step_overhead_s + self.sequence_overhead_s * self.rhythm(layout).decodes
-        return (done.busy_s + done.edge_s) * self.draft_ratio + own
+        return (done.busy_s + done.edge_s) * self.draft_ratio + self.engine_step_s(self.rhythm(layout).decodes, layout)
+
+    def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
+        """What kernels take in a step of so many sequences that no operation stands for."""
+        choosing = self.choice_s * self.model.vocab * decodes * self.verified_tokens
+        has_experts = hasattr(self.model.feed_forward, "experts")
+        return choosing + self.expert_layer_s * self.layers_per_stage(layout) if has_experts else choosing
+
+    def engine_step_s(self, decodes: Array, layout: Layout) -> Array:
+        """What the engine adds to a step of so many sequences."""
+        return self.step_overhead_s + self.sequence_overhead_s * decodes + self.unlisted_s(decodes, layout)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Shares of both kinds of steps; see the class."""
@@ -161,6 +174,7 @@ class AbstractContinuousServing(AbstractServing):
             time, self._breakdown({"decode": plain, "mixed": mixed}, often, layout), energy,
             sequences * self.output_tokens, sequences * self._flops(),
             self._extra(layout, ttft, tpot, time), self._billed(sequences, counted["mixed"] * (f1 - f0) / step),
+            working_s=rounds * self.unlisted_s(rhythm.decodes, layout),
         )  # fmt: skip
 
     def _waiting(self, state: SteadyState, f0: Array, f1: Array) -> Array:

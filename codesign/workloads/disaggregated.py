@@ -90,8 +90,9 @@ class DisaggregatedServing(AbstractContinuousServing):
         extra = {name: together.extra.get(name, jnp.asarray(0.0)) for name in apart.extra}
         breakdown = {name: together.breakdown_s.get(name, jnp.asarray(0.0)) for name in apart.breakdown_s}
         together = Timeline(
-            together.time_s, breakdown, together.energy_j, together.tokens, together.model_flops, extra, together.billed
-        )
+            together.time_s, breakdown, together.energy_j, together.tokens, together.model_flops, extra,
+            together.billed, working_s=together.working_s,
+        )  # fmt: skip
         two = layout.plan.prefill_devices > 0
         return jax.tree.map(lambda one, other: jnp.where(two, other, one), together, apart)
 
@@ -128,6 +129,7 @@ class DisaggregatedServing(AbstractContinuousServing):
         return Timeline(
             time, parts, rounds * plain.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
             self._billed(sequences, jnp.asarray(0.0)), beside,
+            working_s=rounds * self.unlisted_s(self.rhythm(layout).decodes, layout),
         )  # fmt: skip
 
     def _prompt_step_s(self, done: Pass) -> Array:

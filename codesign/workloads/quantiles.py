@@ -17,6 +17,7 @@ __all__ = ["SHARES", "Percentiles", "above", "lognormal", "spread_about", "tail_
 SHARES = (0.5, 0.9, 0.99)
 NORMAL = (0.0, 1.2815515655446004, 2.3263478740408408)  # quantiles of a normal distribution at these shares
 ROUNDS = 10
+WIDEST = 600.0  # of a sum's range over its mean wait: further off nobody waits that a double could tell
 PROMPTS = 128  # equally likely quantiles of prompts
 SOME = ([(node + 0.5) / 5 * 0.95 for node in range(5)], [0.95 / 5] * 5)  # few, and those that percentiles rest on
 RARE = ([0.965, 0.985, 0.9965], [0.03, 0.013, 0.007])
@@ -68,11 +69,13 @@ def tail_quantiles(base: Array, spread: Array, weight: Array, wait: Array, late:
         base: numbers, one of which is drawn with probability `weight`.
         spread: of a time that is equally likely anywhere from 0 to this, one for each base.
         weight: sums to 1.
-        wait: mean of a time that is exponential with probability `late` and else none.
+        wait: mean of a time that is exponential with probability `late` and else none; where it is no more than
+            1 / `WIDEST` of the range of the rest, that.
     """
-    scale = jnp.maximum(wait / jnp.maximum(late, 1e-9), 1e-12)
+    range_ = jax.lax.stop_gradient((base + spread).max() - base.min())
+    scale = jnp.maximum(wait / jnp.maximum(late, 1e-9), range_ / WIDEST + 1e-12)
     drawn = _Sum(base, jnp.maximum(spread, 1e-3 * scale + 1e-9), weight, late, scale)
-    found = jax.vmap(_quantile, (0, None))(1 - jnp.asarray(SHARES), drawn)
+    found = _quantiles(drawn)
     return found[0], found[1], found[2]
 
 
@@ -85,42 +88,71 @@ class _Sum(NamedTuple):
     late: Array
     scale: Array
 
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance."""
+        middle = self.base + 0.5 * self.spread
+        mean = self.weight @ middle
+        varies = self.weight @ ((middle - mean) ** 2 + self.spread**2 / 12)
+        return mean + self.late * self.scale, varies + self.late * (2 - self.late) * self.scale**2
+
+
+class _Often(NamedTuple):
+    """A `_Sum` that is asked for its tail often: exponentials of bases and of ends are taken once.
+
+    With v the value, b a base, e its end, u the scale: the wait's share of the tail is min(1, exp(e / u) exp(-v / u))
+    less the same of b.
+    """
+
+    drawn: _Sum
+    origin: Array
+    begins: Array
+    ends: Array
+
+    @classmethod
+    def of(cls, drawn: _Sum) -> "_Often":
+        """With no exponential beyond half of `WIDEST` and what spreads add to it."""
+        end = drawn.base + drawn.spread
+        origin = 0.5 * (drawn.base.min() + end.max())
+        powers = (jnp.exp((each - origin) / drawn.scale) for each in (drawn.base, end))
+        return cls(drawn, origin, *powers)
+
     def beyond(self, value: Array) -> tuple[Array, Array]:
         """Probability of more than a value, and its slope."""
-        past = value - self.base
-        within = jnp.clip(past, 0.0, self.spread)
-        share = self.weight / self.spread
-        waits = -jnp.expm1(-within / self.scale) * jnp.exp(-jnp.maximum(past - self.spread, 0.0) / self.scale)
-        tail = (share * (self.spread - within + self.late * self.scale * waits)).sum()
-        inside = jnp.where((past > 0) & (past < self.spread), 1 - self.late, 0.0)
-        return tail, -(share * (inside + self.late * waits)).sum()
+        base, spread, weight, late, scale = self.drawn
+        share, past = weight / spread, value - base
+        passed = jnp.exp((self.origin - value) / scale)
+        waits = share @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
+        within = share @ jnp.clip(past, 0.0, spread)
+        inside = share @ jnp.where((past > 0) & (past < spread), 1.0, 0.0)
+        return weight.sum() - within + late * scale * waits, -((1 - late) * inside + late * waits)
 
 
-def _quantile(left: Array, drawn: _Sum) -> Array:
-    """By Newton's method on the logarithm of the tail, within ends that close in; half of the digits suffice there."""
-    unit = jax.lax.stop_gradient((drawn.base + drawn.spread + drawn.scale).max())  # fewer digits have less of a range
+def _quantiles(drawn: _Sum) -> Array:
+    """By Newton's method on the logarithm of the tail, within ends that close in; what one asks tells all."""
+    unit = jax.lax.stop_gradient((drawn.base + drawn.spread + drawn.scale).max())
     drawn = drawn._replace(base=drawn.base / unit, spread=drawn.spread / unit, scale=drawn.scale / unit)
-    fixed = jax.lax.stop_gradient(drawn)
-    rough, few = jax.tree.map(lambda value: value.astype(jnp.float32), (fixed, left))
+    often, left = _Often.of(drawn), 1 - jnp.asarray(SHARES)
+    held = jax.lax.stop_gradient(often)
+    fixed, beyond = held.drawn, jax.vmap(held.beyond)
 
     def body(_: Any, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         low, high, at = found
-        tail, slope = rough.beyond(at)
-        low, high = jnp.where(tail > few, at, low), jnp.where(tail > few, high, at)
+        tail, slope = beyond(at)
+        more = tail > left[:, None]
+        low = jnp.maximum(low, jnp.where(more, at, -jnp.inf).max(1))
+        high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
         tail = jnp.maximum(tail, 1e-30)
-        jump = at - jnp.log(tail / few) * tail / jnp.where(slope < 0, slope, -1e-30)
-        return low, high, jnp.where((jump > low) & (jump < high), jump, 0.5 * (low + high))
+        jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
+        return low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high))
 
-    most = jnp.log(jnp.maximum(rough.late / few, 1.0)) * rough.scale
-    low, high = rough.base.min(), (rough.base + rough.spread).max() + most
-    *_, found = jax.lax.fori_loop(0, ROUNDS, body, (low, high * 1.0001, 0.5 * (low + high)))
-    found = jax.lax.stop_gradient(found.astype(drawn.base.dtype))
-    tail, slope = fixed.beyond(found)
+    most = jnp.log(jnp.maximum(fixed.late / left, 1.0)) * fixed.scale
+    low, high = fixed.base.min() * jnp.ones_like(left), 1.0001 * ((fixed.base + fixed.spread).max() + most)
+    guess = jnp.stack(above(low[0], *fixed.moments())[1:])
+    found = jax.lax.fori_loop(0, ROUNDS, body, (low, high, jnp.clip(guess, low, high)))
+    low, high, found = jax.lax.stop_gradient(found)
+    slope = jax.lax.stop_gradient(beyond(found)[1])
     falls = slope < 0
-    slope = jnp.where(falls, slope, -1.0)
-    closer = found - jnp.where(falls, jnp.clip((tail - left) / slope, -0.1 * found, 0.1 * found), 0.0)
-    closer = jax.lax.stop_gradient(closer)
-    slope = jax.lax.stop_gradient(fixed.beyond(closer)[1])
-    falls = slope < 0
-    gap = (drawn.beyond(closer)[0] - left) / jnp.where(falls, slope, -1.0)
-    return unit * (closer - jnp.where(falls, jnp.clip(gap, -0.1 * closer, 0.1 * closer), 0.0))
+    gap = (jax.vmap(often.beyond)(found)[0] - left) / jnp.where(falls, slope, -1.0)
+    last = jax.lax.stop_gradient(gap)
+    last = gap - last + jnp.clip(last, found - high, found - low)  # no further than the ends, with all derivatives
+    return unit * (found - jnp.where(falls, last, 0.0))

@@ -20,6 +20,7 @@ class Timeline(eqx.Module):
     kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
     `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
     input tokens. `usage` are used shares of what bounds the job beside memory and networks, feasible up to 1.
+    In `working_s` one device works on what no operation stands for (choosing tokens, sorting them by expert).
     """
 
     time_s: Float[Array, "*b"]
@@ -31,6 +32,7 @@ class Timeline(eqx.Module):
     billed: dict[str, tuple[Float[Array, "*b"], Float[Array, "*b"]]] = eqx.field(default_factory=dict)
     beside_j: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
     usage: dict[str, Float[Array, "*b"]] = eqx.field(default_factory=dict)
+    working_s: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
 
 
 class Pass(eqx.Module):

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -125,6 +126,7 @@ def mixed_share(
     return at_most(load + (1 - left) * lost, 1.0)
 
 
+@jax.jit  # traced once for all who ask
 def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array) -> SteadyState:
     """What steps carry.
 

@@ -141,7 +141,7 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
         """A step from the first stage to the last."""
-        own = self.step_overhead_s + self.sequence_overhead_s * decodes
+        own = self.engine_step_s(decodes, layout)
         return layout.plan.pp * ((done.busy_s + done.edge_s) * (1 + self.draft_ratio) + own)
 
     def engines(self, layout: Layout) -> Array:
@@ -196,6 +196,7 @@ class AbstractOpenServing(AbstractContinuousServing):
             time, parts, mean.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
             self._billed(sequences, jnp.asarray(0.0)),
             usage={f"{ENGINE}.{name}": share for name, share in usage.items()},
+            working_s=rounds * self.unlisted_s(seen.decodes, layout),
         )  # fmt: skip
 
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:

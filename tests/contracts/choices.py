@@ -31,6 +31,7 @@ COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=di
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"quality": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
+COMPANIONS |= {"framework=vllm_sampled": "workload=continuous"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
@@ -50,10 +51,16 @@ def native_calibrations() -> set[str]:
     return {name for file in files for name in re.findall(r"/calibration: (\w+)", file.read_text(encoding="utf-8"))}
 
 
+def companions(choice: str) -> list[str]:
+    """The other parts that a choice needs: its own, else those of its family."""
+    starts = [start for start in COMPANIONS if choice.startswith(start)]
+    return [COMPANIONS[start] for start in ([choice] if choice in COMPANIONS else starts)]
+
+
 def built(choice: str):
     """The default scenario with one other part, in a number format that its accelerator has."""
     overrides = [choice] if choice.startswith(("accelerator", "calibration", "experiment")) else [SMALL, choice]
-    overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
+    overrides += companions(choice)
     if not choice.startswith("accelerator"):
         return scenario_from_config(*overrides)
     config = compose(overrides)

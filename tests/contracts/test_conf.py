@@ -5,7 +5,7 @@ Parametrised from the folder: a new YAML is tested the day it is added.
 
 import jax
 import pytest
-from contracts.choices import COMPANIONS, options
+from contracts.choices import companions, options
 
 from codesign.config import compose, study_from_config
 from codesign.config.parts_built import SCENARIO, plain
@@ -21,7 +21,7 @@ def test_every_study_can_start(choice):
     overrides = [choice]
     if choice.startswith("space=serving"):
         overrides += ["workload=serving"]
-    overrides += [other for start, other in COMPANIONS.items() if choice.startswith(start)]
+    overrides += companions(choice)
     if choice == "space=fixed":
         overrides += ["objective.limits={}"]
     study = study_from_config(*overrides)
