@@ -12,7 +12,6 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Mix(AbstractSearch):
         runner: runs each workload's own searches apart from each other; none: one after the other, here.
     """
 
-    workloads: dict[str, MixEntry | dict[str, Any] | None]
+    workloads: dict[str, MixEntry | dict[str, object] | None]
     how: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
