@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from . import figures as drawing
+from . import drawing
 from .labels import is_number, number
 
 CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
