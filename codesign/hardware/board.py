@@ -53,7 +53,7 @@ class Board(AbstractBoard):
     """
 
     working_w: Float[Array, "*b"] = quantity(
-        default=0.0, doc="beyond idle power while kernels run, before arithmetic and traffic", usual=(50.0, 500.0)
+        default=0.0, doc="beyond idle power while kernels run, before arithmetic and traffic"
     )
     rated_w: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="limit of the board, memory included")
 
@@ -89,10 +89,10 @@ class CappedBoard(AbstractBoard):
     """
 
     working_w: Float[Array, "*b"] = quantity(
-        default=0.0, doc="beyond idle power while kernels run, before arithmetic and traffic", usual=(50.0, 500.0)
+        default=0.0, doc="beyond idle power while kernels run, before arithmetic and traffic"
     )
     rated_w: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="limit of the board, memory included")
-    limit_w: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="of the board, memory included", usual=(70.0, 1e4))
+    limit_w: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="of the board, memory included")
 
     def at_work(self, seconds: Array, joules: Array, idle_w: Array) -> tuple[Array, Array]:
         """Seconds of a kernel under the limit, and joules beyond idle power; as `Board.at_work`."""

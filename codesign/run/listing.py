@@ -46,7 +46,9 @@ def list_of(what: str, words: Sequence[str]) -> None:
     study = study_from_config(*overrides)
     say_default(overrides)
     heads, rows = {"metrics": _metrics, "limits": _limits, "variables": _variables}[what](study)
-    begun = [re.compile(f"(?<![a-z]){re.escape(word)}") for word in filters]  # `die` is no part of `gradients`
+    begun = [
+        re.compile(("(?<![a-z])" if word[:1].isalpha() else "") + re.escape(word)) for word in filters
+    ]  # `die` is no part of `gradients`
     kept = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
     if not kept:
         raise ConfigError(
