@@ -91,5 +91,8 @@ def test_jobs_of_a_multirun_are_one_table(tmp_path, capsys):
     for job in (0, 1, 10):
         (tmp_path / str(job)).mkdir()
         pd.DataFrame({"time_s": [float(job)]}).to_parquet(tmp_path / str(job) / "designs.parquet")
+    pd.DataFrame({"best": [0.0, 1.0, 10.0]}).to_parquet(tmp_path / "collected.parquet")  # beside them
+    assert main(["query", str(tmp_path), "select count(*) as jobs from collected"]) == 0
+    assert "│ 3    │" in capsys.readouterr().out
     assert main(["query", str(tmp_path), "select max(job) as last, sum(time_s) as total from designs"]) == 0
     assert "│ 10   │ 11    │" in capsys.readouterr().out

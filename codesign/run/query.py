@@ -70,7 +70,7 @@ class Frames:
         found = {path.stem: read_frame(path, f"{str(path)!r}") for path in sorted(folder.glob("*.parquet"))}
         for path in sorted((folder / "certificate").glob("*.parquet")):
             found[f"certificate_{path.stem}"] = read_frame(path, f"{str(path)!r}")
-        for name, frame in (found or _of_jobs(folder)).items():
+        for name, frame in (_of_jobs(folder) | found).items():
             if len(frame.columns):  # a study without links has a frame of nothing
                 database.register(name, frame)
         chunks = sorted((folder / "chunks").glob("*.parquet"))
