@@ -1,6 +1,7 @@
 """Published results of laws of quality, found again: optima, inference demand, experts at equal cost."""
 
 import functools
+import math
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -31,6 +32,7 @@ REDUCED = {  # experts -> m, mu, n, nu: table 4
 }
 SERVED = 2e12  # tokens, figure 1 of [sardana2023]
 RUNS = Path(__file__).parent / "runs_of_hoffmann.csv"  # from figures of [hoffmann2022], with shapes, by [liu2026depth]
+DRAWS = 100
 LEFT_OUT = 40  # runs of highest loss, as [liu2026depth]
 POWERS = {"width": (0.98, 0.08), "depth": (1.2, 0.3), "tokens": (0.30, 0.01)}  # printed with their errors, section 2
 KAPLAN = ((4288, 6), (1600, 48))  # [kaplan2020] section 3.1: the first one's loss is within 3 % of the second's
@@ -124,9 +126,9 @@ def runs() -> pd.DataFrame:
     return table[table["loss"] < table["loss"].nlargest(LEFT_OUT).min()]
 
 
-def fitted(held: bool) -> tuple[np.ndarray, float]:
+def fitted(held: bool, drawn: pd.DataFrame | None = None) -> tuple[np.ndarray, float]:
     """(ln scales of width, depth, tokens; their powers; entropy), rms of ln loss; powers held as printed, or found."""
-    table, printed = runs(), np.array([power for power, _ in POWERS.values()])
+    table, printed = runs() if drawn is None else drawn, np.array([power for power, _ in POWERS.values()])
     logs = np.log(table[["hidden", "layers", "tokens"]].to_numpy() / [1, 1, 1e6])
 
     def missed(x: np.ndarray) -> np.ndarray:
@@ -137,6 +139,23 @@ def fitted(held: bool) -> tuple[np.ndarray, float]:
     found = least_squares(missed, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=20000)
     powers = printed if held else found.x[4:]
     return np.array([*found.x[:3], *powers, found.x[3]]), float(np.sqrt(np.mean(found.fun**2)))
+
+
+def ratio_error() -> float:
+    """Error of ln(scale of depth / scale of width) that spreads the best shape of 4e9 weights as refits of drawn runs do.
+
+    At equal m^2 l the best ratio goes as exp(-ln(b / a) / (alpha / 3 + 2 beta / 3)).
+    """
+    best = []
+    for seed in range(DRAWS):
+        x, _ = fitted(held=False, drawn=runs().sample(frac=1, replace=True, random_state=seed))
+        wide, deep, across, along = x[0], x[1], x[3], x[4]
+        ratios = np.geomspace(5, 500, 2001)
+        depths = (4e9 / 12 / ratios**2) ** (1 / 3)
+        lost = np.exp(wide) * (ratios * depths) ** -across + np.exp(deep) * depths**-along
+        best.append(math.log(ratios[np.argmin(lost)]))
+    one = correction()
+    return float(np.std(best)) * float(one.width_power + 2 * one.depth_power) / 3
 
 
 def correction() -> ShapeCorrection:
@@ -166,6 +185,8 @@ def shapes() -> list[Claim]:
     for name, ours, there in (("width", held[0], one.width_scale), ("depth", held[1], one.depth_scale)):
         found.append(Claim(NAME, f"scale of {name}, refitted with the printed powers, against conf/quality",
                            float(there), float(np.exp(ours)), 1e-3, "fitted: not printed"))  # fmt: skip
+    told = f"error of the ratio of these scales by {DRAWS} refits of drawn runs, against conf/quality"
+    found.append(Claim(NAME, told, float(one.ratio_error), ratio_error(), 0.3, "fitted: an error of an error"))
     found.append(Claim(NAME, "rms of the loss by width, depth and tokens, %", None, 100 * rms, None, "note"))
     usual, weights = law("besiroglu"), runs()["parameters"].to_numpy()
     assert isinstance(usual, DenseLaw)
