@@ -142,7 +142,7 @@ def fitted(held: bool, drawn: pd.DataFrame | None = None) -> tuple[np.ndarray, f
 
 
 def ratio_error() -> float:
-    """Error of ln(scale of depth / scale of width) that spreads the best shape of 4e9 weights as refits of drawn runs do.
+    """Error of ln(scale of depth / scale of width) that spreads the best shape of 4e9 weights as refits do.
 
     At equal m^2 l the best ratio goes as exp(-ln(b / a) / (alpha / 3 + 2 beta / 3)).
     """
