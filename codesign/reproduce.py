@@ -249,7 +249,7 @@ def agreement(claims: Any) -> Any:
     """
     from .report import style
     from .report.findings import beside, headline, panels
-    from .report.labels import number, signed
+    from .report.labels import signed
 
     shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)]
     if "kind" in shown:
@@ -285,7 +285,7 @@ def agreement(claims: Any) -> Any:
         told = f", {missed} of {len(every)} miss their bar" if missed else ""
         headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {max(middle, 0.01):.2g} % of "
              f"the "
-                 f"paper's, the farthest at {number(max(high, -low) / 100, '%', 2)}{told}{part}")  # fmt: skip
+                 f"paper's, the farthest at {max(high, -low):.2g} %{told}{part}")  # fmt: skip
     return figure
 
 

@@ -70,9 +70,10 @@ def _roofline(run: RunFolder) -> str:
     bound = float(ops["share"][ops["intensity"] < ridge].sum())
     heavy = ops.iloc[0]
     reached = float(heavy["achieved_flops_per_s"] / heavy["peak_flops_per_s"])
+    told = f" and reaches {reached:.0%} of the peak" if reached <= 1 else ""  # above it runs on another pool's chip
     return (
         f"Memory bandwidth limits {bound:.0%} of the time of all operations; the heaviest, {heavy['name']}, takes "
-        f"{float(heavy['share']):.0%} and reaches {reached:.0%} of the peak"
+        f"{float(heavy['share']):.0%}{told}"
     )
 
 
@@ -118,7 +119,7 @@ def _closing(run: RunFolder) -> str:
     if best is None or bound is None or not bound:
         return ""
     gap = abs(best / bound - 1)
-    told = "the two meet" if gap < MEET else f"{number(gap, '%', 2)} lie between them"
+    told = "the two meet" if gap < MEET else f"{100 * gap:.2g} % lie between them"
     return f"{goal(run).label}: the best design falls, the bound on every design rises, until {told}"
 
 
