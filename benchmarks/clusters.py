@@ -26,16 +26,16 @@ from codesign.search import Mix, Trace
 from codesign.search.exhaustive import ChunkFolders, Kept, screen, screen_in_chunks
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline", "search=grid"]
-LEVELS = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
+VARIED = ("scale_up_bandwidth", "scale_out_bandwidth")
 BLOCK, KEEP = 4096, 64
 CERTIFIED = ["experiment=train_gpt3_175b", "calibration=h100_sxm_roofline", "search=certified"]
 SEQUENCES = (2048, 4096)  # of the two workloads of the mix
-JOBS = [*STUDY, "workload.global_batch=65536,131072"]
+JOBS = [*STUDY, "objective.limits.capex_usd=50e6,60e6"]
 
 
-def grid() -> Problem:
+def grid(levels: int = 60) -> Problem:
     """The study whose grid is split."""
-    return study_from_config(*STUDY, *LEVELS).problem
+    return study_from_config(*STUDY, *(f"space.hardware.{name}.grid={levels}" for name in VARIED)).problem
 
 
 def mix() -> Mix:
