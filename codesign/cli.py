@@ -85,9 +85,11 @@ def _dispatch(words: list[str]) -> int:
         known.overrides += [word for word in unknown if not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-")]
     if unknown:
-        kind = "option" if unknown[0].startswith("-") else "argument"
+        if not unknown[0].startswith("-"):
+            many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
+            raise ConfigError(f"{known.command}: {many}")
         options = [text for action in commands[known.command]._actions for text in action.option_strings]
-        raise ConfigError(f"{known.command}: unknown {kind} {unknown[0]!r}{suggestion(unknown[0], options)}")
+        raise ConfigError(f"{known.command}: unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
     from .config import own_files

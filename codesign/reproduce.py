@@ -283,9 +283,9 @@ def agreement(claims: Any) -> Any:
         axes.grid(axis="y", visible=False)
         part = f" (the farthest {len(shown)} are shown)" if len(shown) < len(every) else ""
         told = f", {missed} of {len(every)} miss their bar" if missed else ""
-        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {max(middle, 0.01):.2g} % of "
-             f"the "
-                 f"paper's, the farthest at {max(high, -low):.2g} %{told}{part}")  # fmt: skip
+        near, far = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (max(middle, 0.01), max(high, -low)))
+        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {near} % of the paper's, "
+                 f"the farthest at {far} %{told}{part}")  # fmt: skip
     return figure
 
 

@@ -17,7 +17,7 @@ from .collectives import stages
 from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk, with_numpy
-from .metrics import BANDWIDTH, Account
+from .metrics import BANDWIDTH, Account, computed_by
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
@@ -164,7 +164,7 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
 
 def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
-    account, rows = priced(scenario), []
+    account, rows, own = priced(scenario), [], scenario.cluster.accelerator.name
     for op, cost in zip(account.ops, account.costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
@@ -177,8 +177,10 @@ def ops(scenario: Scenario) -> pd.DataFrame:
             flops, nbytes = float(op.work.flops), float(op.work.nbytes)
             row |= {"kind": "compute", "kernel": op.kernel, "number_format": op.number_format, "flops": flops}
             row |= {"nbytes": nbytes, "achieved_flops_per_s": flops / once, "intensity": flops / max(nbytes, 1e-9)}
-            row |= {"peak_flops_per_s": float(account.rates[op.number_format])}
-            row |= {"bandwidth_bytes_per_s": float(account.rates[BANDWIDTH])}
+            accelerator, place = computed_by(scenario.cluster, op)
+            row |= {"device": accelerator.name + (" (prompts)" if place and accelerator.name == own else "")}
+            row |= {"peak_flops_per_s": float(account.rates[place + op.number_format])}
+            row |= {"bandwidth_bytes_per_s": float(account.rates[place + BANDWIDTH])}
         elif isinstance(op, CommOp):
             row |= {"kind": "communication", "operation": op.operation, "axis": op.axis, "nbytes": float(op.nbytes)}
         else:

@@ -10,7 +10,7 @@ from codesign.fields import replace
 from codesign.hardware import Board, CappedBoard
 from codesign.metrics import evaluate
 from codesign.plain_yaml import read_yaml
-from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, predicted
+from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
 from codesign.validation.served_power import Drawn, Sampled
 from codesign.validation.served_rows import Job
 
@@ -116,6 +116,15 @@ def test_constants_of_boards_and_of_sampling_are_recovered():
     assert found.idle_w == pytest.approx(140.0, rel=0.05)
     assert found.working_w == pytest.approx(220.0, rel=0.05)
     assert found.energy_j_per_flop["bf16"] == pytest.approx(4e-13, rel=0.05)
+
+
+def test_a_folder_of_a_few_rows_has_no_board_and_no_error():
+    """A user's four rows: nothing is left to fit on when a device's model is left out, and that is said by nan."""
+    model = scenario_from_config("model=llama31_8b", "experiment=serve_llama31_405b").workload.model
+    few = made(4, model)._replace(watts=np.full(4, 500.0))
+    assert fit_boards(few, SAMPLED, {"H100-SXM": 700.0}) == {}
+    for rows in left_out(few, {"H100-SXM": 700.0}):
+        assert np.isnan(rows).all()
 
 
 @pytest.mark.parametrize(("other", "limit"), [("gb200", 1200.0), ("b300", 1100.0)])

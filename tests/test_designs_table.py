@@ -38,6 +38,11 @@ def test_what_has_no_room_is_named():
     assert "no room" not in wide
 
 
+def test_what_serving_is_paid_for_are_tokens_that_come_out():
+    assert "output" in " ".join(printed(160, serving=True)[:4])
+    assert "output" not in " ".join(printed(160)[:4])
+
+
 def test_hardware_is_in_absolute_numbers():
     lines = printed(160, hardware={"HBM capacity": [f"{80 + at} GB" for at in range(6)]})
     assert all(any(f"{80 + at} GB" in line for line in lines) for at in range(6))

@@ -32,7 +32,7 @@ def test_ctrl_c_returns_the_best_design_with_its_gap(tmp_path):
     process = started(tmp_path, *CERTIFIED)
     assert process.stdout
     for line in process.stdout:  # the search is under way
-        if line.startswith("incumbent: "):
+        if line.startswith("looking for a good design: "):
             break
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)

@@ -35,6 +35,15 @@ def test_variables_show_what_is_varied_first_with_units(capsys):
     assert "constants of kernels and collectives" in text
 
 
+def test_constants_of_kernels_stand_back_unless_they_are_asked_for(capsys):
+    """Of 60 bandwidths of an H100 about 50 belong to the chips that kernels were fitted on."""
+    text = listed(capsys, "variables", "bandwidth", SERVED)
+    assert "cluster.accelerator.hbm.bandwidth_bytes_per_s" in text
+    assert "attention_decode" not in text
+    assert "codesign list variables kernels bandwidth" in text
+    assert "gemm" in listed(capsys, "variables", "kernels", "compute_ratio", SERVED)
+
+
 def test_words_filter_options_too(capsys):
     text = listed(capsys, "accelerator", "blackwell")
     assert "b200" in text

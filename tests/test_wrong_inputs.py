@@ -12,7 +12,7 @@ from codesign.config import composition, conf_dir, groups, study_from_config
 from codesign.config.written import plain_number
 from codesign.errors import ConfigError, suggestion
 from codesign.metrics import evaluate
-from codesign.run.terminal import gap_text
+from codesign.run.watching import gap_text
 from codesign.search import Progress
 from codesign.search.base import proving
 

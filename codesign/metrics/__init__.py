@@ -4,6 +4,7 @@ from .evaluation import BANDWIDTH as BANDWIDTH
 from .evaluation import Account as Account
 from .evaluation import Metrics as Metrics
 from .evaluation import account as account
+from .evaluation import computed_by as computed_by
 from .evaluation import evaluate as evaluate
 from .evaluation import parts_of as parts_of
 from .evaluation import priced_ops as priced_ops
@@ -21,6 +22,7 @@ __all__ = [
     "Metrics",
     "account",
     "arithmetic_intensity",
+    "computed_by",
     "device_capex_usd",
     "device_provisioned_w",
     "evaluate",

@@ -12,10 +12,12 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost
 from ..errors import ConfigError, suggestion
+from ..hardware import Accelerator
 from ..interpreting import interpreted
 from ..scenario import Cluster, Scenario
 from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
+from ..workloads.ops import PREFILL
 from ..workloads.schedule import Timeline
 from .footprint import memory_by_class, memory_limits, per_tier
 from .ledger import moved
@@ -23,6 +25,7 @@ from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
+PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
 
 
 class Metrics(eqx.Module):
@@ -110,7 +113,8 @@ class Account(NamedTuple):
     """Everything that is known of a scenario.
 
     metrics; ops and their costs, one each; rates: what operations are held against (peak by number format, bandwidth of
-    the near memory); repeats: phase -> how often its operations are done; parts: see `parts_of`.
+    the near memory; names of the pool's for prompts begin with `PROMPTS`); repeats: phase -> how often its operations
+    are done; parts: see `parts_of`.
     """
 
     metrics: Metrics
@@ -124,11 +128,21 @@ class Account(NamedTuple):
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     priced = priced_ops(scenario)
-    accelerator, repeats = scenario.cluster.accelerator, scenario.workload.repeats(scenario.layout)
-    rates = {op.number_format: accelerator.peak(op.number_format) for op, _ in priced if isinstance(op, ComputeOp)}
-    rates |= {BANDWIDTH: accelerator.hbm.bandwidth()}
+    repeats, rates = scenario.workload.repeats(scenario.layout), {}
+    for op, _ in priced:
+        if isinstance(op, ComputeOp):
+            accelerator, place = computed_by(scenario.cluster, op)
+            rates |= {place + op.number_format: accelerator.peak(op.number_format)}
+            rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
     ops, costs = ([pair[i] for pair in priced] for i in (0, 1))
     return Account(_metrics(scenario, priced), ops, costs, rates, repeats, parts_of(scenario))
+
+
+def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
+    """The accelerator that runs an operation, and what begins the names of its rates in an account."""
+    if cluster.prefill is not None and op.phase in PREFILL:
+        return cluster.prefill.cluster.accelerator, PROMPTS
+    return cluster.accelerator, ""
 
 
 def parts_of(scenario: Scenario) -> dict[str, Array]:

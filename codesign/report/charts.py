@@ -32,7 +32,7 @@ def plot(kind_x: str = "linear", kind_y: str = "linear", height: int = 320, tool
 
     made = figure(
         height=height, sizing_mode="stretch_width", x_axis_type=kind_x, y_axis_type=kind_y, tools=tools,
-        toolbar_location="above", background_fill_color=None, border_fill_color=None, outline_line_color=None,
+        toolbar_location="below", background_fill_color=None, border_fill_color=None, outline_line_color=None,
     )  # fmt: skip
     made.toolbar.logo = None  # a link to elsewhere
     made.toolbar.autohide = True
@@ -132,33 +132,44 @@ def quiet_legend(made: "figure") -> None:
 def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]]:
     """(marks of the operations, roofs, names of the heaviest groups of marks, ends of the intensity axis)."""
     ops = series.roofline(run)
-    bandwidth = float(ops["bandwidth_bytes_per_s"].max())
-    peaks = ops.groupby("number_format")["peak_flops_per_s"].max()
-    low = min(ops["intensity"].min(), peaks.min() / bandwidth) / 2.5
-    high = max(ops["intensity"].max(), peaks.max() / bandwidth) * 4
+    found, (low, high) = series.roofs(ops), series.roofline_ends(ops)
     known = [KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o")) for kind in ops["family"]]
     marks: Data = {
         "x": ops["intensity"].tolist(), "y": ops["achieved_flops_per_s"].tolist(),
-        "size": (6 + 42 * np.sqrt(ops["share"])).tolist(), "colour": [each[1] for each in known],
+        "size": _sizes(ops).tolist(), "colour": [each[1] for each in known],
         "kind": [str(each[0]) for each in known], "name": [str(escape(name)) for name in ops["name"]],
         "share": [f"{share:.1%}" for share in ops["share"]],
         "rate": [number(rate, "FLOP/s") for rate in ops["achieved_flops_per_s"]],
         "of_peak": [f"{a / p:.0%}" for a, p in zip(ops["achieved_flops_per_s"], ops["peak_flops_per_s"], strict=True)],
     }  # fmt: skip
     roofs: Data = {
-        "xs": [[low, peak / bandwidth, high] for peak in peaks],
-        "ys": [[low * bandwidth, peak, peak] for peak in peaks],
+        "xs": [[low, roof.ridge, high] for roof in found],
+        "ys": [[low * roof.bandwidth, roof.peak, roof.peak] for roof in found],
     }
     words = [(text, x, y) for text, x, y in series.roofline_labels(ops, 4)]
-    told = [(f"{name} peak {number(peak, 'FLOP/s')}", peak / bandwidth, peak) for name, peak in peaks.items()]
+    told = [
+        (f"{roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", roof.ridge, roof.peak)
+        for roof in found
+    ]
     middle = float(np.sqrt(low * high))
     names: Data = {
         "x": [x for _, x, _ in (*words, *told)], "y": [y for _, _, y in (*words, *told)],
         "text": [text for text, _, _ in (*words, *told)],
         "align": ["right" if x > middle else "left" for _, x, _ in words] + ["right"] * len(told),
-        "dy": [-16 - 13 * at for at in range(len(words))] + [4] * len(told),
+        "dy": [-(12 + _radius(ops, x, y)) - 13 * at for at, (_, x, y) in enumerate(words)] + [4] * len(told),
     }  # fmt: skip
     return marks, roofs, names, (low, high)
+
+
+def _sizes(ops: pd.DataFrame) -> np.ndarray:
+    """Diameters of the marks in pixels: areas are shares of the time."""
+    return 6 + 42 * np.sqrt(ops["share"].to_numpy(dtype=float))
+
+
+def _radius(ops: pd.DataFrame, x: float, y: float) -> float:
+    """Of the largest mark at a place."""
+    here = (ops["intensity"] == x) & (ops["achieved_flops_per_s"] == y)
+    return float(_sizes(ops[here]).max()) / 2
 
 
 def roof_ends(marks: Data, roofs: Data) -> tuple[float, float]:

@@ -78,33 +78,39 @@ def time_breakdown(run: RunFolder) -> Figure:
 
 
 def roofline(run: RunFolder) -> Figure:
-    """Log-log: the ops of the best design under the peaks and the memory bandwidth."""
+    """Log-log: the ops of the best design under the peaks and the memory bandwidth of the chips that they run on."""
     ops = series.roofline(run)
+    roofs = series.roofs(ops)
     figure, (axes,) = canvas(3.9)
-    bandwidth = float(ops["bandwidth_bytes_per_s"].max())
-    peaks = ops.groupby("number_format")["peak_flops_per_s"].max()
-    low = min(ops["intensity"].min(), peaks.min() / bandwidth) / 2.5
-    high = max(ops["intensity"].max(), peaks.max() / bandwidth) * 4
-    for name, peak in peaks.sort_values(ascending=False).items():
-        x = np.array([low, peak / bandwidth, high])
-        axes.plot(x, np.minimum(x * bandwidth, peak), color=SOFT, linewidth=1.3, zorder=1)
+    low, high = series.roofline_ends(ops)
+    high *= 10 if roofs[0].named else 1  # names of two chips' roofs stand beyond the marks
+    for roof in roofs:
+        second = roof.device != roofs[0].device
+        x = np.array([low, roof.ridge, high])
+        axes.plot(
+            x, np.minimum(x * roof.bandwidth, roof.peak), color=SOFT, linewidth=1.3, zorder=1,
+            linestyle="--" if second else "-",
+        )  # fmt: skip
         axes.annotate(
-            f"{name} peak {number(peak, 'FLOP/s')}", (high, peak), (0, 3), textcoords="offset points", ha="right",
+            f"{roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", (high, roof.peak),
+            (0, -3 if second else 3), textcoords="offset points", ha="right", va="top" if second else "bottom",
             fontsize=7.5, color=SOFT,
         )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(low, high))
-    floor = min(ops["achieved_flops_per_s"].min() / 3, low * bandwidth)
-    axes.set_ylim(floor, peaks.max() * 2.2)
+    floor = min(ops["achieved_flops_per_s"].min() / 3, *(low * roof.bandwidth for roof in roofs))
+    axes.set_ylim(floor, roofs[0].peak * 2.2)
     axes.set_xlabel("Arithmetic intensity [FLOP per byte of memory traffic]")
     axes.set_ylabel("Achieved rate per accelerator [FLOP/s]")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "count")))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     _scatter_ops(axes, ops)
     _letter_ops(axes, ops)
-    axes.annotate(
-        f"memory {number(bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * bandwidth), (-6, 46),
-        textcoords="offset points", fontsize=7.5, color=SOFT,
-    )  # fmt: skip
+    memories = {roof.device: roof for roof in reversed(roofs)}
+    for place, roof in enumerate(memories.values()):
+        axes.annotate(
+            f"{roof.named}memory {number(roof.bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * roof.bandwidth),
+            (-6, (58 if roof.named else 46) + 11 * place), textcoords="offset points", fontsize=7.5, color=SOFT,
+        )  # fmt: skip
     return figure
 
 

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from . import series
 from .findings import headline
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component, number, signed
-from .proof import closing, goal
+from .proof import certificate, closing, goal
 from .run_folder import MissingPart, RunFolder
 
 HEAD_IN = 0.42  # height that a headline adds
@@ -70,10 +70,9 @@ def _roofline(run: RunFolder) -> str:
     bound = float(ops["share"][ops["intensity"] < ridge].sum())
     heavy = ops.iloc[0]
     reached = float(heavy["achieved_flops_per_s"] / heavy["peak_flops_per_s"])
-    told = f" and reaches {reached:.0%} of the peak" if reached <= 1 else ""  # above it runs on another pool's chip
     return (
         f"Memory bandwidth limits {bound:.0%} of the time of all operations; the heaviest, {heavy['name']}, takes "
-        f"{float(heavy['share']):.0%}{told}"
+        f"{float(heavy['share']):.0%} and reaches {reached:.0%} of the peak"
     )
 
 
@@ -106,11 +105,8 @@ def _elasticities(run: RunFolder) -> str:
     name = run.metric(series.elasticity_metric(run)).label
     return (
         f"{name}: 1 % more {first['path'].removeprefix('cluster.')} changes it by {signed(first['elasticity'])} %, "
-        f"more than "
-        f""
-        f"any other constant; of the {len(table)} that matter most {guessed or 'none'} "
-        f"{'is' if guessed < 2 else 'are'} "
-        "assumed"
+        f"more than any other constant; of the {len(table)} that matter most {guessed or 'none'} "
+        f"{'is' if guessed < 2 else 'are'} assumed"
     )
 
 
@@ -120,7 +116,8 @@ def _closing(run: RunFolder) -> str:
         return ""
     gap = abs(best / bound - 1)
     told = "the two meet" if gap < MEET else f"{100 * gap:.2g} % lie between them"
-    return f"{goal(run).label}: the best design falls, the bound on every design rises, until {told}"
+    ways = ("falls", "rises") if certificate(run).sense == "minimise" else ("rises", "falls")
+    return f"{goal(run).label}: the best design {ways[0]}, the bound on every design {ways[1]}, until {told}"
 
 
 SENTENCES = {

@@ -4,6 +4,7 @@ Each function raises `MissingPart` where the folder lacks what it needs.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,43 @@ def roofline(run: RunFolder) -> pd.DataFrame:
     return table.assign(family=[kernel_class(str(kernel)) for kernel in kernels]).sort_values(
         ["share", "name"], ascending=[False, True], kind="stable"
     )
+
+
+class Roof(NamedTuple):
+    """What bounds a chip's operations in a number format: FLOP/s, B/s of its memory; `device` where there are two."""
+
+    device: str
+    number_format: str
+    peak: float
+    bandwidth: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte where arithmetic takes over."""
+        return self.peak / self.bandwidth
+
+    @property
+    def named(self) -> str:
+        """What begins its label."""
+        return f"{self.device} " if self.device else ""
+
+
+def roofline_ends(ops: pd.DataFrame) -> tuple[float, float]:
+    """Ends of the axis of intensities: operations and ridges, with room."""
+    ridges = ops["peak_flops_per_s"] / ops["bandwidth_bytes_per_s"]
+    return min(ops["intensity"].min(), ridges.min()) / 2.5, max(ops["intensity"].max(), ridges.max()) * 4
+
+
+def roofs(ops: pd.DataFrame) -> list[Roof]:
+    """The roofs of what `roofline` returns, the highest first; of each chip where prompts have one of their own."""
+    found = [
+        Roof(str(row.get("device", "")), row["number_format"], row["peak_flops_per_s"], row["bandwidth_bytes_per_s"])
+        for row in _rows(ops)
+    ]
+    alone = len({each._replace(device="") for each in found}) == len({each.number_format for each in found})
+    if alone and len({each.bandwidth for each in found}) == 1:
+        found = [each._replace(device="") for each in found]
+    return sorted(dict.fromkeys(found), key=lambda each: (-each.peak, each.device))
 
 
 def roofline_labels(ops: pd.DataFrame, count: int = 6) -> list[tuple[str, float, float]]:

@@ -20,7 +20,7 @@ from .left_files import new_folder, versions, write_text
 from .optimize import check_study, run_study
 from .setup import prepare_jax
 from .terminal import console
-from .unusual import say_default, warn
+from .unusual import say_default, say_devices, warn
 
 NONE = 2  # exit code where no candidate has a design
 
@@ -39,6 +39,7 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     candidates = listed(overrides)
     refuse_along(candidates, along)
     say_default(overrides)
+    say_devices(overrides)
     folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
     found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
     try:

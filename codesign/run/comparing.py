@@ -24,7 +24,7 @@ from .candidates import Candidate, listed, refuse_all, study_of
 from .infeasible import refuse_infeasible
 from .optimize import check_study
 from .setup import prepare_jax
-from .terminal import plan_text
+from .terminal import plan_text, texts
 from .turning import priced_anew
 
 ALONG = "along="
@@ -120,10 +120,11 @@ def with_designs(candidate: Candidate, study: Any, designs: pd.DataFrame, certif
 
 
 def goal_text(candidate: Candidate) -> str:
-    """Goal and value of the best design."""
+    """Goal and value of the best design, with its unit."""
     assert candidate.study is not None
     assert candidate.best is not None
-    return f"{candidate.study.objective.goal} = {candidate.best['objective']:.6g}"
+    goal = candidate.study.objective.goal
+    return f"{goal} {texts(candidate.study)(goal, float(candidate.best['objective']))}"
 
 
 def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], tell: Tell = _silent) -> pd.DataFrame:
@@ -189,7 +190,7 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
         "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
-        "plan": plan_text(best, words), "binds": str(best["binds"]),
+        "plan": plan_text(best.drop("var.device_count", errors="ignore"), words), "binds": str(best["binds"]),
     }  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def _columns(
     asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     rows: list[Any] = [row for _, row in frame.iterrows()]
     item = words.item
+    paid = f"output {item}" if "tpot_s" in frame else item
 
     def each(head: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
         return ShownColumn(head, [text(row) for row in rows], wanted, **more)
@@ -105,7 +106,7 @@ def _columns(
         each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
         *(ShownColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
         *(each(HEADS[name], lambda row, name=name: engineering(row[name], "s"), FIRST) for name in times),
-        each(f"$/M {item}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
+        each(f"$/M {paid}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
         *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
         each(f"{item}s/s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
         each("a device", _rate_of_device, LAST),

@@ -13,7 +13,7 @@ from .evaluation_tables import show_evaluation
 from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text
-from .unusual import say_default, warn
+from .unusual import say_default, say_devices, warn
 
 
 def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10) -> None:
@@ -30,6 +30,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     scenario = legal_start(scenario, overrides)
     check_plan(scenario)
     say_default(overrides)
+    say_devices(overrides)
     warn(unusual(scenario, provenance=provenance))
     roomy = with_room(scenario)  # one trace for numbers and draws
     numbers, uncertain = numbers_of(roomy), intervals(roomy)

@@ -64,6 +64,7 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
     def of(name: str, shown: str, text: Callable[[float], str]) -> tuple[str, str]:
         return shown, interval_text(uncertain, name, text)
 
+    paid = f"output {what}" if "tpot_s" in numbers else what
     texts = {
         "batch time" if "tpot_s" in numbers else "step time": seconds("time_s"),
         **({"time to first token": seconds("ttft_s")} if "ttft_s" in numbers else {}),
@@ -78,7 +79,8 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
         ),
         "capex": (f"{engineering(numbers['capex_usd'])} USD", ""),
         "cost": of(
-            "usd_per_million_tokens", f"{numbers['usd_per_million_tokens']:.4g} USD per million {what}s",
+            "usd_per_million_tokens",
+            f"{numbers['usd_per_million_tokens']:.4g} USD per million {paid}s",
             lambda value: f"{value:.4g}",
         ),
         **{name: (value, "") for name, value in (text.split(": ") for text in counts_text(numbers))},

@@ -170,6 +170,8 @@ def _model(name: str) -> tuple[list[str], bool, bool]:
     }
     known.pop("", None)
     plain = name.removesuffix("-Instruct")
+    if not name:
+        raise ConfigError("--from: the command names no model: 'vllm serve MODEL ...', or --model-path MODEL")
     if plain not in known:
         raise ConfigError(f"--from: {name!r} is no model of the catalogue{suggestion(plain, known)}")
     own = known[plain].stem

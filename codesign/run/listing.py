@@ -55,15 +55,18 @@ def list_of(what: str, words: Sequence[str]) -> None:
             f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"
         )
     fitted = [row for row in kept if any(part in row[0] for part in FITTED)]
-    kept = kept if filters else [row for row in kept if row not in fitted]
+    own = [row for row in kept if row not in fitted]
+    asked = not own or any(word in part for word in filters for part in FITTED)  # for these constants themselves
+    kept = kept if asked else own
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=study_line(study), title_justify="left")
     for head in heads:
         table.add_column(head, overflow="fold", justify="right" if head in ("now", "limit") else "left")
     for row in kept:
         table.add_row(*map(Text, row))
     console().print(table)
-    if fitted and not filters:
-        console().print(f"and {len(fitted)} constants of kernels and collectives: codesign list {what} kernels")
+    if fitted and not asked:
+        more = " ".join(["codesign list", what, "kernels", *filters])
+        console().print(f"and {len(fitted)} constants of kernels and collectives: {more}")
 
 
 def study_line(study: Study) -> str:

@@ -30,8 +30,8 @@ from .infeasible import refuse_infeasible
 from .left_files import write_frame, write_text
 from .optimize import check_study, run_study, trace_once
 from .setup import prepare_jax
-from .terminal import console
-from .unusual import say_default, warn
+from .terminal import console, texts
+from .unusual import say_default, say_devices, warn
 
 PLACE = "hydra.sweep.dir"
 
@@ -81,6 +81,7 @@ def multirun(arguments: list[str]) -> int:
         else:
             jobs = combinations(ours)
             say_default(arguments)
+            say_devices(arguments)
             spread(jobs, root)
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
@@ -177,7 +178,8 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
         if found.interrupted:
             raise KeyboardInterrupt
         refuse_infeasible(study, found.results.best, found.trace.certificate)
-        return f"{label}: {study.objective.goal} = {found.results.best['objective']:.6g}"
+        goal = study.objective.goal
+        return f"{label}: {goal} {texts(study)(goal, float(found.results.best['objective']))}"
     except CodesignError as error:
         write_text(folder / "error.txt", f"{error}\n")
         return f"{label}: {error}"

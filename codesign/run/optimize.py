@@ -31,8 +31,9 @@ from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .left_files import new_folder, write_inputs, write_results, write_text, write_unusual
 from .setup import prepare_jax
-from .terminal import Watch, console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
-from .unusual import say_default, unusual_answer, warn
+from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
+from .unusual import say_default, say_devices, unusual_answer, warn
+from .watching import Watch
 
 SHOWN = 8  # designs in the table
 COMPARED = 16  # designs with intervals
@@ -55,6 +56,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     trace_once(study)
     check_study(study)
     say_default(overrides)
+    say_devices(overrides)
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))
     try:

@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 
 from ..errors import ConfigError, suggestion
+from ..shipped import conf_dir
 from .skeleton_texts import CLASSES, EXPERIMENT, FILES, GROUPS, PYPROJECT
 from .skeleton_workload import WORKLOAD_FILES
 
@@ -31,13 +32,14 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
         The files, what to edit first.
 
     Raises:
-        ConfigError: no such kind, no name, or a file that exists.
+        ConfigError: no such kind, no name, a name of ours, or a file that exists.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind {kind!r} does not exist{suggestion(kind, KINDS)}")
     package = package or f"codesign_{name}"
     for word in (name, package):
         _check_name(word)
+    _refuse_shipped(GROUPS.get(kind, kind), name)
     project = Path(root) / package
     made, words = _files(kind, name, package), project / package / "__init__.py"
     for place in made:
@@ -63,12 +65,13 @@ def new_file(kind: str, name: str, conf: Path | str) -> Path:
     """Write one file into a folder of own files (`--conf`), which is made where it is not there yet.
 
     Raises:
-        ConfigError: a kind that needs code, no name, or a file that exists.
+        ConfigError: a kind that needs code, no name, a name of ours, or a file that exists.
     """
     if kind not in WITHOUT_CODE:
         needs = "needs a package of its own: leave out --conf" if kind in CLASSES else "does not exist"
         raise ConfigError(f"kind {kind!r} {needs}{suggestion(kind, WITHOUT_CODE) if kind not in CLASSES else ''}")
     _check_name(name)
+    _refuse_shipped(kind, name)
     path = Path(conf) / kind / f"{name}.yaml"
     if path.exists():
         raise ConfigError(f"{str(path)!r} exists already: choose another name, or edit that file")
@@ -97,6 +100,12 @@ def told(kind: str, name: str, files: list[Path]) -> str:
 def _check_name(word: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word) or keyword.iskeyword(word):
         raise ConfigError(f"name {word!r} must be lower-case letters, digits and underscores, a letter first")
+
+
+def _refuse_shipped(group: str, name: str) -> None:
+    """A second file of a shipped name would be refused as soon as it is named."""
+    if (conf_dir() / group / f"{name}.yaml").is_file():
+        raise ConfigError(f"{group}={name} is a file of ours: choose another name (yours may inherit from it)")
 
 
 def _files(kind: str, name: str, package: str) -> dict[str, str]:

@@ -1,14 +1,12 @@
-"""What the terminal shows: tables of designs, of one design's breakdown, and the progress of a search."""
+"""What the terminal shows: tables of designs, of one design's breakdown, what binds, where to look next."""
 
 import math
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..config import Study
@@ -16,9 +14,7 @@ from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
 from ..search import Certificate
-from ..search import Progress as SearchProgress
 from ..space import Continuous, DesignSpace, shown
-from ..units import engineering
 from ..workloads.plan import PREFILL
 from ..workloads.plan_fields import plan_fields
 from ..workloads.words import OTHERS, Words
@@ -193,44 +189,3 @@ def binding_text(rows: Sequence[Sequence[str]]) -> str:
         return f"Nothing binds: nearest is {near[0]}, {near[1]} used."
     told = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
     return f"What holds it back: {'; '.join(told)}."
-
-
-def gap_text(progress: SearchProgress) -> str:
-    """How far the best design may be from the bound; a bound that may not hold is not called proven."""
-    return f"proven within {progress.gap:.2%}" if progress.proven else f"gap to bound {progress.gap:.2%}, not proven"
-
-
-class Watch:
-    """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
-
-    def __init__(self, out: Console, text: Callable[[str, float], str]):
-        self.out, self.text, self.stage, self.started = out, text, "", 0.0
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"), console=out, disable=not out.is_terminal, transient=True,
-        )  # fmt: skip
-        self.task = self.bar.add_task("compiling", total=None, note="")
-
-    def __enter__(self) -> "Watch":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, progress: SearchProgress) -> None:
-        """Take a report of the search."""
-        now = time.perf_counter()
-        if progress.stage != self.stage:
-            self.stage, self.started = progress.stage, now
-        elapsed = now - self.started
-        rate = progress.done / elapsed if elapsed > 0.05 else 0.0
-        notes = [f"{engineering(rate)}/s"] if rate >= 1 else []
-        notes += (
-            [f"best {progress.goal} {self.text(progress.goal, progress.best)}"] if math.isfinite(progress.best) else []
-        )
-        notes += [gap_text(progress)] if math.isfinite(progress.gap) else []
-        note = ", ".join(notes)
-        self.bar.update(self.task, description=progress.stage, completed=progress.done, total=progress.total, note=note)
-        if progress.done >= progress.total and not self.out.is_terminal:
-            self.out.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{f'; {note}' if note else ''}")

@@ -4,9 +4,12 @@ import sys
 from collections.abc import Iterable
 
 from ..config import Study
+from ..config.composition import admit, combinations, composed
 from ..config.plausibility import Unusual, unusual
-from ..config.starting import told
+from ..config.starting import names, told
+from ..plain_yaml import read_yaml
 from ..results import Results, placed
+from ..shipped import conf_dir
 
 
 def say_default(overrides: list[str]) -> None:
@@ -14,6 +17,31 @@ def say_default(overrides: list[str]) -> None:
     line = told(overrides)
     if line:
         print(f"codesign: {line}", file=sys.stderr)
+
+
+def say_devices(overrides: list[str]) -> None:
+    """One line where a study says nothing of how many devices there are, and so has as many as the base has."""
+    if line := devices_taken(overrides):
+        print(f"codesign: {line}", file=sys.stderr)
+
+
+def devices_taken(overrides: list[str]) -> str:
+    """How many devices are taken where nothing is asked, and how to ask; empty where something is.
+
+    An experiment, a space with `device_count`, a file of the user's with another number are such a word.
+    """
+    if any("device_count" in text for text in overrides) or not names(overrides, "model", "workload", "accelerator"):
+        return ""
+    if names(overrides, "experiment"):
+        return ""
+    config = composed(combinations(admit(overrides))[0])
+    usual = read_yaml((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["cluster"]["device_count"]
+    if "device_count" in (config.space.get("plan") or {}) or config.cluster.device_count != usual:
+        return ""
+    return (
+        f"{usual:,} devices, since nothing says how many: cluster.device_count=64 does,"
+        " 'space.plan.device_count=[64,128]' lets it vary"
+    )
 
 
 def warn(numbers: Iterable[Unusual]) -> None:

@@ -147,7 +147,9 @@ def _load(seen: PowerRows, sampled: Sampled) -> _Load:
 
 def fit_boards(seen: PowerRows, sampled: Sampled, limits: dict[str, float]) -> dict[str, BoardFit]:
     """Device -> what its board draws, of those with a limit and enough rows."""
-    names = [g for g in sorted(set(seen.gpus)) if g in limits and (seen.gpus == g).sum() >= FEWEST]
+    names = _enough(seen, limits)
+    if not names:
+        return {}
     loads = {g: _load(seen.some(seen.gpus == g), sampled) for g in names}
     width = 1 + len(NAMES) + 1
 
@@ -166,7 +168,12 @@ def fit_boards(seen: PowerRows, sampled: Sampled, limits: dict[str, float]) -> d
     low = [0.0, *([0.0] * (width - 1) + [BYTE_J[0] / BYTE_J[1]]) * len(names)]
     start = [0.4, *([0.5] + [0.3] * len(NAMES) + [0.7]) * len(names)]
     fit = least_squares(missed, start, bounds=(low, np.ones(len(low))), loss="soft_l1", f_scale=LOOSE[1])
-    return boards(fit.x) if names else {}
+    return boards(fit.x)
+
+
+def _enough(seen: PowerRows, limits: dict[str, float]) -> list[str]:
+    """Devices with a limit and rows to fit a board on."""
+    return [gpu for gpu in sorted(set(seen.gpus)) if gpu in limits and (seen.gpus == gpu).sum() >= FEWEST]
 
 
 def _watts(load: _Load, board: BoardFit) -> np.ndarray:
@@ -186,11 +193,13 @@ def predicted(seen: PowerRows, sampled: Sampled, boards: dict[str, BoardFit]) ->
 
 
 def left_out(seen: PowerRows, limits: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """The same with constants fitted on rows of other devices or models."""
+    """The same with constants fitted on rows of other devices or models; nan where these are too few."""
     watts, joules = (np.full(len(seen.jobs), np.nan) for _ in range(2))
     for gpu, model in sorted(set(zip(seen.gpus, seen.models, strict=True))):
         here = (seen.gpus == gpu) & (seen.models == model)
         others = seen.some(~here)
+        if not _enough(others, limits):  # a small folder of a user's
+            continue
         sampled = fit_times(others)
         watts[here], joules[here] = predicted(seen.some(here), sampled, fit_boards(others, sampled, limits))
     return watts, joules
