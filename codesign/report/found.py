@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from . import series
 from .findings import headline
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component, number, signed
-from .proof import closing, goal
+from .proof import certificate, closing, goal
 from .run_folder import MissingPart, RunFolder
 
 HEAD_IN = 0.42  # height that a headline adds
@@ -120,7 +120,8 @@ def _closing(run: RunFolder) -> str:
         return ""
     gap = abs(best / bound - 1)
     told = "the two meet" if gap < MEET else f"{100 * gap:.2g} % lie between them"
-    return f"{goal(run).label}: the best design falls, the bound on every design rises, until {told}"
+    best_goes, bound_goes = ("rises", "falls") if certificate(run).sense == "maximise" else ("falls", "rises")
+    return f"{goal(run).label}: the best design {best_goes}, the bound on every design {bound_goes}, until {told}"
 
 
 SENTENCES = {
