@@ -137,6 +137,7 @@ class DesignSpace:
             if name not in own:
                 kind = f"is no field of {type(scenario.plan).__name__}, the plan of this study"
                 raise ConfigError(f"space.plan.{name} {kind}{suggestion(name, own)}")
+        scenario.workload.check_lists(self.plan)
         self.check_paths(scenario)
         check_movers(self.plan, self.hardware)
         check_bounds(self.hardware, scenario)

@@ -1,5 +1,6 @@
 """The table that `codesign optimize` prints, and what pictures of a run say above them."""
 
+import dataclasses
 import io
 
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 from codesign.report import read_run
 from codesign.report.found import SENTENCES, found
 from codesign.run.designs_table import ShownColumn, designs_table, fitting
+from codesign.search.certificate import Certificate
 
 
 def printed(width: int, *, serving: bool = False, **more) -> list[str]:
@@ -66,3 +68,22 @@ def test_every_picture_of_a_run_states_what_it_shows(tmp_path, serving):
         told = figure._suptitle.get_text()  # pyright: ignore
         assert any(letter.isdigit() for letter in told), name
         assert "nan" not in told
+
+
+@pytest.mark.parametrize(
+    ("sense", "history", "goes"),
+    [
+        ("minimise", ((0.0, 4.0, 1.0), (1.0, 2.0, 1.9)), ("best design falls", "bound on every design rises")),
+        ("maximise", ((0.0, 1.0, 4.0), (1.0, 1.9, 2.0)), ("best design rises", "bound on every design falls")),
+    ],
+)
+def test_how_a_proof_closed_is_told_in_the_sense_of_its_goal(tmp_path, sense, history, goes):
+    proven = Certificate(
+        certified=True, convex=True, goal="tokens_per_s", sense=sense, best=history[-1][1], bound=history[-1][2],
+        history=history,
+    )  # fmt: skip
+    run = read_run(write_run(tmp_path / "run"))
+    run = dataclasses.replace(run, summary=run.summary | {"certificate": proven.as_plain()})
+    told = SENTENCES["closing"](run)
+    assert all(part in told for part in goes), told
+    assert f"{100 * abs(history[-1][1] / history[-1][2] - 1):.2g} % lie between them" in told

@@ -1,6 +1,7 @@
 """Rules of maxima and minima, comparisons, choices between branches, and rounding."""
 
 import math
+from itertools import pairwise
 
 from .values import AFFINE, CONCAVE, CONVEX, UNKNOWN, Value, joined, made, unknown
 
@@ -131,21 +132,27 @@ def either(a: Value, b: Value) -> Value:
 def select(which: Value, *cases: Value) -> Value:
     """One of the cases: for each plan the same one, unless what chooses is varied.
 
-    Cases of which the same is known are not the same: only a caller that sees one value in all places can tell.
+    Cases of which the same is known are not the same: only a caller that sees one value in all places can tell. Where
+    no case is above the next one, the result rises along whatever chooses later cases and lets all of them rise.
     """
     if which.low == which.high and which.low == int(which.low) < len(cases):
         return cases[int(which.low)]
     result = joined(cases)
     if not which.constant:
         return unknown(result.low, result.high, which.why or "a choice that changes with the hardware")
-    return known_directions(result, which.up & which.down)  # fields that do not reach the choice, and all hardware
+    pairs = list(pairwise(cases))
+    ascend = -1 if all(one.high <= other.low for one, other in pairs) else 0
+    descend = -1 if all(one.low >= other.high for one, other in pairs) else 0
+    unmoved = which.up & which.down  # fields that do not reach the choice, and all hardware
+    rises, falls = (which.up & ascend) | (which.down & descend), (which.down & ascend) | (which.up & descend)
+    return known_directions(result, unmoved | rises, unmoved | falls)
 
 
-def known_directions(value: Value, bits: int) -> Value:
+def known_directions(value: Value, up: int, down: int) -> Value:
     """The same with directions in these alone."""
     return Value(
         value.low, value.high, value.plain, value.log, value.partial,
-        value.up & bits, value.down & bits, value.constant, value.why,
+        value.up & up, value.down & down, value.constant, value.why,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def pick(a: Value, *places: Value) -> Value:
     bits = -1
     for place in places:
         bits &= place.up & place.down  # what moves a place may move the value any way
-    return known_directions(joined([a, decided_number(0.0)]), bits)
+    return known_directions(joined([a, decided_number(0.0)]), bits, bits)
 
 
 def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:

@@ -1,5 +1,6 @@
 """What must be computed: models and jobs that lower a plan to operations."""
 
+from .any_schedule import AnySchedule as AnySchedule
 from .attention import AbstractAttention as AbstractAttention
 from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
@@ -51,7 +52,7 @@ from .words import Words as Words
 
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
-    "Agreement", "AlternatingAttention", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
+    "Agreement", "AlternatingAttention", "AnySchedule", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
     "DiffusionTransformer", "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention",
     "ImagePlan", "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention",
     "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel",

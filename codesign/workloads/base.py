@@ -1,6 +1,7 @@
 """What a workload must answer."""
 
 import abc
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -84,6 +85,16 @@ class AbstractWorkload(eqx.Module):
         """Field of the plan -> whether no value of it makes a difference to this job; see `AbstractPlan`."""
         del layout
         return {}
+
+    def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse lists of plan fields that do not belong together in a study; most jobs take any.
+
+        Args:
+            listed: field of the plan -> its values.
+
+        Raises:
+            ConfigError: what is wrong with them.
+        """
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.

@@ -85,11 +85,20 @@ class MixedStep(eqx.Module):
         self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool, decodes: bool = True
     ) -> list[Op]:
         """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
+        cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        return own + cores + self.after_layers(layout, layers, scored, phase=phase)
+
+    def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
+        """The same without attention cores."""
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        return own + self.after_layers(layout, layers, scored, phase=phase)
+
+    def after_layers(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
+        """The head, communication of all layers and the send."""
         one, joint = jnp.asarray(1.0), self.joint_shard(layout)
-        ops = forward_ops(self.layer_ops(layout), layers, phase=phase)
-        ops += forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         head = dataclasses.replace(joint, sequences=scored)
-        ops += forward_ops(self.model.head_ops(head, scored), one, phase=phase, edge=True)
+        ops: list[Op] = forward_ops(self.model.head_ops(head, scored), one, phase=phase, edge=True)
         for op in comm_ops(self.layer_comms(layout), layers, ("forward",)):
             ops.append(CommOp(op.name, op.operation, op.axis, phase, op.nbytes, op.count))
         nbytes = joint.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
