@@ -131,3 +131,14 @@ def test_a_number_equal_to_another_is_not_replaced():
     assert float(at_points(changed, [], [np.array([10.0])])[0][0]) == 25.0
     assert with_numbers(program, {slots[3.0]: np.asarray(2.0)}) is None
     assert with_numbers(program, {len(program.shapes): np.asarray(9.0)}) is None
+
+
+def test_jobs_that_differ_in_a_limit_share_their_scenario():
+    """Tables are kept of objects; another number of the scenario is another object."""
+    job = "experiment=train_gpt3_175b"
+    one, other = (study_from_config(job, f"objective.limits.capex_usd={limit}") for limit in (52e6, 54e6))
+    warmer = study_from_config(job, "cluster.facility.pue=1.37")
+    assert one.scenario is other.scenario
+    assert one.objective.limits != other.objective.limits
+    assert warmer.scenario is not one.scenario
+    assert float(warmer.scenario.cluster.facility.pue) == 1.37
