@@ -1,196 +1,129 @@
-"""Ray and Slurm themselves, with workers and nodes killed under a grid: what comes back equals one pass in every field.
+"""Ray and Slurm themselves, workers and nodes killed under a search: what comes back equals what one process finds.
 
     python benchmarks/clusters.py            both (`--only ray`, `--only slurm`); what is not installed is left out
 
-Ray: two nodes on this machine's loopback; a worker is killed, then the second node's raylet. Slurm: its own daemons,
-from a folder of this script (Debian: slurm-wlm, munge), two nodes of this machine; a job and a daemon are killed.
-Everything that this script started is ended by its process id.
+Three searches on each: a mix of two workloads under certificates, a worker killed meanwhile; the jobs of a multirun
+(`codesign optimize -m`); an exhaustive grid in chunks, a worker and then a whole node killed meanwhile.
 """
 
 import argparse
 import contextlib
 import dataclasses
-import os
-import secrets
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from cluster_daemons import There, lacking, ray_of_this_machine, slurm_of_this_machine
 
 from codesign import Problem, prepare_jax, study_from_config
-from codesign.distributing import AbstractRunner, RayCluster, Slurm
+from codesign.search import Mix, Trace
 from codesign.search.exhaustive import ChunkFolders, Kept, screen, screen_in_chunks
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline", "search=grid"]
-LEVELS = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
+VARIED = ("scale_up_bandwidth", "scale_out_bandwidth")
 BLOCK, KEEP = 4096, 64
+CERTIFIED = ["experiment=train_gpt3_175b", "calibration=h100_sxm_roofline", "search=certified"]
+SEQUENCES = (2048, 4096)  # of the two workloads of the mix
+JOBS = [*STUDY, "objective.limits.capex_usd=50e6,60e6"]
 
 
-class Trial:
-    """A grid, and what one pass over it leaves."""
-
-    def __init__(self) -> None:
-        self.problem: Problem = study_from_config(*STUDY, *LEVELS).problem
-        self.truth = screen(self.problem, BLOCK, keep=KEEP).kept
-
-    def over(self, runner: AbstractRunner, kill: threading.Thread, folder: Path) -> str:
-        """Run it, killing meanwhile; what differs."""
-        began = time.perf_counter()
-        heard: list[int] = []
-
-        def report(progress) -> None:
-            heard.append(progress.done)
-            if progress.done > 0 and not kill.ident:
-                kill.start()
-
-        found = screen_in_chunks(self.problem, runner, BLOCK, report, KEEP, ChunkFolders(str(folder)))
-        kill.join()
-        wrong = [f.name for f in dataclasses.fields(Kept)
-                 if not np.array_equal(getattr(found.kept, f.name), getattr(self.truth, f.name))]  # fmt: skip
-        count = len(list((folder / "chunks").iterdir()))
-        took = f"{count} chunks, {found.evaluated:,} points, {time.perf_counter() - began:.1f} s"
-        return f"{took}: {'differs in ' + ', '.join(wrong) if wrong else 'equal to one pass'}"
+def grid(levels: int = 60) -> Problem:
+    """The study whose grid is split."""
+    return study_from_config(*STUDY, *(f"space.hardware.{name}.grid={levels}" for name in VARIED)).problem
 
 
-def under_ray(trial: Trial, folder: Path) -> str:
-    """Two nodes; a worker and then the second node are killed."""
-    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    os.environ.update(loopback | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    from ray.cluster_utils import Cluster
+def mix() -> Mix:
+    """Two lengths of sequences on one machine, 27,936 plans."""
+    problems = {str(each): study_from_config(*CERTIFIED, f"workload.sequence={each}").problem for each in SEQUENCES}
+    return Mix({name: {} for name in problems}, gap=5e-3).bound(problems)
 
-    quiet = {"include_dashboard": False, "object_store_memory": 2**27}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **quiet})
-    second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
-    said: list[str] = []
+
+def killing(action: Callable[[], object]) -> tuple[threading.Thread, Callable[[bool], None]]:
+    """A thread that kills once, and what starts it when something has come back."""
+    thread = threading.Thread(target=action)
+
+    def heard(something: bool) -> None:
+        if something and not thread.ident:
+            thread.start()
+
+    return thread, heard
+
+
+def grid_over(there: There, problem: Problem, folder: Path, block: int = BLOCK, chunk_s: float = 0.02) -> str:
+    """A grid, a worker and then a node killed once the first chunk is there; what differs from one pass."""
+    truth, said = screen(problem, block, keep=KEEP).kept, []
 
     def kill() -> None:
-        workers = [pid for pid, name in processes() if name.startswith("ray::reply_to")]
-        for pid in workers[:1]:
-            os.kill(pid, signal.SIGKILL)
+        said.append(there.lose_worker())
         time.sleep(1)
-        cluster.remove_node(second, allow_graceful=False)
-        said.append(f"killed {len(workers[:1])} worker and 1 raylet")
+        there.lose_node()
 
-    try:
-        runner = RayCluster(address=cluster.address, chunk_s=0.02)
-        told = trial.over(runner, threading.Thread(target=kill), folder)
-        return f"{' '.join(said)}; {told}"
-    finally:
-        cluster.shutdown()
-
-
-def processes() -> list[tuple[int, str]]:
-    """(number, command) of this machine's processes."""
-    lines = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True).stdout.splitlines()
-    return [(int(line.split()[0]), line.split(maxsplit=1)[1]) for line in lines]
-
-
-CONFIGURATION = """
-ClusterName=trial
-SlurmctldHost=localhost
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-SlurmctldPort=16817
-SlurmctldPidFile={folder}/ctld.pid
-SlurmctldLogFile={folder}/ctld.log
-StateSaveLocation={folder}/state
-SlurmdPidFile={folder}/%n.pid
-SlurmdLogFile={folder}/%n.log
-SlurmdSpoolDir={folder}/spool-%n
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-MpiDefault=none
-ReturnToService=2
-SlurmdTimeout=10
-KillWait=2
-NodeName=one NodeHostname=localhost NodeAddr=127.0.0.1 Port=17001 CPUs=1 RealMemory=2000
-NodeName=two NodeHostname=localhost NodeAddr=127.0.0.1 Port=17002 CPUs=1 RealMemory=2000
-PartitionName=all Nodes=one,two Default=YES MaxTime=10 State=UP
-"""
-
-
-@contextlib.contextmanager
-def slurm_of_this_machine(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """munged, slurmctld and two slurmd, in the foreground of this process."""
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
-    folder.chmod(0o755)
-    (folder / "key").write_bytes(secrets.token_bytes(1024))
-    (folder / "key").chmod(0o400)
-    (folder / "state").mkdir()
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, user=user))
-    os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
-    munge = [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")]
-    commands = {
-        "munged": ["munged", "-F", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.socket", *munge],
-        "slurmctld": ["slurmctld", "-D", "-f", str(folder / "slurm.conf")],
-        "one": ["slurmd", "-D", "-N", "one", "-f", str(folder / "slurm.conf")],
-        "two": ["slurmd", "-D", "-N", "two", "-f", str(folder / "slurm.conf")],
+    thread, heard = killing(kill)
+    runner = there.runner(chunk_s, folder)
+    found = screen_in_chunks(
+        problem, runner, block, lambda progress: heard(progress.done > 0), KEEP, ChunkFolders(str(folder))
+    )
+    if thread.ident:
+        thread.join()
+    same = {
+        f.name: np.array_equal(getattr(found.kept, f.name), getattr(truth, f.name)) for f in dataclasses.fields(Kept)
     }
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    try:
-        for name, command in commands.items():
-            running[name] = subprocess.Popen(command, start_new_session=True, **silent)
-            time.sleep(1)
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            idle = subprocess.run(["sinfo", "-h", "-o", "%T %D"], capture_output=True, text=True).stdout
-            if idle.split() == ["idle", "2"]:
-                break
-            time.sleep(0.5)
-        else:
-            raise SystemExit(f"slurm does not come up: {idle!r}; {(folder / 'ctld.log').read_text()[-500:]}")
-        yield running
-        subprocess.run(["scancel", "--user", user], check=False)
-        until = time.monotonic() + 20
-        while time.monotonic() < until and subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout:
-            time.sleep(0.5)
-    finally:
-        for process in reversed(running.values()):
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-            process.kill()
-        for pid, name in processes():  # of the node that was killed: nobody else ends them
-            if str(folder) in name:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    count = len(list((folder / "chunks").iterdir()))
+    return told(same, f"{count} chunks, {found.evaluated:,} points, {sum(said)} worker and {len(said)} node killed")
 
 
-def under_slurm(trial: Trial, folder: Path) -> str:
-    """Two nodes; everything on the second is killed."""
-    place = Path(tempfile.mkdtemp(prefix="slurm-trial-"))
-    said: list[str] = []
-    with slurm_of_this_machine(place) as running:
+def mix_over(there: There, wanted: Mix, folder: Path, chunk_s: float = 1e-3) -> str:
+    """A mix, the first worker that is seen at work killed; what differs from the undivided answer."""
+    problem, said = next(iter(wanted.problems.values())), []
+    ended = threading.Event()
 
-        def kill() -> None:
-            steps = [pid for pid, name in processes() if "slurmstepd" in name]
-            jobs = [pid for pid, name in processes() if "submitit.core._submit" in name and "srun" not in name]
-            running["two"].kill()
-            for pid in [*jobs[:1], *steps[:1]]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            said.append(f"killed a node's daemon and {len(jobs[:1])} job")
+    def kill() -> None:
+        while not ended.wait(0.2) and not sum(said):
+            said.append(there.lose_worker())
 
-        runner = Slurm(workers=2, chunk_s=0.02, folder=str(folder), minutes=5, memory_gb=1)
-        told = trial.over(runner, threading.Thread(target=kill), folder)
-    shutil.rmtree(place, ignore_errors=True)
-    return f"{' '.join(said)}; {told}"
+    truth = wanted.run(problem, 0)
+    thread = threading.Thread(target=kill)
+    thread.start()
+    found = wanted.over(there.runner(chunk_s, folder)).run(problem, 0)
+    ended.set()
+    thread.join()
+    return told(apart(truth, found), f"a mix, {found.counts['plans']:,} plans, {sum(said)} worker killed")
+
+
+def apart(one: Trace, other: Trace) -> dict[str, bool]:
+    """Of each part of two traces whether it is the same; how long it took is no part of them."""
+    if one.certificate is None or other.certificate is None:
+        return {"certificate": one.certificate is other.certificate}
+    points = {name: np.array_equal(column, other.points[name]) for name, column in one.points.items()}
+    proofs = [dataclasses.replace(trace.certificate, history=()) for trace in (one, other) if trace.certificate]
+    return points | {"claim": one.claim == other.claim, "certificate": proofs[0] == proofs[1]}
+
+
+def jobs_over(there: There, folder: Path, chosen: list[str] | None = None) -> str:
+    """Jobs of a multirun as tasks; what differs in the table of all jobs from the one of this process."""
+    asked, tables = [sys.executable, "-m", "codesign", "optimize", "-m", *(chosen or JOBS)], []
+    for name, runner in (("here", []), ("there", there.typed(folder / "exchange"))):
+        place = folder / name
+        place.mkdir()
+        done = subprocess.run([*asked, *runner], cwd=place, capture_output=True, text=True)
+        if done.returncode != 0:
+            return f"differs: {done.stderr.strip().splitlines()[-1]}"
+        tables.append(pd.read_parquet(next(place.glob("multirun/*/collected.parquet"))).drop(columns="overrides"))
+    same = {"columns": list(tables[0]) == list(tables[1])}
+    same |= {name: tables[0][name].equals(tables[1][name]) for name in tables[0] if name in tables[1]}
+    return told(same, f"{tables[1]['job'].nunique()} jobs of a multirun, {len(tables[1])} designs")
+
+
+def told(same: dict[str, bool], what: str) -> str:
+    """One line."""
+    wrong = [name for name, equal in same.items() if not equal]
+    return f"{what}: {'differs in ' + ', '.join(wrong) if wrong else 'equal to one process'}"
 
 
 def main() -> int:
@@ -198,15 +131,26 @@ def main() -> int:
     options.add_argument("--only", choices=("ray", "slurm"))
     given = options.parse_args()
     prepare_jax()
-    trial = Trial()
-    for name, run, there in (
-        ("ray", under_ray, find_spec("ray") is not None),
-        ("slurm", under_slurm, find_spec("submitit") is not None and shutil.which("slurmctld") is not None),
-    ):
-        if given.only in (None, name):
-            with tempfile.TemporaryDirectory(prefix=f"cluster-{name}-") as folder:
-                print(f"{name}: {run(trial, Path(folder)) if there else 'not installed here'}", flush=True)
-    return 0
+    wrong = 0
+    for name in ("ray", "slurm") if given.only is None else (given.only,):
+        if lacking(name):
+            print(f"{name}: left out: {lacking(name)}", flush=True)
+            continue
+        with tempfile.TemporaryDirectory(prefix=f"cluster-{name}-") as text, contextlib.ExitStack() as stack:
+            folder = Path(text)
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="daemons-")))
+            there = stack.enter_context(ray_of_this_machine() if name == "ray" else slurm_of_this_machine(place))
+            for number, trial in enumerate((
+                lambda folder, there=there: mix_over(there, mix(), folder),
+                lambda folder, there=there: jobs_over(there, folder),
+                lambda folder, there=there: grid_over(there, grid(), folder),
+            )):  # fmt: skip
+                box, began = folder / str(number), time.perf_counter()
+                box.mkdir()
+                line = trial(box)
+                wrong += "differs" in line
+                print(f"{name}: {line}; {time.perf_counter() - began:.1f} s", flush=True)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ SETTLED: dict[str, Callable[..., Any]] = {
     "exp2": lambda x, **_: np.exp2(x),
     "tanh": lambda x, **_: np.tanh(x),
     "logistic": lambda x, **_: 1 / (1 + np.exp(-x)),
+    "polynomial": lambda x, *terms, **_: functools.reduce(lambda sum_, term: sum_ * x + term, reversed(terms)),
 }
 """The same of those whose settings are about accuracy alone."""
 FLOATING: dict[str, Callable[..., Any]] = {

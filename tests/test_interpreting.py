@@ -14,6 +14,8 @@ REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)
 TRUTH = REAL > 1.0
 
+polynomial = getattr(lax, "polynomial", lambda x, terms: sum(term * x**at for at, term in enumerate(terms)))  # JAX 0.12
+
 FUNCTIONS = {
     "arithmetic": lambda x, n, t: (x + 2 * x - x / 3, -x, jnp.abs(n), n + n * n - 1, n // 4, n % 5),
     "extremes": lambda x, n, t: (jnp.maximum(x, 1.0), jnp.minimum(n, 2), jnp.clip(x, 0.5, 1.5), x.max(1), n.min()),
@@ -26,6 +28,7 @@ FUNCTIONS = {
         lax.round(n / 2),
         lax.stop_gradient(x),
     ),
+    "polynomials": lambda x, n, t: (polynomial(x, [0.5, 1.0, 0.0, -2.0]), polynomial(x, [x[:1], x[1:2]])),
     "places": lambda x, n, t: (jnp.argmin(x, 1), jnp.argmax(x, 0), lax.iota(jnp.int32, 4), jnp.argmin(t, 1)),
     "comparisons": lambda x, n, t: (x > 1, x >= x.T[0, 0], n < 0, n <= 0, n == 1, n != 1, jnp.isfinite(1 / n)),
     "truth": lambda x, n, t: (t & (n > 0), t | (n > 0), ~t, ~n, n & 3, n | 8, t.astype(int), jnp.where(t, x, n)),

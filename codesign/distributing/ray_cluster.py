@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pickle
 import secrets
 import socket
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .base import TICK_S, AbstractRunner, Result, Task, lost, needed
-from .replies import packed, reply_to, search_path
+from .replies import Reply, packed, packed_reply_to, search_path
 
 AHEAD = 2  # tasks of each worker under way or waiting on the cluster: none waits for this process in between
 STORE_BYTES = 128 * 2**20  # of a cluster of this machine: what goes through it is kilobytes a task
@@ -81,7 +82,7 @@ class RayCluster(AbstractRunner):
         if not tasks:
             return
         with self._cluster() as ray:
-            asked = ray.remote(max_retries=self.retries, scheduling_strategy="SPREAD", num_cpus=1)(reply_to)
+            asked = ray.remote(max_retries=self.retries, scheduling_strategy="SPREAD", num_cpus=1)(packed_reply_to)
             shared, waiting = ray.put(sent), deque(tasks)
             pending: dict[Any, Any] = {}
             most = AHEAD * (self.workers or int(ray.cluster_resources().get("CPU", 1)))
@@ -151,13 +152,13 @@ def _own_token() -> str:
     return secrets.token_hex(32)
 
 
-def _got(ray: Any, reference: Any, task: Any, retries: int) -> Any:
+def _got(ray: Any, reference: Any, task: Any, retries: int) -> Reply:
     """The reply to a task.
 
     Raises:
         CodesignError: its workers were lost.
     """
     try:
-        return ray.get(reference)
+        return pickle.loads(ray.get(reference))
     except ray.exceptions.RayError as error:
         raise lost("ray", task, retries + 1) from error

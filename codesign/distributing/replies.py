@@ -51,6 +51,14 @@ def reply_to(work: bytes, task: Any) -> Reply:
         return Reply(raised=_sendable(error))
 
 
+def packed_reply_to(work: bytes, task: Any) -> bytes:
+    """The reply as bytes: what is read from them is the reader's own, whoever frees the memory they came through.
+
+    Ray hands out arrays as views of its store, which end with the connection to it.
+    """
+    return pickle.dumps(reply_to(work, task), protocol=pickle.HIGHEST_PROTOCOL)
+
+
 def _sendable(error: Exception) -> Exception:
     """An error that the other side can read."""
     try:

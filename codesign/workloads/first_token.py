@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jaxtyping import Array
 
 from .arriving_load import Demand, Times
 from .clumps import alone, others
 from .mean_step import EngineStep
-from .quantiles import Percentiles, tail_quantiles, tailed
+from .quantiles import Percentiles, normal_quantiles, tail_quantiles, tailed
 
 __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 
 CROWDS = ((0.3, 0.6), (0.8, 0.3), (0.965, 0.1))  # quantile of prompt tokens in a step, its probability
+LEVELS = normal_quantiles(level for level, _ in CROWDS)
 STEEPEST = 0.95  # elasticity of a step's length beyond which spells of many would not end
 FEW, MANY = (0.8, -0.5), (0.2, 2.0)  # of counts: probability, and standard deviations from their mean
 
@@ -47,9 +47,8 @@ def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> C
     varies = come * demand.computed**2 * clumped / (1 - lengthens**2)
     square = (varies + (come * demand.computed) ** 2) / at.share
     shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
-    levels = ndtri(jnp.array([level for level, _ in CROWDS]))
     likely = jnp.array([weight for _, weight in CROWDS])
-    drawn = jnp.maximum(1 - 1 / (9 * shape) + levels / (3 * jnp.sqrt(shape)), 0.02) ** 3
+    drawn = jnp.maximum(1 - 1 / (9 * shape) + LEVELS / (3 * jnp.sqrt(shape)), 0.02) ** 3
     carried = jnp.minimum(tokens * drawn / (drawn * likely).sum(), demand.chunk)
     seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
     return Crowds(seconds, likely)

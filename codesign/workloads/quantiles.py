@@ -3,16 +3,27 @@
 Fixed numbers of rounds on all points at once; the last one carries the derivatives (implicit function theorem).
 """
 
+from collections.abc import Iterable
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
+import numpy as np
 from jaxtyping import Array
 
 from ..smooth import TINY
 
-__all__ = ["SHARES", "Percentiles", "above", "lognormal", "spread_about", "tail_quantiles", "tailed"]
+__all__ = [
+    "SHARES",
+    "Percentiles",
+    "above",
+    "lognormal",
+    "normal_quantiles",
+    "spread_about",
+    "tail_quantiles",
+    "tailed",
+]
 
 SHARES = (0.5, 0.9, 0.99)
 NORMAL = (0.0, 1.2815515655446004, 2.3263478740408408)  # quantiles of a normal distribution at these shares
@@ -21,6 +32,15 @@ WIDEST = 600.0  # of a sum's range over its mean wait: further off nobody waits 
 PROMPTS = 128  # equally likely quantiles of prompts
 SOME = ([(node + 0.5) / 5 * 0.95 for node in range(5)], [0.95 / 5] * 5)  # few, and those that percentiles rest on
 RARE = ([0.965, 0.985, 0.9965], [0.03, 0.013, 0.007])
+
+
+def normal_quantiles(shares: Iterable[float]) -> np.ndarray:
+    """What so much of a standard normal distribution stays below: numbers that no program has to compute again."""
+    return np.array([NormalDist().inv_cdf(share) for share in shares])
+
+
+EVEN = normal_quantiles((prompt + 0.5) / PROMPTS for prompt in range(PROMPTS))
+TAILED = normal_quantiles(SOME[0] + RARE[0])
 
 
 class Percentiles(NamedTuple):
@@ -50,7 +70,7 @@ def lognormal(cv: Array) -> Array:
     """Equally likely lengths over their mean."""
     varied = cv > 0
     spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
-    drawn = jnp.exp(spread * ndtri((jnp.arange(PROMPTS) + 0.5) / PROMPTS))
+    drawn = jnp.exp(spread * EVEN)
     return drawn / drawn.mean()
 
 
@@ -58,7 +78,7 @@ def tailed(cv: Array) -> tuple[Array, Array]:
     """Lengths over their mean and how likely each is, with more of the long ones."""
     spread = jnp.sqrt(jnp.log1p(jnp.maximum(cv * cv, TINY)))
     likely = jnp.array(SOME[1] + RARE[1])
-    drawn = jnp.exp(spread * ndtri(jnp.array(SOME[0] + RARE[0])))
+    drawn = jnp.exp(spread * TAILED)
     return drawn / (drawn * likely).sum(), likely
 
 
