@@ -3,7 +3,6 @@
 JAX arrays end here; reports are made from these frames alone.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,7 @@ from .scenario import Scenario
 from .search import Problem, Trace
 from .search.non_dominated import non_dominated_rows
 from .space import DesignSpace
-from .staging import Answers, at_points, base_of, kept, model_of, running, slopes_of
+from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns
 from .workloads import CommOp, ComputeOp
 from .workloads.plan_fields import plan_fields
@@ -34,8 +33,6 @@ __all__ = [
 ]  # fmt: skip
 
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")
-MOST_READY = 4  # programs of accounts that are kept ready to run, each with what its number stands for
-_ready: OrderedDict[int, Any] = OrderedDict()
 BINDS_FROM = 0.98  # a constraint used to this share is called binding
 
 
@@ -62,8 +59,7 @@ def numbers_of(scenario: Scenario) -> dict[str, float]:
 def priced(scenario: Scenario) -> Account:
     """The account of one scenario, by NumPy."""
     base = base_of(scenario)
-    _, made = kept(_ready, id(base.program), lambda: (base.program, running(base.program)), MOST_READY)
-    found = at_points(base.program, jax.tree.leaves(scenario), made=made)
+    found = at_points(base.program, jax.tree.leaves(scenario))
     numbers = [np.reshape(number, number.shape[1:]) for number in found]
     return jax.tree.unflatten(base.structure, jax.device_put(numbers))  # compiles nothing
 

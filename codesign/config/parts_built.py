@@ -1,11 +1,14 @@
 """What a composed configuration says: plain mappings in SI units, a scenario and a problem built of them."""
 
+from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, suggestion
+from ..fields import flattened
 from ..plain_yaml import is_mapping
 from ..scenario import Cluster, Scenario
 from ..search import Problem
@@ -17,6 +20,8 @@ from .in_units import in_si
 from .space_checks import check_variables
 
 SCENARIO = ("cluster", "workload", "plan")
+MOST_KEPT = 8  # scenarios
+_scenarios: OrderedDict[Any, Scenario] = OrderedDict()
 
 
 def complete(resolved: dict[str, Any]) -> dict[str, Any]:
@@ -72,10 +77,23 @@ def scenario_of(built: Built) -> Scenario:
 
 def problem_of(built: Built) -> Problem:
     """What is searched, its variables checked."""
-    scenario = scenario_of(built)
+    scenario = _shared(scenario_of(built))
     check_variables(built.objects["space"], scenario)
     check_asked(built.objects["objective"], scenario)
     return Problem(scenario, built.objects["space"], built.objects["objective"])
+
+
+def _shared(scenario: Scenario) -> Scenario:
+    """The same object for equal scenarios, such as those of jobs that differ in a limit: tables are kept of objects."""
+    leaves, structure = flattened(scenario)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    numbers = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+    key = (structure, numbers, tuple((type(leaf).__name__, getattr(leaf, "weak_type", None)) for leaf in leaves))
+    found = _scenarios.setdefault(key, scenario)
+    _scenarios.move_to_end(key)
+    if len(_scenarios) > MOST_KEPT:
+        _scenarios.popitem(last=False)
+    return found
 
 
 def overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:

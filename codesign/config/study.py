@@ -86,7 +86,7 @@ class Study:
         goal = f"{'minimise' if self.objective.minimise else 'maximise'} {self.objective.goal}"
         return f"Study({self.name!r}: {goal} over {searched}; {type(self.search).__name__}; scenario, space, objective)"
 
-    @property
+    @functools.cached_property
     def problem(self) -> Problem:
         """What the search is given."""
         return Problem(self.scenario, self.space, self.objective)

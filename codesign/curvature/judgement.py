@@ -87,6 +87,7 @@ def judge(
         [slot for name, slot in last.items() if name not in held],
         program.varied,
         [place[name] for name in ordered],
+        program.asked,
     )
     *rows, rules = walk.outputs
     bits = {name: walk.direction_bit(place[name]) for name in ordered}

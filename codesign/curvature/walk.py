@@ -9,16 +9,32 @@ programming.
 What the walk says is proven for exact arithmetic; what it does not say, it does not know.
 """
 
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..staging import Equation, PlanTable, Program, Table, literal, tabulate, tabulate_all
+from ..staging import (
+    Equation,
+    PlanTable,
+    Program,
+    Table,
+    apart,
+    asked_of,
+    kept,
+    literal,
+    tabulate,
+    tabulate_all,
+    told_apart,
+)
 from .primitives import apply, is_read
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
 
 MOST_ROWS = 1 << 17  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 4 s)
+MOST_EARLY = 2  # studies of which tables are kept for other limits
+_early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Value]]] = OrderedDict()
 ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
 
 
@@ -32,6 +48,7 @@ class Walk:
         coordinates: the other inputs, each in [0, 1].
         varied: slots in which bounds read maxima differently; by default those that the coordinates reach.
         ordered: plan fields of which directions are asked.
+        asked: slots of known numbers that may be others the next time, such as limits.
     """
 
     def __init__(
@@ -42,8 +59,9 @@ class Walk:
         coordinates: Sequence[int],
         varied: Collection[int] | None = None,
         ordered: Collection[int] = (),
+        asked: Collection[int] = (),
     ):
-        self.program, self.plans, self.ordered = program, plans, frozenset(ordered)
+        self.program, self.plans, self.ordered, self.asked = program, plans, frozenset(ordered), frozenset(asked)
         self.variables = len(coordinates)
         self.hardware = (1 << self.variables) - 1
         self.tables: dict[int, Table] = {slot: literal(value) for slot, value in program.known.items()} | dict(given)
@@ -65,12 +83,36 @@ class Walk:
         return 1 << (self.variables + field)
 
     def _go(self) -> None:
-        last: dict[int, int] = {}
-        for place, equation in enumerate(self.program.equations):
-            last |= dict.fromkeys(equation.inputs, place)
-        last |= dict.fromkeys(self.program.outputs, len(self.program.equations))
-        self.tables, done = tabulate_all(self.program, self.tables, self.plans, MOST_ROWS, self._is_read)
-        for place, equation in enumerate(self.program.equations):
+        """What no number reaches that is asked is kept for other such numbers."""
+        given, program = dict(self.tables), self.program
+        late, numbers = apart(program, self.asked)
+        after = [equation for equation in program.equations if equation.outputs[0] in late]
+        if self.asked:
+            sets = (tuple(self.values), frozenset(self.varied), self.ordered)
+            without = {slot: table for slot, table in given.items() if slot not in late}
+            key = (asked_of(program), numbers, sets, self.plans.told_apart, told_apart(without))
+            _, tables, values = kept(_early, key, lambda: (program, *self._before(late, after)), MOST_EARLY)
+            self.values = dict(values)
+            self.tables = tables | {slot: given[slot] for slot in program.known if slot in late}
+        else:
+            self._before(late, after)
+        self._follow_all(after)
+
+    def _before(self, late: Collection[int], after: Sequence[Equation]) -> tuple[dict[int, Table], dict[int, Value]]:
+        """(tables, values) that outputs and later equations read, of what no number reaches that is asked."""
+        read = set(self.program.outputs).union(*(equation.inputs for equation in after))
+        before = [equation for equation in self.program.equations if equation.outputs[0] not in late]
+        self._follow_all(before, read)
+        tables = {slot: table for slot, table in self.tables.items() if slot in read}
+        return tables, {slot: value for slot, value in self.values.items() if slot in read}
+
+    def _follow_all(self, equations: Sequence[Equation], wanted: Collection[int] = ()) -> None:
+        """These equations in their order; tables that nobody reads any more are let go, but for those wanted."""
+        part = self.program._replace(equations=list(equations), outputs=(*self.program.outputs, *wanted))
+        last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+        last |= dict.fromkeys(part.outputs, len(equations))
+        self.tables, done = tabulate_all(part, self.tables, self.plans, MOST_ROWS, self._is_read)
+        for place, equation in enumerate(equations):
             if equation.outputs[0] not in done:
                 self._look(equation)
             for slot in equation.inputs:

@@ -1,5 +1,7 @@
 """The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
 
+from .again import apart as apart
+from .again import asked_of as asked_of
 from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
 from .model import Answers as Answers
@@ -32,10 +34,11 @@ from .tables import Table as Table
 from .tables import literal as literal
 from .tables import tabulate as tabulate
 from .tables import tabulate_all as tabulate_all
+from .tables import told_apart as told_apart
 
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
-    "RowProgram", "Rows", "Running", "Table", "at_points", "base_of", "chained", "flatten", "keep_base_without", "kept",
-    "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged",
-    "tabulate", "tabulate_all", "tight_tiers", "written_out",
+    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained", "flatten",
+    "keep_base_without", "kept", "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running",
+    "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
 ]  # fmt: skip

@@ -57,7 +57,8 @@ class Blocks:
         given = leaves_as_tables(program.inputs[: model.leaves], jax.tree.leaves(scenario))
         for number, slot in enumerate(program.inputs[model.leaves :]):
             given[slot] = Table(frozenset([number]), self._table.column(number))
-        self._program = staged = stage(program, self._table, given, MOST_ROWS)
+        others = [slot for slot in program.known if slot >= len(model.program.shapes)]  # of what is asked
+        self._program = staged = stage(program, self._table, given, MOST_ROWS, others)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
         count = len(next(iter(plans.values()), [0]))
         fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}

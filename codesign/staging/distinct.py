@@ -4,8 +4,9 @@ Most of the model sees few fields of a plan. What depends on the tensor- and pip
 hundred values however many plans there are.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,6 +39,14 @@ class PlanTable:
         self.project = lru_cache(maxsize=None)(self._project)
         self.steps = lru_cache(maxsize=None)(self._steps)
         self.keys = lru_cache(maxsize=None)(self._keys)
+
+    @cached_property
+    def told_apart(self) -> str:
+        """Equal for tables of the same fields, values and combinations."""
+        digest = hashlib.sha256(repr((self.fields, self._listed, self._codes.shape)).encode())
+        for array in (*self.values, self._codes):
+            digest.update(repr((array.shape, array.dtype.str)).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def _count(self, fields: Fields) -> int:
         """How many combinations of these fields there are."""

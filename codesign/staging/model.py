@@ -11,13 +11,15 @@ from jaxtyping import Array
 from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
+from .again import Made, made_again
 from .identities import without_ones
-from .program import Program, chained, flatten, kept
+from .program import Program, chained, flatten, kept, likeness
 from .reserves import reserve_shares, tight_tiers
 
 MOST_KEPT = 32
 _bases: OrderedDict[Any, "Base"] = OrderedDict()
 _models: OrderedDict[Any, "Model"] = OrderedDict()
+_asked: OrderedDict[Any, Made] = OrderedDict()
 
 
 class Base(NamedTuple):
@@ -42,7 +44,7 @@ class Base(NamedTuple):
             return jax.tree.leaves(function(jax.tree.unflatten(self.structure, leaves)))
 
         second = flatten(jax.make_jaxpr(told)(list(self.avals)))
-        return chained(self.program, second, dict(zip(second.inputs, self.program.outputs, strict=True)))
+        return _behind(self.program, second, self.program.outputs)
 
 
 class Answers(NamedTuple):
@@ -86,8 +88,15 @@ class Model(NamedTuple):
 
         number = jax.ShapeDtypeStruct((), jnp.asarray(1.0).dtype)
         second = flatten(jax.make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
-        given = (*self.program.outputs, *self.of_variables)
-        return chained(self.program, second, dict(zip(second.inputs, given, strict=True)))
+        return _behind(self.program, second, (*self.program.outputs, *self.of_variables))
+
+
+def _behind(first: Program, second: Program, given: Sequence[int]) -> Program:
+    """A program behind the model, of these slots of it; made once for all that differ in numbers alone."""
+    fed, shift = dict(zip(second.inputs, given, strict=True)), len(first.shapes)
+    key = (id(first), likeness(second, values=False), tuple(given))
+    known = {slot + shift: value for slot, value in second.known.items()}
+    return made_again(_asked, key, (first, second), known, lambda: chained(first, second, fed), MOST_KEPT)
 
 
 def base_of(scenario: Scenario) -> Base:

@@ -2,18 +2,22 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 from ..scenario import Scenario
+from .again import apart, asked_of
 from .distinct import Fields, PlanTable
-from .program import Equation, kept
+from .program import Equation, Program, kept
 from .rows import RowProgram
 from .tables import Table, literal, tabulate
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
+MOST_EARLY = 4  # scenarios of which tables are kept for other limits
+_early: OrderedDict[Any, tuple[Program, Scenario, dict[int, Table]]] = OrderedDict()
 
 
 class PlanTables:
@@ -43,6 +47,9 @@ class PlanTables:
         rest = [equation for equation in program.equations if equation.outputs[0] not in self.fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         self._read = sorted(needed.intersection(self.fields))
+        self._late, self._numbers = apart(program, rows.asked)
+        late = [equation for equation in self._tabled if equation.outputs[0] in self._late]
+        self._waiting = needed.union(*(equation.inputs for equation in late)) - self._late
         self._kept: OrderedDict[int, tuple[Scenario, dict[int, Table]]] = OrderedDict()
 
     def of(self, scenario: Scenario) -> dict[int, Table]:
@@ -50,14 +57,28 @@ class PlanTables:
         return kept(self._kept, id(scenario), lambda: (scenario, self._of(scenario)), MOST_SCENARIOS)[1]
 
     def _of(self, scenario: Scenario) -> dict[int, Table]:
+        """What does not see the numbers that are asked is kept for other such numbers."""
+        program, values = self._program, tuple(column.tobytes() for column in self.plans.values)
+        key = (asked_of(program), self.plans.fields, values, self._numbers, id(scenario))
+        early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
+        tables = early | {slot: literal(value) for slot, value in program.known.items() if slot in self._late}
+        self._tabulate(tables, late=True)
+        return {slot: tables[slot] for slot in self._read}
+
+    def _without(self, scenario: Scenario) -> dict[int, Table]:
+        """Tables that others wait for, of what no number reaches that is asked."""
         program = self._program
-        tables = {slot: literal(value) for slot, value in program.known.items()}
+        tables = {slot: literal(value) for slot, value in program.known.items() if slot not in self._late}
         for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
             tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
         for number, slot in enumerate(self._given):
             tables[slot] = Table(frozenset([number]), self.plans.column(number))
+        self._tabulate(tables, late=False)
+        return {slot: table for slot, table in tables.items() if slot in self._waiting}
+
+    def _tabulate(self, tables: dict[int, Table], *, late: bool) -> None:
         for equation in self._tabled:
-            found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
-            assert found is not None
-            tables |= dict(zip(equation.outputs, found, strict=True))
-        return {slot: tables[slot] for slot in self._read}
+            if (equation.outputs[0] in self._late) == late:
+                found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
+                assert found is not None
+                tables |= dict(zip(equation.outputs, found, strict=True))

@@ -14,12 +14,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..scenario import Scenario
+from .again import likeness_of_equations
 from .derivatives import Slopes
 from .distinct import PlanTable
 from .packed import LookUp, Packed
 from .packs import Packs
 from .plan_tables import PlanTables
-from .program import Equation, Program, kept, likeness, written_out
+from .program import Equation, Program, kept, written_out
 from .rows import RowProgram
 from .running import Running
 from .staged import stage
@@ -67,7 +68,7 @@ class Points:
         self.plans, program = self.tables.plans, rows.program
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
         sizes = tuple(map(len, self.plans.values))
-        key = (likeness(program, values=False), rows.leaves, rows.fields, rows.varied, sizes, slopes)
+        key = (likeness_of_equations(program), rows.leaves, rows.fields, rows.varied, sizes, slopes)
         self._read, self._whole, self._ready = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
         self._kept: OrderedDict[int, tuple[Scenario, LookUp]] = OrderedDict()
 

@@ -144,7 +144,9 @@ def flatten(closed: Any) -> Program:
 
     inputs = [new(v.aval) for v in closed.jaxpr.invars]
     outputs = inline(closed.jaxpr, closed.consts, inputs)
-    return reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
+    program = reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
+    read = {slot for equation in program.equations for slot in equation.inputs}.union(program.outputs)
+    return program._replace(known={slot: value for slot, value in known.items() if slot in read})
 
 
 def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:

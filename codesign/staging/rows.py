@@ -6,6 +6,7 @@ w = sigmoid(sharpness log(a / b)), whose slope at a kink lies between those of i
 exactly.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,11 +19,14 @@ from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
+from .again import Made, asked_of, made_again
 from .model import Answers, model_of
-from .program import DERIVED, Equation, Program, chained, flatten, reduced
+from .program import DERIVED, Equation, Program, chained, flatten, likeness, reduced
 from .reserves import reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
+MOST_MADE = 16  # programs
+_made: OrderedDict[Any, Made] = OrderedDict()
 KINK, KINKS = OPERATION + "kink", OPERATION + "kinks"
 
 
@@ -30,7 +34,8 @@ class RowProgram(NamedTuple):
     """Rows, and the largest violation of a rule of the plan, as a program of (scenario, plan fields, coordinates).
 
     names: of the rows, the outputs but for the last; leaves: how many of the inputs are the scenario's; fields: of the
-    plan; variables: names of the coordinates; varied: slots that the hardware reaches.
+    plan; variables: names of the coordinates; varied: slots that the hardware reaches; asked: slots of known numbers of
+    what is asked, such as limits: the model has none of them.
     """
 
     program: Program
@@ -39,6 +44,7 @@ class RowProgram(NamedTuple):
     fields: tuple[str, ...]
     variables: tuple[str, ...]
     varied: frozenset[int]
+    asked: frozenset[int] = frozenset()
 
     def exact(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Float[Array, " rows"], Array]:
         """Rows of the hard model, and the largest violation."""
@@ -66,7 +72,8 @@ class RowProgram(NamedTuple):
         if tuple(names) == self.names:
             return self
         rows = [self.program.outputs[self.names.index(name)] for name in names]
-        program = reduced(self.program._replace(outputs=(*rows, self.program.outputs[-1])))
+        fewer, known = self.program._replace(outputs=(*rows, self.program.outputs[-1])), self.program.known
+        program = made_again(_made, asked_of(fewer), fewer, known, lambda: reduced(fewer), MOST_MADE)
         return self._replace(program=program, names=tuple(names))
 
     def fields_without_rules(self) -> tuple[str, ...]:
@@ -102,10 +109,15 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
 
     behind = model.asked(priced)
     before = flatten(jax.make_jaxpr(placed)([jnp.asarray(0.5)] * len(space.names)))
-    whole = chained(before, behind, dict(zip(model.of_variables, before.outputs, strict=True)))
+    fed, shift = dict(zip(model.of_variables, before.outputs, strict=True)), len(before.shapes)
+    known = {slot + shift: value for slot, value in behind.known.items()}
+    key = (likeness(before), asked_of(behind), model.of_variables)
+    whole = made_again(_made, key, (before, behind), known, lambda: chained(before, behind, fed), MOST_MADE)
+    own = frozenset(slot for slot in known if slot >= shift + len(model.program.shapes))
     coordinates, others = whole.inputs[: len(space.names)], whole.inputs[len(space.names) :]
     program = whole._replace(inputs=(*others, *coordinates))
-    return RowProgram(program, tuple(names), model.leaves, tuple(fields), space.names, program.reached(coordinates))
+    varied = program.reached(coordinates)
+    return RowProgram(program, tuple(names), model.leaves, tuple(fields), space.names, varied, own)
 
 
 def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:

@@ -5,15 +5,21 @@ whose number nobody reads any more is given to the next, so that little memory i
 """
 
 import contextlib
+import copy
 import ctypes
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..by_numpy import ELEMENTWISE, behind
-from .program import Equation, Program, written_out
+from .again import asked_of, written_once
+from .program import Equation, Program, kept
+
+MOST_KEPT = 16  # programs that are kept ready to run
+_running: OrderedDict[Any, tuple[Program, "Running"]] = OrderedDict()
 
 TRIM, PAD, MAPPED = (-1, 512 << 20), (-2, 64 << 20), (-3, 32 << 20)  # settings of the C library, and bytes
 
@@ -64,12 +70,19 @@ class Running:
             for equation in equations
         ]
         again = _again(equations, outputs, kinds, alike) if alike else {}
-        self._run = _written(equations, calls, inputs, outputs, constants, again)
+        self._run = _written(equations, calls, inputs, outputs, list(constants), again)
+        self._constants, self._points = constants, points
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Arrays of the outputs; each axis of points is as long as that of the inputs, or 1 where all are alike."""
         with np.errstate(all="ignore"):
-            return self._run(arrays)
+            return self._run(arrays, self._constants.values())
+
+    def knowing(self, known: Mapping[int, np.ndarray]) -> "Running":
+        """The same equations with other numbers in the place of what is known."""
+        other = copy.copy(self)
+        other._constants = {slot: known[slot].reshape(*known[slot].shape, *self._points) for slot in self._constants}
+        return other
 
 
 def _written(
@@ -77,13 +90,13 @@ def _written(
     calls: Sequence[Callable[..., Any]],
     inputs: Sequence[int],
     outputs: Sequence[int],
-    constants: Mapping[int, np.ndarray],
+    constants: Sequence[int],
     again: Mapping[int, int],
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """A Python function of the inputs that does one call after the other; `again`: place -> argument it writes over."""
+) -> Callable[[Sequence[Any], Iterable[Any]], list[Any]]:
+    """A Python function of inputs and constants, one call after the other; `again`: place -> what it writes over."""
     last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
     last |= dict.fromkeys((*outputs, *constants), len(equations))
-    space: dict[str, Any] = {f"c{slot}": value for slot, value in constants.items()}
+    space: dict[str, Any] = {}
     names, free, made = {slot: f"c{slot}" for slot in constants}, [], 0
 
     def fresh() -> str:
@@ -95,6 +108,7 @@ def _written(
 
     names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
     lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
+    lines += [f"    [{', '.join(names[slot] for slot in constants)}] = known"] if constants else []
     for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
         space[f"f{place}"] = call
         read = ", ".join(names[slot] for slot in equation.inputs)
@@ -109,7 +123,7 @@ def _written(
         lines.append(f"    {target} = f{place}({read})")
         free += [names[slot] for slot in equation.outputs if slot not in last]
     lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
-    exec("def run(given):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
+    exec("def run(given, known):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
     return space["run"]
 
 
@@ -136,9 +150,17 @@ def _is_ufunc(equation: Equation) -> bool:
 
 
 def running(program: Program) -> Running:
-    """A program made ready to run at many points: each argument has one axis of points behind its own."""
-    whole = written_out(program)
-    return Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
+    """A program made ready to run at many points: each argument has one axis of points behind its own.
+
+    Made once for programs of the same equations, which may differ in what is known.
+    """
+    whole = written_once(program)
+
+    def made() -> tuple[Program, Running]:
+        return whole, Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
+
+    before, found = kept(_running, asked_of(whole), made, MOST_KEPT)
+    return found if before.known is whole.known else found.knowing(whole.known)
 
 
 def at_points(

@@ -10,9 +10,10 @@ from jaxtyping import Array
 
 from ..metrics import Account
 from ..scenario import Scenario
+from .again import asked_of
 from .derivatives import Slopes
 from .model import base_of
-from .program import Program, kept, likeness
+from .program import Program, kept
 from .running import running
 
 MOST_MADE = 8  # programs that are kept with their slopes
@@ -34,7 +35,8 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
     varied = [not part or getattr(place, "name", "") == part for place in places]
     numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
     real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
-    made = kept(_made, (likeness(asked), part), lambda: (asked, running(_along(asked, real))), MOST_MADE)
+    key = (asked_of(asked), id(asked.known), part)
+    made = kept(_made, key, lambda: (asked, running(_along(asked, real))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
     found = made[1](*given, *np.eye(len(real)))

@@ -4,14 +4,20 @@ Most of a model does not see most variables. Each equation is computed once for 
 variables that reach it, as long as there are few of them; what is left for every point is some hundred operations.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .again import apart, asked_of, written_once
 from .distinct import PlanTable
-from .program import Equation, Program, written_out
-from .tables import Table, literal, tabulate
+from .program import Equation, Program, kept
+from .tables import Table, literal, tabulate, told_apart
+
+MOST_EARLY = 2  # grids of which tables are kept for other limits
+MOST_BYTES = 64 << 20  # of them
+_early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Equation]]] = OrderedDict()
 
 
 class Staged(NamedTuple):
@@ -24,7 +30,9 @@ class Staged(NamedTuple):
     kinds: list[Any]
 
 
-def stage(program: Program, plans: PlanTable, given: Mapping[int, Table], most: int) -> Staged:
+def stage(
+    program: Program, plans: PlanTable, given: Mapping[int, Table], most: int, others: Collection[int] = ()
+) -> Staged:
     """Tabulate what can be.
 
     Args:
@@ -32,24 +40,59 @@ def stage(program: Program, plans: PlanTable, given: Mapping[int, Table], most: 
         plans: distinct values of the variables, and which combinations there are.
         given: input -> its values; inputs that are not given have others at every point.
         most: rows of a table.
+        others: slots of known numbers that may be others the next time, such as limits; what they do not reach is kept.
     """
-    program = written_out(program)
-    tables = {slot: literal(value) for slot, value in program.known.items()} | dict(given)
-    last = {slot: place for place, equation in enumerate(program.equations) for slot in equation.inputs}
-    read, rest = set(program.outputs), []
-    for place, equation in enumerate(program.equations):
+    program = written_once(program)
+    late, numbers = apart(program, others)
+    equations = list(enumerate(program.equations))
+    after = [(place, equation) for place, equation in equations if equation.outputs[0] in late]
+    read = {*program.outputs, *(slot for _, equation in after for slot in equation.inputs)}
+
+    def early() -> tuple[Program, dict[int, Table], dict[int, Equation]]:
+        before = [(place, equation) for place, equation in equations if equation.outputs[0] not in late]
+        tables = {slot: literal(value) for slot, value in program.known.items() if slot not in late} | dict(given)
+        return program, *_tabulated(before, tables, plans, most, read)
+
+    if others:
+        key = (asked_of(program), numbers, plans.told_apart, told_apart(given), most)
+        _, tables, rest = kept(_early, key, early, MOST_EARLY)
+        if sum(table.values.nbytes for table in tables.values()) > MOST_BYTES:
+            _early.pop(key)
+    else:
+        _, tables, rest = early()
+    tables = tables | {slot: literal(value) for slot, value in program.known.items() if slot in late}
+    tables, more = _tabulated(
+        after, tables, plans, most, set(program.outputs).union(*(e.inputs for e in rest.values()))
+    )
+    rest = rest | more
+    left = [rest[place] for place in sorted(rest)]
+    wanted = set(program.outputs).union(*(equation.inputs for equation in left))
+    kept_tables = {slot: tables[slot] for slot in sorted(wanted) if slot in tables}
+    return Staged(kept_tables, left, program.outputs, program.shapes, program.kinds)
+
+
+def _tabulated(
+    equations: Sequence[tuple[int, Equation]],
+    tables: dict[int, Table],
+    plans: PlanTable,
+    most: int,
+    wanted: Collection[int],
+) -> tuple[dict[int, Table], dict[int, Equation]]:
+    """(tables that are wanted or that the rest reads, place -> equation of the rest)."""
+    last = {slot: place for place, equation in equations for slot in equation.inputs}
+    read, rest = set(wanted), dict[int, Equation]()
+    for place, equation in equations:
         inputs = [tables[slot] for slot in equation.inputs if slot in tables]
         found = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
         if found is None:
-            rest.append(equation)
+            rest[place] = equation
             read.update(equation.inputs)
         else:
             tables |= dict(zip(equation.outputs, found, strict=True))
         for slot in equation.inputs:
             if last[slot] == place and slot not in read:
                 tables.pop(slot, None)
-    kept = {slot: tables[slot] for slot in sorted(read) if slot in tables}
-    return Staged(kept, rest, program.outputs, program.shapes, program.kinds)
+    return {slot: table for slot, table in tables.items() if slot in read}, rest
 
 
 def leaves_as_tables(slots: Sequence[int], leaves: Sequence[Any]) -> dict[int, Table]:

@@ -1,5 +1,6 @@
 """What depends on the plan alone, computed once for each distinct combination of the plan fields that reach it."""
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,14 @@ class Table(NamedTuple):
 def literal(value: Any) -> Table:
     """What no plan changes."""
     return Table(NOTHING, np.asarray(value)[None])
+
+
+def told_apart(tables: Mapping[int, Table]) -> str:
+    """Equal for the same slots with the same numbers."""
+    digest = hashlib.sha256()
+    for slot, (fields, values) in sorted(tables.items()):
+        digest.update(repr((slot, sorted(fields), values.shape, values.dtype.str)).encode() + values.tobytes())
+    return digest.hexdigest()
 
 
 def tabulate(equation: Equation, inputs: Sequence[Table], plans: PlanTable, most: int) -> list[Table] | None:
