@@ -1,5 +1,6 @@
 """Closed forms by hand, against executed schedules, and against the tables of the sources."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -14,6 +15,7 @@ from codesign.collectives import (
     InNetworkAllReduce,
     NetworkLevel,
     PairwiseAllToAll,
+    Pipelined,
     RadixAllGather,
     RadixAllReduce,
     RingAllGather,
@@ -246,6 +248,43 @@ class TestHierarchical:
     def test_an_unknown_operation_is_refused_by_name(self):
         with pytest.raises(ConfigError, match="'gossip' is not one of all_reduce"):
             hierarchical("gossip", jnp.asarray(1.0), self.parts((2, 2)))
+
+
+class TestPipelined:
+    """Phases on two levels at once."""
+
+    inner = NetworkLevel(SwitchDomain(8.0, 400e9, 1e-6), rings())
+
+    def time_s(self, operation, size, nbytes, pipelined, stride=1.0):
+        outer = dataclasses.replace(rings(), pipelined=pipelined)
+        levels = [self.inner, NetworkLevel(FatTree(50e9, 5e-6), outer)]
+        return hierarchical(operation, jnp.asarray(nbytes), stages(levels, Group(size, stride))).time_s
+
+    @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+    def test_it_is_the_norm_of_both_phases_and_the_hops(self, operation):
+        link = [self.inner.fabric.link(Group(8.0)), FatTree(50e9, 5e-6).link(Group(4.0, 8.0))]
+        phases = [
+            seconds(getattr(rings(), operation), b, n, k) for b, n, k in ((1e9, 8, link[0]), (1.25e8, 4, link[1]))
+        ]
+        by_hand = (phases[0] ** 3 + phases[1] ** 3) ** (1 / 3) + 7e-6 * 4 * 7
+        assert float(self.time_s(operation, 32.0, 1e9, Pipelined(3.0, 7e-6))) == pytest.approx(by_hand)
+
+    @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+    def test_one_level_alone_takes_as_long_as_without(self, operation):
+        for size, stride in ((8.0, 1.0), (4.0, 8.0), (1.0, 1.0)):
+            alone = float(self.time_s(operation, size, 1e9, None, stride))
+            assert float(self.time_s(operation, size, 1e9, Pipelined(), stride)) == pytest.approx(alone, rel=1e-12)
+        assert float(self.time_s(operation, 32.0, 0.0, Pipelined())) == 0
+
+    def test_slopes_are_finite_where_a_level_or_the_message_is_empty(self):
+        for size, nbytes in ((8.0, 1e9), (1.0, 1e9), (32.0, 0.0), (32.0, 1e9)):
+            found = jax.grad(lambda p, n=size, b=nbytes: self.time_s("all_gather", n, b, p))(Pipelined(3.0, 7e-6))
+            assert all(np.isfinite(np.asarray(leaf)) for leaf in jax.tree.leaves(found))
+
+    def test_long_messages_take_less_than_one_phase_after_the_other(self):
+        for operation in ("all_reduce", "all_gather", "reduce_scatter"):
+            together, apart = (float(self.time_s(operation, 64.0, 1e10, p)) for p in (Pipelined(), None))
+            assert 0.4 * apart < together < 0.9 * apart
 
 
 class TestLumorph:

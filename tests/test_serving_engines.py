@@ -14,6 +14,7 @@ from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
+from codesign.validation.disaggregated import Pools, solved
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
@@ -162,3 +163,18 @@ def test_the_page_names_what_is_missed_and_what_was_set_aside():
     assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in text
     assert "| H100 model | every concurrency | tpot | 9 |" in text
     assert "- x.csv: not used" in text
+
+
+@pytest.mark.parametrize("clients", [1.0, 4.0, 64.0, 4096.0])
+def test_clients_of_two_pools_wait_for_what_is_full(clients):
+    engine = SimpleNamespace(sequences=clients, output_tokens=100.0)
+    one = [Pools(engine, engine, 2.0, 1.0, clients)]
+    sizes, steps = np.array([[4096.0, 64.0, 1.0]]), np.array([[0.02, 0.01, 0.01]])
+    wait, step = solved(one, np.array([1.0]), np.array([1.0]), sizes, steps)
+    if clients == 1:
+        assert (wait[0], step[0]) == (pytest.approx(0.0, abs=1e-12), pytest.approx(0.01))
+    if clients == 4096:  # two engines of a second each: 2 answers a second, all others queue
+        assert wait[0] == pytest.approx(clients / 2, rel=0.01)
+    rate = clients / (1.0 + wait[0] + 100 * step[0])
+    assert rate <= 2.0 + 1e-6
+    assert wait[0] == pytest.approx(0.5 * (clients - 1) / clients * rate * (0.5 + wait[0]), rel=1e-3, abs=1e-9)

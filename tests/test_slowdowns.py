@@ -29,6 +29,7 @@ OPTIONS = {
     "mosaic_fsdp": "mosaicml_llm_foundry-ampere",
     "mosaic_fsdp_h100": "mosaicml_llm_foundry-hopper",
     "nemo": "nemo_megatron_bridge",
+    "nemo_26_06": "nemo_megatron_bridge-since_26_06",
     "eager_node": "vtrain_single_node",
 }
 

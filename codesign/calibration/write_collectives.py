@@ -20,11 +20,13 @@ from .collectives import (
 )  # fmt: skip
 from .constants import SOURCE, inline, provenance_lines, significant
 from .gpus import calibrated, wired_alike
+from .pipelined import pipelined, two_levels
 from .prediction_errors import score
 
 HEADER = "# @package cluster.network.scale_up.collectives\n"
 WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at
 ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+PIPELINED = "pipelined"
 Node = dict[str, Any]
 Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
 
@@ -78,10 +80,11 @@ def _measured_send(group: CollectiveGroup | None, all_to_all: tuple[Node, Node])
 def text(title: str, operations: Operations) -> str:
     """One file of the `collective` group."""
     lines = [HEADER, f"# {title}\n", "_target_: codesign.collectives.Collectives\n"]
-    for name in ORDER:
+    known = [name for name in (*ORDER, PIPELINED) if name in operations]
+    for name in known:
         lines.append(f"{name}:\n")
         lines += [f"  {key}: {inline(value)}\n" for key, value in operations[name][0].items()]
-    return "".join([*lines, *provenance_lines({name: operations[name][1] for name in ORDER})])
+    return "".join([*lines, *provenance_lines({name: operations[name][1] for name in known})])
 
 
 def calibrate_collectives(
@@ -105,7 +108,7 @@ def calibrate_collectives(
         operations = sets[accelerator] | {operation: (_node(operation, constants), origin)}
         title = f"NCCL on {accelerator} with the all-reduce {variant}, fitted by `codesign calibrate`."
         texts[out / "custom" / f"{variant.lower()}_{accelerator}.yaml"] = text(title, operations)
-    return texts | _scale_out(directory, out, messages, residuals, progress), residuals
+    return texts | _scale_out(directory, out, sets, messages, residuals, progress), residuals
 
 
 Fits = dict[tuple[str, str, str], dict[str, float]]
@@ -165,9 +168,10 @@ def _complete(accelerator: str, fits: Fits, origins: dict[tuple[str, str, str], 
 
 
 def _scale_out(
-    directory: Path, out: Path, messages: list[str], residuals: list[Node], progress: Callable[[str], None]
-) -> dict[Path, str]:
-    """The library between nodes, from groups with one device a node; sends as measured."""
+    directory: Path, out: Path, sets: dict[str, Operations], messages: list[str], residuals: list[Node],
+    progress: Callable[[str], None],
+) -> dict[Path, str]:  # fmt: skip
+    """The library between nodes, from groups with one device a node; sends as measured; both levels at once."""
     by_cluster: dict[tuple[str, str], dict[str, CollectiveGroup]] = defaultdict(dict)
     for group in scale_out_groups(directory, messages):
         by_cluster[group.device.accelerator, group.variant][group.operation] = group
@@ -182,7 +186,24 @@ def _scale_out(
             operations[operation] = (_node(operation, constants), origin)
             progress(f"{operation} {cluster}: {origin['note']}")
         operations["send"] = _measured_send(groups.get("send"), operations["all_to_all"])
+        operations |= _pipelined(directory, cluster, sets.get(accelerator, {}), operations)
         name = accelerator.removesuffix("_sxm")
         title = f"NCCL between nodes of {accelerator}, cluster {cluster}, fitted by `codesign calibrate`."
         texts[out / f"nccl_scaleout_{name}.yaml"] = text(title, operations)
     return texts
+
+
+def _pipelined(directory: Path, cluster: str, inside: Operations, outside: Operations) -> Operations:
+    """How phases on both levels go together, where that was measured."""
+    if not inside:
+        return {}
+    of_levels = [
+        {name: {key: level[name][0][key] for key in RANGES} for name in ORDER[:-1]} for level in (inside, outside)
+    ]
+    rows = two_levels(directory, cluster, *of_levels)
+    if rows is None:
+        return {}
+    found, note = pipelined(rows)
+    node = {"_target_": "codesign.collectives.Pipelined"}
+    node |= {key: significant(float(getattr(found, key))) for key in ("norm", "hop_s")}
+    return {PIPELINED: (node, {"source": "nccl_cluster", "at": cluster, "kind": "fitted", "note": note})}

@@ -21,6 +21,7 @@ from .levels import hierarchical as hierarchical
 from .levels import log_perplexity_penalty as log_perplexity_penalty
 from .levels import stages as stages
 from .measured import Measured as Measured
+from .pipelined import Pipelined as Pipelined
 from .quantised import PERPLEXITY_FACTOR as PERPLEXITY_FACTOR
 from .quantised import Quantised as Quantised
 from .radix import RadixAllGather as RadixAllGather
@@ -65,6 +66,7 @@ __all__ = [
     "NetworkLevel",
     "OneShotAllReduce",
     "PairwiseAllToAll",
+    "Pipelined",
     "PipelinedChain",
     "Quantised",
     "RadixAllGather",

@@ -13,11 +13,15 @@ from ..errors import ConfigError
 from ..fabrics import AbstractFabric, Group
 from ..fields import quantity
 from .base import OPERATIONS, AbstractCollective
+from .pipelined import Pipelined
 from .tree import PipelinedChain
 
 
 class Collectives(eqx.Module):
-    """One algorithm per operation; broadcast and reduce along a chain unless told otherwise."""
+    """One algorithm per operation; broadcast and reduce along a chain unless told otherwise.
+
+    `pipelined` says how the library works on this level and on those inside it at once; without it one after the other.
+    """
 
     all_reduce: AbstractCollective
     all_gather: AbstractCollective
@@ -26,6 +30,7 @@ class Collectives(eqx.Module):
     send: AbstractCollective
     broadcast: AbstractCollective = PipelinedChain()
     reduce: AbstractCollective = PipelinedChain()
+    pipelined: Pipelined | None = None
 
 
 class NetworkLevel(eqx.Module):
@@ -73,7 +78,8 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     """Cost of an operation over a group that spans the given levels, innermost first.
 
     all-reduce: reduce-scatter inside, all-reduce of the shards outside, all-gather inside (or the level's own
-    all-reduce where nobody is outside). all-gather and reduce-scatter: the shards outside, everything inside.
+    all-reduce where nobody is outside). all-gather and reduce-scatter: the shards outside, everything inside. Of a
+    library that is `pipelined` outside, the operation itself inside, and both at once.
     broadcast and reduce: the whole buffer among one member of each domain, and inside every domain.
     all-to-all: both levels at once, each with its share of the traffic. send: the slowest level that is crossed.
 
@@ -92,6 +98,9 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     if operation in ("broadcast", "reduce"):
         return hierarchical(operation, nbytes, rest) + inner.run(operation, nbytes)
     outside = hierarchical(operation, nbytes / inner.group.size, rest)
+    pipelined = rest[0].level.collectives.pipelined
+    if pipelined is not None:
+        return pipelined.cost(inner.run(operation, nbytes), outside, inner.group.size, _members(rest), nbytes)
     if operation != "all_reduce":
         return outside + inner.run(operation, nbytes)
     beyond = _members(rest) > 1
@@ -109,7 +118,7 @@ def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
     if not rest:
         return own(operation)
     outside = log_perplexity_penalty(operation, rest)
-    if operation != "all_reduce":
+    if operation != "all_reduce" or rest[0].level.collectives.pipelined is not None:
         return outside + own(operation)
     around = own("reduce_scatter") + own("all_gather")
     return outside + jnp.where(_members(rest) > 1, around, own("all_reduce"))

@@ -22,7 +22,17 @@ CLOSED = (
 ORIGIN = text("origin", "whose run: InferenceX draws each length from four fifths of what is stated up to it").or_blank(
     "lengths are those stated"
 )
-SERVED_CARRIED = ("backend_version", "origin", "measured_date", "work_in_progress")
+POOLS = tuple(
+    column
+    for pool in ("prefill", "decode")
+    for column in (
+        whole(f"{pool}_num_workers", "engines of the pool").or_blank("the row is set aside with a note"),
+        whole(f"{pool}_tp_size", "tensor parallel"), whole(f"{pool}_pp_size", "pipeline stages"),
+        whole(f"{pool}_attention_dp_size", "ranks that share attention by sequences", zero=True),
+        whole(f"{pool}_moe_tp_size", "ranks that share an expert", zero=True),
+        whole(f"{pool}_moe_ep_size", "ranks experts are spread over", zero=True),
+    )
+)  # fmt: skip
 
 STATIC = Schema(
     "static_batches", "static batches",
@@ -67,13 +77,11 @@ AGGREGATED = Schema(
 )  # fmt: skip
 DISAGGREGATED = Schema(
     "disaggregated", "served models, prefill and decode apart",
-    (GPU, MODEL, INPUT, OUTPUT, whole("prefill_tp_size", "tensor parallel"),
-     whole("decode_tp_size", "tensor parallel"), *CLOSED),
-    why="prefill and decode on devices of their own are not modelled",
-    carried=("precision", "concurrency", "prefill_batch_size", "prefill_num_workers", "prefill_pp_size",
-             "prefill_attention_dp_size", "prefill_moe_tp_size", "prefill_moe_ep_size", "decode_batch_size",
-             "decode_num_workers", "decode_pp_size", "decode_attention_dp_size", "decode_moe_tp_size",
-             "decode_moe_ep_size", *SERVED_CARRIED),
+    (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
+     whole("concurrency", "requests at a time").or_blank("the row is set aside with a note"), *POOLS, *CLOSED,
+     ORIGIN.if_there()),
+    suite="disaggregated",
+    carried=("prefill_batch_size", "decode_batch_size", "backend_version", "measured_date", "work_in_progress"),
 )  # fmt: skip
 RUN = text("run", "its name")
 REQUESTS = number("request_rate_per_s", "1/s", "offered")

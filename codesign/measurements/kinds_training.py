@@ -56,9 +56,10 @@ BRIDGE = Schema(
      text("phase", "Pre-Training; rows of others are set aside with a note"), PRECISION, DEVICES, BATCH,
      MICRO, SEQUENCE, whole("fsdp", "devices that share the states", zero=True).or_blank("not sharded"), TP, PP, CP,
      whole("vp", "stages on a device").or_blank("one"), whole("ep", "expert parallel").or_blank("one"),
-     number("tokens_per_s_per_gpu", RATE, "of a device")),
+     number("tokens_per_s_per_gpu", RATE, "of a device"),
+     text("release", "of the framework, year.month first").or_blank("before 26.06").if_there()),
     suite="training", fitted=True, checks=(SPLIT,),
-    carried=("release", "model_tflops_per_gpu", "peak_fraction_of_precision"),
+    carried=("model_tflops_per_gpu", "peak_fraction_of_precision"),
 )  # fmt: skip
 FRONTIER = Schema(
     "frontier_rates", "published runs of frontier models",

@@ -7,6 +7,7 @@ from ..errors import DataError
 from ..measurements import survey, unread
 from .across_nodes import ACROSS
 from .closed_loop import CLOSED_LOOP
+from .disaggregated import DISAGGREGATED
 from .end_to_end import INFERENCE, TRAINING
 from .exchange import EXCHANGE, calibrate_exchange
 from .measured_kernels import COLLECTIVES, KERNELS
@@ -24,7 +25,7 @@ __all__ = ["SUITES", "Suite", "calibrate_frameworks", "validate"]
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
 SUITES: tuple[Suite, ...] = (
     KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,
-    OPEN_LOOP, POWER, CALCULON,
+    DISAGGREGATED, OPEN_LOOP, POWER, CALCULON,
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Collectives that nothing is fitted on: several devices a node across nodes, published logs.
+"""Collectives of several devices a node across nodes, and published logs.
 
 A group of g devices on each of N nodes is priced as the hierarchical collective of the model: the scale-up domain's
-fitted curves inside, the scale-out network's (fitted on one device a node) outside. Racks of 72 count as nodes.
-Strata:
+fitted curves inside, the scale-out network's (fitted on one device a node) outside, and both at once (`Pipelined`, two
+constants fitted on the sums and gathers of the first stratum). Racks of 72 count as nodes. Strata:
 
     across nodes        nccl-tests on clusters, more than one device a node
     inside one node     the same source, one node: the scale-up curves, fitted on another source

@@ -51,10 +51,14 @@ CONSTANTS = {  # kind of table -> which constants it can tell: large models hide
     "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
     "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
 }
-APART = {"achieved_rates": ("exchange", "hop_s"), "sharded_rates": CONSTANTS["sharded_rates"]}
+APART = {
+    "achieved_rates": ("exchange", "hop_s"), "sharded_rates": CONSTANTS["sharded_rates"],
+    "named_model_rates": ("experts",),
+}  # fmt: skip
 """Kind of table -> constants that its parts have of their own (see `parts_of`), the others as of the whole table."""
+MOST_ROWS = 1000  # of a table that are drawn for a fit
 FEW_ROWS = 20  # up to which rows of one device are left out one by one
-FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20}
+FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20, "named_model_rates": 5}
 FITTED_ON = {  # kind of table -> the source whose constants ship with the package
     "recompute_steps": "korthikanti2022_recompute",
     "achieved_rates": "megatron_sc21",
@@ -70,6 +74,7 @@ SOURCES = {  # source -> references.bib; of any other the file's name is its own
     "nemo_megatron_bridge": "nvidia_megatron_bridge",
 }
 ZERO = "zero3"  # of a table with other frameworks beside its own
+SINCE = "26.06"  # release whose experts take half as long in steps of the same layout (all devices and models)
 WORDS = "letters, digits, . _ + -"
 HEADER = "# @package frameworks\n"
 TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
@@ -108,11 +113,15 @@ def of_part(stem: str, part: str) -> str:
 
 
 def parts_of(frame: Any) -> "pd.Series[str]":
-    """Part of its table that a row belongs to: parameters sharded by another framework, a generation of devices."""
+    """Part of its table that a row belongs to: another framework's sharding, a generation of devices, a release."""
     if "scheme" in frame:
         return frame["scheme"].astype(str).str.contains("ZeRO").map({True: ZERO, False: ""})
     if "sharding" in frame:
         return frame["gpu"].map(lambda gpu: generation_of(accelerator_option(str(gpu))))
+    if "release" in frame:
+        numbers = frame["release"].astype(str).str.extract(r"^(\d\d\.\d\d)")[0].fillna("")
+        later = numbers >= SINCE  # year and month
+        return later.map({True: f"since_{SINCE.replace('.', '_')}", False: ""})
     return pd.Series("", index=frame.index)
 
 
@@ -134,7 +143,7 @@ def fit_table(
     """A table's constants and those of its parts: a name, numbers, their origin with the error of devices left out."""
     sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
     found = parts_of(sample.frame)
-    of_whole = found != ZERO
+    of_whole = (found == "") if (found == "").any() else found != ZERO
     if not of_whole.any():
         raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
     cases = [(stem, of_whole, CONSTANTS[kind])]
@@ -202,7 +211,7 @@ def _legal(name: str, scaled: float) -> float:
 
 
 class Sample:
-    """A table's rows, at most 200 of them evenly spread, priced again and again with other constants."""
+    """A table's rows, at most `MOST_ROWS` of them, priced again and again with other constants."""
 
     def __init__(self, table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> None:
         """Read once; what is set aside is told.
@@ -211,7 +220,7 @@ class Sample:
             DataError: no row can be priced.
         """
         messages: list[str] = []
-        self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=200)
+        self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=MOST_ROWS)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
         for message in messages:
             progress(message)

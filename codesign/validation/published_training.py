@@ -11,7 +11,8 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
     named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed;
                        tensor-parallel traffic and messages between stages hidden, as its recipes do
-    frontier_rates     the same, tensor-parallel traffic not hidden
+    frontier_rates     the same, tensor-parallel traffic not hidden, gradients summed in 32 bits (3.3.2 of
+                       [grattafiori2024llama3])
 """
 
 import functools
@@ -37,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
+DRAWN = 0  # seed of rows that stand for a long table
 FORMATS = {
     "bf16": "bf16",
     "fp8": "fp8",
@@ -174,7 +176,7 @@ def frontier(row: Any) -> list[Run]:
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
     )
     seconds = flops / (row.tflops_per_gpu * 1e12 * row.num_gpus)
-    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, "bf16", "bf16")]
+    return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, "bf16", "fp32")]
 
 
 TABLES: dict[str, Callable[[Any], list[Run]]] = {
@@ -235,9 +237,12 @@ class Prepared:
 
 
 def prepare(found: FoundTable, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
-    """Read a table of one of the kinds of `TABLES`, or `most` of its rows evenly spread."""
+    """Read a table of one of the kinds of `TABLES`, or `most` of its rows drawn at random.
+
+    Every so many rows would not do: tables list layouts in an order of their own, which may keep step.
+    """
     table = found.rows(messages)
-    chosen = table if most is None else table.iloc[:: max(1, -(-len(table) // most))]
+    chosen = table if most is None or len(table) <= most else table.sample(most, random_state=DRAWN).sort_index()
     return prepare_rows(chosen, TABLES[found.schema.name], clusters)
 
 

@@ -1,6 +1,7 @@
 """The most an engine serves, its batch its own choice: the best static batch that fits.
 
-Where the layout is not stated (MLPerf), every tensor-parallel degree of a node is tried: submitters tune theirs.
+Where the layout is not stated (MLPerf), every tensor-parallel degree of a node is tried, and of models with experts
+attention by data with experts spread over it: submitters tune theirs.
 """
 
 import re
@@ -23,6 +24,13 @@ from .suites import Suite
 MOST = 4096.0  # sequences of a replica
 DEGREES = (1.0, 2.0, 4.0, 8.0)
 LENGTHS = ("input_tokens", "output_tokens")
+DATA_SETS = {r"llama2-70b(-99|-99\.9)?": (294.45, 294.45), r"deepseek-r1": (800.0, 3886.2274)}
+"""Benchmark -> mean tokens of a prompt and of an answer, where a table has no columns of them.
+
+Answers as the rules print them (tokens_per_sample); prompts are assumed, of benchmarks whose answers take most of the
+time. Of any other both must be columns.
+Source: [mlcommons_rules].
+"""
 
 
 def stated(row: Any) -> list[Job]:
@@ -53,12 +61,28 @@ def tuned(row: Any) -> list[Job]:
         raise ConfigError(f"scenario {row.scenario!r} in {row.result_units!r} is not modelled")
     cluster, model = measured_cluster(row.gpu), model_of(row.model)
     number_format = format_of(row.weight_dtype, row.model)
+    layouts = [(tp, 1.0, False) for tp in DEGREES if tp <= row.num_accelerators]
+    if hasattr(model.feed_forward, "experts"):
+        layouts += [(1.0, ranks, True) for ranks in DEGREES[1:] if ranks <= row.num_accelerators]
     jobs = [
-        Job(cluster, model, number_format, tp, 1.0, 1.0, False, 1.0, row.input_tokens, row.output_tokens)
-        for tp in DEGREES if tp <= row.num_accelerators
-    ]  # fmt: skip
+        Job(cluster, model, number_format, tp, 1.0, ranks, spread, 1.0, *_lengths(row)) for tp, ranks, spread in layouts
+    ]
     scenario(jobs[0], 1.0)
     return jobs
+
+
+def _lengths(row: Any) -> tuple[float, float]:
+    """Mean tokens of a prompt and of an answer: as the row says, else of the benchmark's data set.
+
+    Raises:
+        ConfigError: neither.
+    """
+    if all(hasattr(row, name) for name in LENGTHS):
+        return row.input_tokens, row.output_tokens
+    for pattern, lengths in DATA_SETS.items():
+        if re.fullmatch(pattern, row.model):
+            return lengths
+    raise ConfigError(f"{' and '.join(LENGTHS)} of the data set of {row.model!r} are no columns")
 
 
 def best(table: pd.DataFrame, reader: Any, shown: str, messages: list[str]) -> pd.DataFrame:
@@ -87,13 +111,7 @@ def throughput_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         found = best(table.rows(messages), stated, table.shown, messages)
         yield from _by_device("engine's own batch", found, found["output_tokens_per_s_per_gpu"])
     for table in tables(directory, "mlperf_inference"):
-        found = table.rows(messages)
-        if not set(LENGTHS) <= set(found):
-            messages.append(
-                f"{table.shown}: {len(found)} rows set aside, {' and '.join(LENGTHS)} of the data set are no columns"
-            )
-            continue
-        found = best(found, tuned, table.shown, messages)
+        found = best(table.rows(messages), tuned, table.shown, messages)
         yield from _by_device("MLPerf offline", found, found["result"] / found["num_accelerators"])
 
 

@@ -1,0 +1,163 @@
+"""Served models whose prompts are computed on devices of their own: a closed network of two pools.
+
+C clients have one request open each. x prefill engines and y decode engines are those of the row, their steps those of
+`served_rows` under the constants of the engine, which were fitted on engines that do both: nothing is fitted here. With
+P the seconds that a prompt keeps a prefill engine busy among others, T those of one that meets nobody, f0(B) a step of
+a decode engine with B requests, L tokens of an answer and Q requests at the prefill pool,
+
+    W = (P / x) (C - 1) / C Q                      a request finds those before it, served by x engines at once
+    C / rate = T + W + L f0(B),  B = rate L f0(B) / y,  Q = rate (P / x + W)
+    TTFT = request_overhead_s + expert_overhead_s + T + W,    TPOT = f0(B)
+
+which is mean value analysis of a closed network with one queue; the three are solved together.
+
+Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
+Source: [schweitzer1979] for what an arrival finds.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..errors import ConfigError
+from ..measurements import tables
+from .closed_loop import by_engine
+from .closed_loop_rows import BANDS, DRAWN, SHORTEST, ranks, readable
+from .hardware import engine_cluster
+from .scores import Row, rows
+from .served_models import model_of
+from .served_rows import ENGINES, Job, Service, continuous, format_of, parts_of, requests_of, stored_serving
+from .suites import Suite
+
+TRIED = 4.0 ** -np.arange(6)
+"""Shares of the clients that a decode engine is priced with; between them steps are straight in logarithms."""
+ROUNDS = 200
+DAMPED = 0.5
+
+
+class Pools(NamedTuple):
+    """The engines of a row: one that computes prompts, one that decodes, and how many of each."""
+
+    prefill: Job
+    decode: Job
+    prefill_engines: float
+    decode_engines: float
+    clients: float
+
+
+class _Part(NamedTuple):
+    """How one pool's engine is laid out, by the names that `ranks` reads."""
+
+    tp: float
+    attention_dp: float
+    moe_tp: float
+    moe_ep: float
+
+
+def _engine(row: Any, pool: str, sequences: float) -> Job:
+    """An engine of a pool with so many requests open.
+
+    Raises:
+        ConfigError: its device, model, number format or layout is not known.
+    """
+    part = _Part(*(getattr(row, f"{pool}_{name}") for name in ("tp_size", "attention_dp_size", "moe_tp_size",
+                                                               "moe_ep_size")))  # fmt: skip
+    (count, groups), model = ranks(part), model_of(row.model)
+    heads = float(model.attention.heads)
+    if heads % (count / groups):
+        raise ConfigError(f"{count:g} ranks do not divide {heads:g} heads: no tensor-parallel engine")
+    engine = str(row.backend) if row.backend in ENGINES else ""
+    varied = DRAWN in str(getattr(row, "origin", ""))
+    mean = (1 + SHORTEST) / 2 if varied else 1.0
+    return Job(
+        engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count,
+        float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
+        mean * row.output_tokens, engine, groups, varied,
+    )  # fmt: skip
+
+
+def pools(row: Any) -> Pools:
+    """Both pools of a row.
+
+    Raises:
+        ConfigError: how many engines there are is not stated, or an engine cannot be priced.
+    """
+    numbers = ("concurrency", "prefill_num_workers", "decode_num_workers")
+    blank = [name for name in numbers if getattr(row, name) != getattr(row, name)]
+    if blank:
+        raise ConfigError(f"{', '.join(blank)} not stated")
+    clients, x, y = (float(getattr(row, name)) for name in numbers)
+    found = Pools(_engine(row, "prefill", clients / x), _engine(row, "decode", clients / y), x, y, clients)
+    for job in found[:2]:
+        continuous(job, {})
+    return found
+
+
+def service(known: Sequence[Pools]) -> Service:
+    """Seconds to the first token and between tokens, by engines fitted on engines of one pool."""
+    constants = stored_serving()
+    prompts = [one.prefill for one in known]
+    alone = parts_of(prompts, constants)
+    requests = requests_of(prompts)
+    busy = requests.output_tokens * np.maximum(alone.between_s - alone.decode_s, 0.0) / requests.sequences
+    sizes = np.array([np.maximum(one.decode.sequences * TRIED, 1.0) for one in known])
+    decodes = [one.decode._replace(sequences=float(n)) for one, row in zip(known, sizes, strict=True) for n in row]
+    steps = parts_of(decodes, constants).decode_s.reshape(sizes.shape)
+    added = [constants.get(one.prefill.engine, {}) for one in known]
+    host, experts = (np.array([a.get(name, 0.0) for a in added]) for name in ("request_overhead_s",
+                                                                            "expert_overhead_s"))  # fmt: skip
+    wait, between = solved(known, alone.alone_s, np.where(busy > 0, busy, alone.alone_s), sizes, steps)
+    return Service(host + experts * requests.experts + alone.alone_s + wait, between)
+
+
+def solved(
+    known: Sequence[Pools], alone: np.ndarray, busy: np.ndarray, sizes: np.ndarray, steps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of waiting for a prefill engine, and of a decode step, by damped iteration."""
+    clients, x, y = (np.array([getattr(one, name) for one in known]) for name in ("clients", "prefill_engines",
+                                                                                "decode_engines"))  # fmt: skip
+    tokens = np.array([max(one.decode.output_tokens, 2.0) for one in known])
+    logs = [(np.log(size[::-1]), np.log(step[::-1])) for size, step in zip(sizes, steps, strict=True)]
+    own = busy / x
+    wait, decoding = np.zeros(len(known)), clients / y
+    step = steps[:, 0]
+    for _ in range(ROUNDS):
+        step = np.exp([np.interp(np.log(max(n, 1.0)), *line) for n, line in zip(decoding, logs, strict=True)])
+        rate = clients / (alone + wait + tokens * step)
+        found = own * (clients - 1) / clients * rate * (own + wait)
+        wait = (1 - DAMPED) * wait + DAMPED * found
+        decoding = (1 - DAMPED) * decoding + DAMPED * rate * tokens * step / y
+    return wait, step
+
+
+def scored(found: pd.DataFrame) -> list[Row]:
+    """Rows of times to the first token by concurrency, and of times between tokens."""
+    names = [name for _, name in BANDS]
+    table = found.assign(band=np.take(names, np.searchsorted([high for high, _ in BANDS], found["concurrency"])))
+    result: list[Row] = []
+    for band in names:
+        part = table[table["band"] == band]
+        if len(part):
+            result += rows("disaggregated", "ttft", by_engine(band, part, "ttft_s", "ttft_ms"))
+    return result + rows("disaggregated", "tpot", by_engine("every concurrency", table, "tpot_s", "tpot_ms"))
+
+
+def run_disaggregated(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of two pools."""
+    return scored(pd.concat(parts, ignore_index=True)) if (parts := list(_tables(directory, messages))) else []
+
+
+def _tables(directory: Path, messages: list[str]) -> Iterator[pd.DataFrame]:
+    for table in tables(directory, "disaggregated"):
+        read = table.rows(messages)
+        known, refused = readable(read, pools)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
+        if known:
+            times = service(list(known.values()))
+            yield read.loc[list(known)].assign(ttft_s=times.first_s, tpot_s=times.between_s)
+
+
+DISAGGREGATED = Suite("disaggregated", ("disaggregated",), run_disaggregated)
