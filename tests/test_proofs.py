@@ -12,7 +12,7 @@ import curvature
 
 PROVEN = (
     *("train_gpt3_175b", "codesign_175b", "chip_175b", "serve_llama31_405b", "codesign_405b_serving"),
-    *("serve_llama31_405b_static", "serve_deepseek_v3"),
+    *("serve_llama31_405b_static", "serve_deepseek_v3", "serve_any_schedule"),
     *("photonic_rack", "photonic_vs_nvl72", "folded_clos", "workload_mix", "intranode_codesign"),
     *("serve_llama31_405b_pool", "serve_dlrm", "calculon", "busy_node", "lumorph_choice", "scin_node"),
     *("fabrex_cables", "compute_optimal_machine"),

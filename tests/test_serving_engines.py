@@ -14,10 +14,10 @@ from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
-from codesign.validation.disaggregated import Pools, solved
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
+from codesign.validation.two_pools import TwoPools, solved
 
 SERVED = "experiment=serve_llama31_405b"
 
@@ -168,7 +168,7 @@ def test_the_page_names_what_is_missed_and_what_was_set_aside():
 @pytest.mark.parametrize("clients", [1.0, 4.0, 64.0, 4096.0])
 def test_clients_of_two_pools_wait_for_what_is_full(clients):
     engine = SimpleNamespace(sequences=clients, output_tokens=100.0)
-    one = [Pools(engine, engine, 2.0, 1.0, clients)]
+    one = [TwoPools(engine, engine, 2.0, 1.0, clients)]
     sizes, steps = np.array([[4096.0, 64.0, 1.0]]), np.array([[0.02, 0.01, 0.01]])
     wait, step = solved(one, np.array([1.0]), np.array([1.0]), sizes, steps)
     if clients == 1:

@@ -19,8 +19,8 @@ from .collectives import (
     scale_up_groups,
 )  # fmt: skip
 from .constants import SOURCE, inline, provenance_lines, significant
+from .fit_pipelined import pipelined, two_levels
 from .gpus import calibrated, wired_alike
-from .pipelined import pipelined, two_levels
 from .prediction_errors import score
 
 HEADER = "# @package cluster.network.scale_up.collectives\n"

@@ -17,7 +17,7 @@ from ..search import Progress
 from ..units import engineering
 
 
-class Stage(NamedTuple):
+class Told(NamedTuple):
     """What a stage does, and what its count is of."""
 
     words: str
@@ -25,33 +25,33 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "grid": Stage("pricing the grid", "points"),
-    "incumbent": Stage("looking for a good design", "plans tried"),
-    "bound": Stage("bounding every plan", "plans settled"),
-    "close": Stage("bounding what is left more tightly", "plans settled"),
-    "parts": Stage("proving the plans in parts", "parts"),
-    "values": Stage("proving each listed value", "values"),
-    "whole": Stage("proving whole numbers", "combinations"),
-    "what must give": Stage("no design keeps all limits: looking for what must give", "limits asked"),
-    "gradient": Stage("descending along gradients", "steps"),
-    "solve": Stage("solving the plans nearest to the descent's end", "rounds"),
-    "amortised": Stage("pricing what the trained network answers", "designs"),
-    "front": Stage("proving ends and middle of the front", "problems solved"),
-    "between": Stage("proving the front between them", "parts"),
-    "blends": Stage("proving designs between neighbours", "designs"),
-    "levels": Stage("proving the front level by level", "levels"),
-    "exchange": Stage("looking for good plans of all workloads", "plans settled"),
-    "lean": Stage("bounding all workloads together", "plans settled"),
-    "drop": Stage("leaving out plans that cannot win", "plans settled"),
-    "choose": Stage("bounding the plans that are left", "plans settled"),
+    "grid": Told("pricing the grid", "points"),
+    "incumbent": Told("looking for a good design", "plans tried"),
+    "bound": Told("bounding every plan", "plans settled"),
+    "close": Told("bounding what is left more tightly", "plans settled"),
+    "parts": Told("proving the plans in parts", "parts"),
+    "values": Told("proving each listed value", "values"),
+    "whole": Told("proving whole numbers", "combinations"),
+    "what must give": Told("no design keeps all limits: looking for what must give", "limits asked"),
+    "gradient": Told("descending along gradients", "steps"),
+    "solve": Told("solving the plans nearest to the descent's end", "rounds"),
+    "amortised": Told("pricing what the trained network answers", "designs"),
+    "front": Told("proving ends and middle of the front", "problems solved"),
+    "between": Told("proving the front between them", "parts"),
+    "blends": Told("proving designs between neighbours", "designs"),
+    "levels": Told("proving the front level by level", "levels"),
+    "exchange": Told("looking for good plans of all workloads", "plans settled"),
+    "lean": Told("bounding all workloads together", "plans settled"),
+    "drop": Told("leaving out plans that cannot win", "plans settled"),
+    "choose": Told("bounding the plans that are left", "plans settled"),
 }
 """Name of a stage -> words."""
 
 
-def stage_of(name: str) -> Stage:
+def stage_of(name: str) -> Told:
     """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
     *where, last = name.split(", ")
-    found = STAGES.get(last, Stage(last, ""))
+    found = STAGES.get(last, Told(last, ""))
     places = ["whole numbers" if place == "whole" else place for place in where]
     return found._replace(words=", ".join([*places, found.words]))
 

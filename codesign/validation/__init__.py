@@ -7,7 +7,6 @@ from ..errors import DataError
 from ..measurements import survey, unread
 from .across_nodes import ACROSS
 from .closed_loop import CLOSED_LOOP
-from .disaggregated import DISAGGREGATED
 from .end_to_end import INFERENCE, TRAINING
 from .exchange import EXCHANGE, calibrate_exchange
 from .measured_kernels import COLLECTIVES, KERNELS
@@ -18,6 +17,7 @@ from .scores import Row, note
 from .served_open_loop import OPEN_LOOP
 from .suites import Suite as Suite
 from .throughput import THROUGHPUT
+from .two_pools import DISAGGREGATED
 from .unfitted import UNFITTED
 
 __all__ = ["SUITES", "Suite", "calibrate_frameworks", "validate"]

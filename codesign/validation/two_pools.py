@@ -38,7 +38,7 @@ ROUNDS = 200
 DAMPED = 0.5
 
 
-class Pools(NamedTuple):
+class TwoPools(NamedTuple):
     """The engines of a row: one that computes prompts, one that decodes, and how many of each."""
 
     prefill: Job
@@ -79,7 +79,7 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
     )  # fmt: skip
 
 
-def pools(row: Any) -> Pools:
+def pools(row: Any) -> TwoPools:
     """Both pools of a row.
 
     Raises:
@@ -90,13 +90,13 @@ def pools(row: Any) -> Pools:
     if blank:
         raise ConfigError(f"{', '.join(blank)} not stated")
     clients, x, y = (float(getattr(row, name)) for name in numbers)
-    found = Pools(_engine(row, "prefill", clients / x), _engine(row, "decode", clients / y), x, y, clients)
+    found = TwoPools(_engine(row, "prefill", clients / x), _engine(row, "decode", clients / y), x, y, clients)
     for job in found[:2]:
         continuous(job, {})
     return found
 
 
-def service(known: Sequence[Pools]) -> Service:
+def service(known: Sequence[TwoPools]) -> Service:
     """Seconds to the first token and between tokens, by engines fitted on engines of one pool."""
     constants = stored_serving()
     prompts = [one.prefill for one in known]
@@ -114,7 +114,7 @@ def service(known: Sequence[Pools]) -> Service:
 
 
 def solved(
-    known: Sequence[Pools], alone: np.ndarray, busy: np.ndarray, sizes: np.ndarray, steps: np.ndarray
+    known: Sequence[TwoPools], alone: np.ndarray, busy: np.ndarray, sizes: np.ndarray, steps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of waiting for a prefill engine, and of a decode step, by damped iteration."""
     clients, x, y = (np.array([getattr(one, name) for one in known]) for name in ("clients", "prefill_engines",
