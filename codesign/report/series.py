@@ -60,7 +60,7 @@ def roofline(run: RunFolder) -> pd.DataFrame:
     table = operations(run)
     run.require("ops", *needed)
     table = table[(table["intensity"] > 0) & (table["achieved_flops_per_s"] > 0) & (table["total_s"] > 0)]
-    if table.empty:
+    if table.empty or table["share"].isna().all():  # of no time at all no operation has a share
         raise MissingPart("ops.parquet has no op that computes")
     kernels = table["kernel"].fillna("") if "kernel" in table else pd.Series("", index=table.index)
     return table.assign(family=[kernel_class(str(kernel)) for kernel in kernels]).sort_values(
