@@ -2,8 +2,9 @@
 
     python benchmarks/clusters.py            both (`--only ray`, `--only slurm`); what is not installed is left out
 
-Three searches on each: a mix of two workloads under certificates, a worker killed meanwhile; the jobs of a multirun
-(`codesign optimize -m`); an exhaustive grid in chunks, a worker and then a whole node killed meanwhile.
+What the cluster adds to ten tasks of 20 s on two workers; then three searches on each: a mix of two workloads under
+certificates, a worker killed meanwhile; the jobs of a multirun (`codesign optimize -m`); an exhaustive grid in chunks,
+a worker and then a whole node killed meanwhile.
 """
 
 import argparse
@@ -30,6 +31,7 @@ VARIED = ("scale_up_bandwidth", "scale_out_bandwidth")
 BLOCK, KEEP = 4096, 64
 CERTIFIED = ["experiment=train_gpt3_175b", "calibration=h100_sxm_roofline", "search=certified"]
 SEQUENCES = (2048, 4096)  # of the two workloads of the mix
+WAITS, WAIT_S = 10, 20.0  # tasks that only wait, so that whatever else the machine does costs them nothing
 JOBS = [*STUDY, "objective.limits.capex_usd=50e6,60e6"]
 
 
@@ -120,15 +122,38 @@ def jobs_over(there: There, folder: Path, chosen: list[str] | None = None) -> st
     return told(same, f"{tables[1]['job'].nunique()} jobs of a multirun, {len(tables[1])} designs")
 
 
+def added_by(there: There, folder: Path) -> str:
+    """What sending, starting, replying and asking add to tasks on two workers, start of these included."""
+    began = time.perf_counter()
+    found = [one for one in there.runner(WAIT_S, folder).results(_wait, [WAIT_S] * WAITS) if one is not None]
+    least = WAIT_S * WAITS / 2
+    added = (time.perf_counter() - began) / least - 1
+    return f"{len(found)} tasks of {WAIT_S:.0f} s on two workers: {100 * added:.1f} % more than {least:.0f} s"
+
+
+def _wait(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
 def told(same: dict[str, bool], what: str) -> str:
     """One line."""
     wrong = [name for name, equal in same.items() if not equal]
     return f"{what}: {'differs in ' + ', '.join(wrong) if wrong else 'equal to one process'}"
 
 
+TRIALS: dict[str, Callable[[There, Path], str]] = {
+    "added": added_by,
+    "mix": lambda there, folder: mix_over(there, mix(), folder),
+    "jobs": jobs_over,
+    "grid": lambda there, folder: grid_over(there, grid(), folder),
+}
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", choices=("ray", "slurm"))
+    options.add_argument("--trials", default="added,mix,jobs,grid", help="which, by comma")
     given = options.parse_args()
     prepare_jax()
     wrong = 0
@@ -140,14 +165,10 @@ def main() -> int:
             folder = Path(text)
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="daemons-")))
             there = stack.enter_context(ray_of_this_machine() if name == "ray" else slurm_of_this_machine(place))
-            for number, trial in enumerate((
-                lambda folder, there=there: mix_over(there, mix(), folder),
-                lambda folder, there=there: jobs_over(there, folder),
-                lambda folder, there=there: grid_over(there, grid(), folder),
-            )):  # fmt: skip
+            for number, trial in enumerate(given.trials.split(",")):
                 box, began = folder / str(number), time.perf_counter()
                 box.mkdir()
-                line = trial(box)
+                line = TRIALS[trial](there, box)
                 wrong += "differs" in line
                 print(f"{name}: {line}; {time.perf_counter() - began:.1f} s", flush=True)
     return 1 if wrong else 0
