@@ -116,6 +116,12 @@ def killed(is_one: Callable[[str], bool]) -> int:
     return len(found)
 
 
+def waited(seconds: float) -> float:
+    """A task that takes so long whatever else the machine does."""
+    time.sleep(seconds)
+    return seconds
+
+
 def _is_job(name: str) -> bool:
     return "submitit.core._submit" in name and "srun" not in name
 

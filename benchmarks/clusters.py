@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from cluster_daemons import There, lacking, ray_of_this_machine, slurm_of_this_machine
+from cluster_daemons import There, lacking, ray_of_this_machine, slurm_of_this_machine, waited
 
 from codesign import Problem, prepare_jax, study_from_config
 from codesign.search import Mix, Trace
@@ -125,15 +125,10 @@ def jobs_over(there: There, folder: Path, chosen: list[str] | None = None) -> st
 def added_by(there: There, folder: Path) -> str:
     """What sending, starting, replying and asking add to tasks on two workers, start of these included."""
     began = time.perf_counter()
-    found = [one for one in there.runner(WAIT_S, folder).results(_wait, [WAIT_S] * WAITS) if one is not None]
+    found = [one for one in there.runner(WAIT_S, folder).results(waited, [WAIT_S] * WAITS) if one is not None]
     least = WAIT_S * WAITS / 2
     added = (time.perf_counter() - began) / least - 1
     return f"{len(found)} tasks of {WAIT_S:.0f} s on two workers: {100 * added:.1f} % more than {least:.0f} s"
-
-
-def _wait(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
 
 
 def told(same: dict[str, bool], what: str) -> str:
