@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import hydra
 import pandas as pd
@@ -36,6 +37,15 @@ from .unusual import say_default, say_devices, warn
 PLACE = "hydra.sweep.dir"
 
 
+def _by_hydra() -> None:
+    """What `sys.argv` asks of Hydra.
+
+    One help text of Hydra 1.3 is an object without `in`; Python 3.14 tries every help when it is given and would refuse it.
+    """
+    with mock.patch.object(argparse.ArgumentParser, "_check_help", lambda *_: None, create=True):
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+
+
 def inform(options: argparse.Namespace) -> int:
     """Let Hydra print a configuration or how it was put together; nothing runs.
 
@@ -51,7 +61,7 @@ def inform(options: argparse.Namespace) -> int:
             raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
         flags += ["--package", key]
     sys.argv = ["codesign optimize", *flags, *search_path(), *admit(options.overrides)]
-    hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+    _by_hydra()
     return 0
 
 
@@ -77,7 +87,7 @@ def multirun(arguments: list[str]) -> int:
             place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
             say_default(arguments)
             sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+            _by_hydra()
         else:
             jobs = combinations(ours)
             say_default(arguments)
