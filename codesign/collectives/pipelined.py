@@ -24,7 +24,7 @@ class Pipelined(eqx.Module):
     """
 
     norm: Float[Array, "*b"] = quantity(low=1.0, high=20.0, default=3.0)
-    hop_s: Float[Array, "*b"] = quantity(default=7e-6, usual=(1e-7, 5e-5), doc="past one member of a domain")
+    hop_s: Float[Array, "*b"] = quantity(default=7e-6, usual=(5e-6, 1e-5), doc="past one member of a domain")
 
     def cost(self, inside: Cost, outside: Cost, members: Array, domains: Array, nbytes: Array) -> Cost:
         """Cost of both phases together.

@@ -39,7 +39,6 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     candidates = listed(overrides)
     refuse_along(candidates, along)
     say_default(overrides)
-    say_devices(overrides)
     folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
     found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
     try:
@@ -47,6 +46,7 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     except ConfigError:
         shutil.rmtree(folder)  # nothing half-written
         raise
+    say_devices(overrides)  # of what could be run: a refusal is one line
     levels = phases(candidates, along, _tell)
     command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
     return finish(beside_each_other(found, along, levels), folder, command)
