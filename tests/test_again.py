@@ -59,6 +59,11 @@ def told(problem):
     }  # fmt: skip
 
 
+def every_number(columns):
+    """A table to the last bit: its repr leaves rows out."""
+    return {name: (np.asarray(column).dtype.str, np.asarray(column).tolist()) for name, column in columns.items()}
+
+
 def same(first, second) -> bool:
     return all(
         np.array_equal(first[name], second[name], equal_nan=first[name].__class__ is np.ndarray) for name in first
@@ -91,7 +96,7 @@ def test_a_certificate_does_not_depend_on_what_was_asked_before(forget):
         assert trace.evidence is not None
         return {
             "claim": trace.claim, "bound": repr(trace.certificate.bound), "designs": repr(designs(each, trace, 0)),
-            **{table: repr(columns) for table, columns in trace.evidence.tables.items()},
+            **{table: every_number(columns) for table, columns in trace.evidence.tables.items()},
         }  # fmt: skip
 
     forget()
