@@ -17,10 +17,10 @@ from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk, with_numpy
 from .metrics import BANDWIDTH, Account, computed_by
+from .non_dominated import non_dominated_rows
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
-from .search.non_dominated import non_dominated_rows
 from .space import DesignSpace
 from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns

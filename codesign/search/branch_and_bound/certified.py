@@ -74,10 +74,6 @@ class Certified(AbstractSearch):
         maker = RowsOfProblem(self.block, seed)
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
-    def over(self, runner: AbstractRunner) -> "Certified":
-        """Parts of the plans."""
-        return replace(self, runner=runner)
-
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched; any number of plans can.
 
@@ -85,8 +81,7 @@ class Certified(AbstractSearch):
             ConfigError: nothing varies.
         """
         problem.check_varies()
-        if self.runner is not None:
-            self.runner.refuse()
+        self.refuse_runner()
 
     def search(
         self,

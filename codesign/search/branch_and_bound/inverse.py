@@ -39,8 +39,7 @@ class Inverse(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
         known = problem.space.hardware
-        if self.proof.runner is not None:
-            self.proof.runner.refuse()
+        self.proof.refuse_runner()
         if self.variable not in known:
             raise ConfigError(
                 f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, known)}"

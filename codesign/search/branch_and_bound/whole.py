@@ -49,7 +49,8 @@ class Whole(AbstractSearch):
         units: hardware variable -> its unit (1 for a count; the bytes of one stack).
         proof: how each of the searches is run.
         values: hardware variable -> the values it may have, within its range.
-        runner: runs the searches apart from each other; none: one after the other, here.
+        runner: runs the searches apart from each other, one a combination of values, and one a combination of whole
+            numbers around its optimum; none: one after the other, here.
     """
 
     units: dict[str, float] = field(default_factory=dict[str, float])
@@ -78,8 +79,6 @@ class Whole(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """A variable that is not in the space, or a value outside its range."""
         super().refuse(problem)
-        if self.runner is not None:
-            self.runner.refuse()
         for group in ("units", "values"):
             for name in getattr(self, group):
                 if name not in problem.space.hardware:
@@ -103,10 +102,6 @@ class Whole(AbstractSearch):
         self.refuse(problem)
         return self.search(problem, Oracle(problem, rows_of(problem), self.proof.block), seed, report)
 
-    def over(self, runner: AbstractRunner) -> "Whole":
-        """One search a combination of values, and one a combination of whole numbers around its optimum."""
-        return replace(self, runner=runner)
-
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
         told, listed = in_values(report, problem.wanted), self._listed(oracle)
@@ -116,14 +111,14 @@ class Whole(AbstractSearch):
         try:
             for one in self._reals(oracle, listed, work, told):
                 real.append(one)
-                _go_on(one.outcome)
+                one.outcome.unless_interrupted()
             close = self._wholes(oracle, real, work, _named(told, "whole, "))
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
                     for held in self._around(oracle, one):
                         tried.append((held, one.outcome if held == one.held else close(held)))
-                        _go_on(tried[-1][1])
+                        tried[-1][1].unless_interrupted()
         except ConfigError:
             raise
         except (CodesignError, KeyboardInterrupt) as error:
@@ -289,12 +284,6 @@ class Whole(AbstractSearch):
 def _named(report: Report, place: str) -> Report:
     """Say which of several searches it is that reports."""
     return lambda progress: report(replace(progress, stage=place + progress.stage))
-
-
-def _go_on(outcome: Outcome) -> None:
-    """After an interrupt that a search answered, none of the others begins."""
-    if outcome.stopped == INTERRUPTED:
-        raise KeyboardInterrupt
 
 
 def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:

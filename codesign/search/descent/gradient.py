@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -100,7 +100,7 @@ class GridThenGradient(AbstractSearch):
         keep: plans whose best level is kept for the frame.
         candidates: plans that are refined.
         descent: how they are refined.
-        runner: computes the grid in chunks; none: here, in one pass.
+        runner: computes the grid in chunks, of which no files are kept; none: here, in one pass.
     """
 
     block: int = 16384
@@ -114,16 +114,6 @@ class GridThenGradient(AbstractSearch):
         for name in ("block", "keep", "candidates"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
-
-    def over(self, runner: AbstractRunner) -> "GridThenGradient":
-        """The grid in chunks, of which no files are kept; the descent is one."""
-        return replace(self, runner=runner)
-
-    def refuse(self, problem: Problem) -> None:
-        """More plans than can be listed, or a runner that is not there."""
-        super().refuse(problem)
-        if self.runner is not None:
-            self.runner.refuse()
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""

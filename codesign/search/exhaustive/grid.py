@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +132,9 @@ class Grid(AbstractSearch):
         """More plans than can be listed, or no state to continue from."""
         super().refuse(problem)
         if self.runner is not None:
-            self.runner.refuse()
             self._folders.check()
         elif self.resume:
             Kept.check(_state(self.resume))
-
-    def over(self, runner: AbstractRunner) -> "Grid":
-        """In chunks."""
-        return replace(self, runner=runner)
 
     @property
     def _folders(self) -> ChunkFolders:

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
+from ...non_dominated import non_dominated_rows
 from ...objective import feasible
 from ..base import Problem
-from ..non_dominated import non_dominated_rows
 
 BINS = 64  # of the histogram: bars that a page of its width shows apart
 EDITION = "2"  # of the saved state: what another edition left is not continued

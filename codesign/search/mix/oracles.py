@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 
 from ...scenario import Scenario
+from ...uncertainty import Cases
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.oracle import AbstractOracle, rows_of
-from ..robust import Cases, robust_oracle
+from ..robust import robust_oracle
 
 Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
 
