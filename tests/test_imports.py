@@ -32,6 +32,7 @@ FOUNDATION = {
     "examples",
     "release",
     "non_dominated",
+    "typed_jax",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,

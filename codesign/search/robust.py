@@ -8,8 +8,8 @@ so the answer has the same certificate as any other search.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -17,6 +17,7 @@ from ..curvature import Judgement
 from ..distributing import AbstractRunner
 from ..errors import ConfigError
 from ..scenario import Scenario
+from ..typed_jax import asarray
 from ..uncertainty import Cases, Uncertain
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
@@ -33,7 +34,8 @@ class RobustOracle(AbstractModelOracle):
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
         self.problem, self.names, self.plans = inner.problem, inner.names, inner.plans
 
-    count, columns, near = (relayed("inner", name) for name in ("count", "columns", "near"))
+    count: Any = relayed("inner", "count")
+    columns, near = (relayed("inner", name) for name in ("columns", "near"))
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
@@ -185,6 +187,6 @@ def located(oracle: RobustOracle, trace: Trace) -> tuple[int, np.ndarray]:
     for name, column in oracle.plans.items():
         if name in trace.points:
             same &= column == trace.points[name][0]
-    values = {name: jnp.asarray(trace.points[name][:1]) for name in oracle.variables}
+    values = {name: asarray(trace.points[name][:1]) for name in oracle.variables}
     coordinates = oracle.problem.space.coordinates(values)
     return int(np.argmax(same)), np.array([float(np.asarray(coordinates[name])[0]) for name in oracle.variables])

@@ -4,9 +4,9 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ..typed_jax import asarray, configure
 from .base import Problem
 
 Sent = tuple[Any, Any, Any]
@@ -20,9 +20,9 @@ def plain(problem: Problem) -> Sent:
 
 def read_back(sent: Sent) -> Problem:
     """In float64, as whoever made it."""
-    jax.config.update("jax_enable_x64", True)
+    configure("jax_enable_x64", True)
     scenario, space, objective = sent
-    return Problem(jax.tree.map(jnp.asarray, scenario), space, objective)
+    return Problem(jax.tree.map(asarray, scenario), space, objective)
 
 
 def _sent(work: object) -> dict[str, Any]:

@@ -7,13 +7,14 @@ cross-validation, are cases as well: `draws` of them, those that intervals are m
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from ..errors import ConfigError
 from ..fields import get_path, replace
+from ..plain_yaml import is_some
 from ..scenario import Scenario
 from ..space import DesignSpace
 from .draws import draw_doubts, no_doubts, one_by_one, under
@@ -36,8 +37,8 @@ class Uncertain:
 
     def __post_init__(self) -> None:
         """Some positive factors."""
-        known = isinstance(self.factors, Sequence) and not isinstance(self.factors, str) and len(self.factors) > 0
-        if not known or any(not isinstance(f, int | float) or f <= 0 for f in self.factors):
+        given = cast(Any, self.factors)
+        if not is_some(given) or any(not isinstance(f, int | float) or f <= 0 for f in given):
             raise ConfigError(f"factors of {self.path} = {self.factors!r} must be a non-empty list of positive numbers")
 
     def leaves(self, scenario: Scenario, factor: float) -> dict[str, Any]:

@@ -99,9 +99,9 @@ class Trial:
         """Few points against a long front, without sorting it: what this costs is taken from the search's time."""
         own = non_dominated_rows(goals)
         new, known = goals[own], np.array([point[0] for point in self.front]).reshape(-1, goals.shape[1])
-        own = own[~(known[None] <= new[:, None]).all(axis=2).any(axis=1)]
+        own = own[~np.any(np.all(known[None] <= new[:, None], axis=2), axis=1)]
         if len(own):
-            keep = ~(goals[own][None] <= known[:, None]).all(axis=2).any(axis=1)
+            keep = ~np.any(np.all(goals[own][None] <= known[:, None], axis=2), axis=1)
             self.front = [self.front[i] for i in np.flatnonzero(keep)]
             self.front += [(goals[i], int(plan[i]), u[i].copy()) for i in own]
 

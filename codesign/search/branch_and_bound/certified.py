@@ -178,7 +178,8 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
     history = outcome.bounding.history
     return certify(
         wanted, outcome.upper, outcome.lower, convex=verdict.convex, closed=not outcome.stopped,
-        reason=verdict.reason or outcome.stopped, convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven),
+        reason=verdict.reason or outcome.stopped,
+        convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven),
         history=tuple((seconds, wanted.value(upper), wanted.value(lower)) for seconds, upper, lower in history), **more,
     )  # fmt: skip
 
@@ -186,7 +187,7 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
 def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> Evidence | None:
     """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
     found = outcome.bounding
-    if found.recorder is None or not isinstance(oracle, AbstractModelOracle):  # not of mixes: many models, not one
+    if not isinstance(found.recorder, Recorder):
         return None
     kept = evidence_of(oracle, found.recorder, found.programme.rows, found.table.leaf, found.lower, outcome.lower)
     if kept is not None:

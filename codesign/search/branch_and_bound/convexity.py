@@ -138,7 +138,7 @@ def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: 
     rows = excess[:, oracle.names.index(name)]
     if not np.isfinite(rows).all():
         return f"{name} is no number in {np.mean(~np.isfinite(rows)):.1%} of the space"
-    alone = sorted({oracle.variables[axis[i]] for i in np.flatnonzero((kind == 1) & (rows > TOLERANCE))})
+    alone = sorted({oracle.variables[int(axis[i])] for i in np.flatnonzero((kind == 1) & (rows > TOLERANCE))})
     along = f" along {', '.join(alone)}" if alone else ""
     return (
         f"{name} is not log-convex{along}: {rows.max():.2g} above convexity in {np.mean(rows > TOLERANCE):.1%} of pairs"

@@ -9,15 +9,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...distributing import AbstractRunner
 from ...errors import CodesignError, ConfigError, suggestion
+from ...plain_yaml import is_some
 from ...space import levels
+from ...typed_jax import asarray
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
 from .certified import Certified, held_by, in_values
@@ -60,11 +61,11 @@ class Whole(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Some names, positive units, non-empty lists, and not too many of either."""
-        for name, unit in self.units.items():
+        for name, unit in cast(dict[str, Any], self.units).items():
             if not isinstance(unit, int | float) or not unit > 0:
                 raise ConfigError(f"search.units.{name} = {unit!r} must be a positive number")
         for name, values in self.values.items():
-            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
+            if not is_some(values):
                 raise ConfigError(f"search.values.{name} = {values!r} must be a non-empty list of values")
             if name in self.units:
                 raise ConfigError(f"search.values.{name} is also in search.units: leave one of them out")
@@ -147,7 +148,7 @@ class Whole(AbstractSearch):
                 wanted, upper, found.lower, convex=convex, closed=closed, reason=reason, bounded=complete, **more
             )
 
-        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
+        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=(dict[int, float](), first.outcome))
         if not found.tried or best.bounding.plan < 0:
             points = designs_of(
                 oracle, np.array([first.outcome.bounding.plan]), self._full(oracle, first.held, first.u)
@@ -256,7 +257,7 @@ class Whole(AbstractSearch):
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
         u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
-        options = []
+        options: list[list[tuple[int, float]]] = []
         for name, unit in self.units.items():
             index, variable = oracle.variables.index(name), oracle.problem.space.hardware[name]
             number = variable.low * (variable.high / variable.low) ** u[index] / unit
@@ -295,5 +296,5 @@ def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
 
 def _coordinates(oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
     """(place of the variable, coordinate) of each value."""
-    at = oracle.problem.space.coordinates({name: jnp.asarray(values)})[name]
+    at = oracle.problem.space.coordinates({name: asarray(values)})[name]
     return [(oracle.variables.index(name), float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)]

@@ -109,7 +109,7 @@ class Searches:
 
     members: Sequence[Member]
     seed: int
-    oracles: Oracles = field(default_factory=dict)
+    oracles: Oracles = field(default_factory=dict[str, tuple[Oracle, dict[str, float]]])
     work: WorkloadWork | None = None
     runner: AbstractRunner | None = None
 
