@@ -83,6 +83,7 @@ def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: 
     return store[key]
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
 
