@@ -3,6 +3,8 @@
 A robust design, plan and hardware, is judged in several cases at once (`uncertainty.Cases`): by its worst case, its
 mean, or the mean of its worst share (CVaR); its limits hold in every case. The blend of log-convex goals is log-convex,
 so the answer has the same certificate as any other search.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import dataclasses

@@ -5,6 +5,8 @@ settle    those of the best scores, and those that look best by dear and cheap p
           hardware (`settling`), fewer with every round
 exchange  the same again at the best design's hardware, with the neighbours of its plan in two fields, until nothing
           better comes
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import copy

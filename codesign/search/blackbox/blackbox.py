@@ -1,6 +1,8 @@
 """`search=differential_evolution`, `cmaes`, `nsga2`, `optuna`, `random`: searches that know nothing of the model.
 
 For models that are not log-convex, and to hold the certified search against. Same frame, no proof.
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import contextlib

@@ -5,6 +5,8 @@ everywhere in the box. `curvature` proves it by a walk over the traced program o
 is tested where it is used: exact rows against tangents taken elsewhere, and midpoints against ends, at random pairs,
 along single variables and from corner to corner (`check_convexity`), then around the designs found (`doubted`). A test
 proves nothing, and no result that rests on one is called proven.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from dataclasses import dataclass, field, replace

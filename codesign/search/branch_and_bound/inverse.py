@@ -2,6 +2,8 @@
 
 "Which bandwidth must the photonic fabric have so that it is no dearer than the other rack at its speed": the wanted
 number becomes the goal, the targets become constraints, and the answer has the same certificate as any other search.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,7 @@
-"""The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy."""
+"""The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy.
+
+Source: see docs/optimisation.md, section 2.
+"""
 
 import abc
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,8 @@
 A group stands for all plans that agree but for a range of values in fields that every row orders (`orders`). Each row
 of the group is the model's at the value that is best for this row, so it lies below that of every plan of the group,
 and its tangents bound all of them. Groups that may hold the optimum are split until they are single plans.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,8 @@
 A node is a legal combination of the outer fields and, for each inner field, a range of its listed values. A range of
 one value everywhere is a single plan. Splitting a node halves or quarters one of its ranges; what a node was split into
 is remembered, so that a plan has one number however it was reached.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,8 @@
 
 The real optimum bounds every whole design from below, so the gap that is reported is to all of them, not only to those
 that were tried. Variables in which the model is not convex are held at every value they may have.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Gradient search over the hardware variables of the best plans: any Optax optimizer, many starts, one compilation."""
+"""Gradient search over the hardware variables of the best plans: any Optax optimizer, many starts, one compilation.
+
+Source: see docs/optimisation.md, section 7.
+"""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again."""
+"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again.
+
+Source: see docs/optimisation.md, section 7.
+"""
 
 import time
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
 each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
 continues where it stopped.
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import itertools

@@ -6,6 +6,8 @@ minimised is a blend of their goals (`how`), absolute or relative to what each c
     good tuple    `alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
     own hardware  every workload alone, certified: what sharing costs, and a first bound
     bound         `pricing`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""One workload of a mix under duals: its leaned goals bounded plan by plan, plans dropped, the promising ones named."""
+"""One workload of a mix under duals: its leaned goals bounded plan by plan, plans dropped, the promising ones named.
+
+Source: see docs/optimisation.md, section 6.
+"""
 
 from collections.abc import Callable
 
