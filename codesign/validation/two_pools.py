@@ -7,7 +7,7 @@ a decode engine with B requests, L tokens of an answer and Q requests at the pre
 
     W = (P / x) (C - 1) / C Q                      a request finds those before it, served by x engines at once
     C / rate = T + W + L f0(B),  B = rate L f0(B) / y,  Q = rate (P / x + W)
-    TTFT = request_overhead_s + expert_overhead_s + T + W,    TPOT = f0(B)
+    TTFT = request_overhead_s + max(T + W, expert_overhead_s),    TPOT = f0(B)
 
 which is mean value analysis of a closed network with one queue; the three are solved together.
 
@@ -110,7 +110,7 @@ def service(known: Sequence[TwoPools]) -> Service:
     host, experts = (np.array([a.get(name, 0.0) for a in added]) for name in ("request_overhead_s",
                                                                             "expert_overhead_s"))  # fmt: skip
     wait, between = solved(known, alone.alone_s, np.where(busy > 0, busy, alone.alone_s), sizes, steps)
-    return Service(host + experts * requests.experts + alone.alone_s + wait, between)
+    return Service(host + np.maximum(alone.alone_s + wait, experts * requests.experts), between)
 
 
 def solved(
