@@ -114,7 +114,7 @@ class DisaggregatedServing(AbstractContinuousServing):
         time = maximum(rounds * f0, paced)
         late = load ** (jnp.sqrt(2 * (engines + 1)) - 1) / (engines * (1 - load))
         ttft = (1 + late * 0.5 * (self.gap_cv**2 + self.input_cv**2)) * busy + (pool.plan.pp - 1) * stage
-        ttft = ttft + self.first_overhead_s()
+        ttft = self.first_s(ttft)
         once = (1 + self.output_cv**2) / self.rhythm(layout).steps
         tpot = plan.pp * f0 / self.accepted_tokens * (1 + 0.5 * once) + crossing.time_s * once
         beside = sequences / engines * (cut.whole * whole.energy_j + cut.rest * rest.energy_j + crossing.energy_j)
