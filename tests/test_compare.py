@@ -53,6 +53,14 @@ def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
     assert ((ranked["keeps"] >= 0) & (ranked["keeps"] <= 1)).all()
 
 
+def test_capital_is_not_told_of_what_is_rented():
+    found = compare("accelerator=h200", "ownership=bought,rented", *JOB, "search=grid").table.set_index("candidate")
+    assert found.loc["bought", "capex_usd"] > 1e6
+    assert np.isnan(found.loc["rented", "capex_usd"])
+    asked = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid", "objective.limits.capex_usd=1e8")
+    assert (asked.table["capex_usd"] > 1e6).all()
+
+
 def test_what_other_prices_would_change_is_told(products):
     """A price so many times what it is makes the next one as good: half of a price that is linear in it."""
     prices = products.prices

@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from ..units import percent
 from . import series
 from .findings import headline
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component, number, signed
@@ -115,7 +116,7 @@ def _closing(run: RunFolder) -> str:
     if best is None or bound is None or not bound:
         return ""
     gap = abs(best / bound - 1)
-    told = "the two meet" if gap < MEET else f"{100 * gap:.2g} % lie between them"
+    told = "the two meet" if gap < MEET else f"{percent(gap)} lie between them"
     ways = ("falls", "rises") if certificate(run).sense == "minimise" else ("rises", "falls")
     return f"{goal(run).label}: the best design {ways[0]}, the bound on every design {ways[1]}, until {told}"
 

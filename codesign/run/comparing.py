@@ -15,6 +15,7 @@ from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
+from ..ownership import Rented
 from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
@@ -28,6 +29,7 @@ from .terminal import plan_text, texts
 from .turning import priced_anew
 
 ALONG = "along="
+CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
 Tell = Callable[[str], None]
 
 
@@ -185,7 +187,11 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     if best is None or candidate.study is None:
         return {"feasible": False, "why": candidate.why, "objective": np.nan}
     words = candidate.study.scenario.workload.words
-    numbers = {name: float(best[name]) for name in METRICS if name in best}
+    objective = candidate.study.objective
+    rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
+    asked = {objective.goal, *objective.limits, *objective.floors}
+    told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    numbers = {name: float(best[name]) for name in told}
     devices = float(candidate.scenario.layout.devices)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
@@ -197,7 +203,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
 def _row(candidate: Candidate) -> dict[str, Any]:
     proof = candidate.certificate
     row = {"candidate": candidate.label, **{f"varied.{key}": value for key, value in candidate.varied.items()}}
-    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": bool(proof and proof.certified)}
+    certified = bool(proof and proof.certified and not proof.assuming)
+    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": certified}
     row |= {"bound": proof.bound if proof else None, "gap": proof.gap if proof else None}
     row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
     if candidate.study is not None and candidate.best is not None:
