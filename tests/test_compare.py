@@ -148,3 +148,13 @@ def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_pat
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert "metric 'tpot' does not exist (did you mean 'tpot_s'?)" in told
     assert not list(tmp_path.iterdir())
+
+
+def test_accelerators_for_prompts_count():
+    apart = compare(
+        "accelerator=h200,b200", "experiment=disaggregation", "search=grid", "~space.hardware",
+        "space.plan.device_count=[16]", "space.plan.prefill_devices=[32]", "objective.limits={}", "objective.floors={}",
+    ).feasible  # fmt: skip
+    assert (apart["devices"] == 48).all()
+    each = apart["tokens_per_s_per_device"] * apart["devices"] / apart["tokens_per_s"]
+    assert each.to_numpy() == pytest.approx(1.0, rel=1e-12)

@@ -22,6 +22,7 @@ from ..solving import solve
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
 from ..workloads.words import OTHERS
 from .candidates import Candidate, listed, refuse_all, study_of
+from .devices import all_devices
 from .infeasible import refuse_infeasible
 from .optimize import check_study
 from .setup import prepare_jax
@@ -192,7 +193,7 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     asked = {objective.goal, *objective.limits, *objective.floors}
     told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
     numbers = {name: float(best[name]) for name in told}
-    devices = float(candidate.scenario.layout.devices)
+    devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
         "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
