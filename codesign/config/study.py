@@ -167,9 +167,9 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
         composed = compose(_texts(overrides))
         with naming_files(overrides):
             resolved = plain(composed)
-            _refuse_unread(resolved)
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
+            _refuse_unread(resolved)
         return scenario, built.provenance | origins(overrides) | overridden(overrides)
 
 
@@ -224,6 +224,14 @@ def study_from_plain(
         return _study(resolved, overrides)
 
 
+def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
+    """A goal that is typed takes the place of the file's; null takes one away, and does not bring back the class's."""
+    typed = {text.lstrip("+").partition("=")[0] for text in overrides}
+    for way, other in (("minimise", "maximise"), ("maximise", "minimise")):
+        if objective.get(way, "") is None or (f"objective.{other}" in typed and f"objective.{way}" not in typed):
+            objective[way] = ""
+
+
 def _refuse_unread(resolved: dict[str, Any]) -> None:
     """What stands at the top and is read by nobody would be forgotten."""
     known = {*SCENARIO, *KINDS, *SETTINGS}
@@ -243,9 +251,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
-    for way in ("minimise", "maximise"):  # null takes a goal away, and does not bring back that of the class
-        if resolved["objective"].get(way, "") is None:
-            resolved["objective"][way] = ""
+    _settle_goal(resolved["objective"], overrides)
     built = build({key: complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
         if key in asked and not isinstance(built.objects[key], kind):
