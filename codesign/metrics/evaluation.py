@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,6 +53,14 @@ class Metrics(eqx.Module):
     violations: dict[str, Float[Array, "*b"]]
     memory_bytes: dict[str, Float[Array, "*b"]]
     breakdown_s: dict[str, Float[Array, "*b"]]
+
+    if not TYPE_CHECKING:  # type checkers shall go on to refuse what is no field
+
+        def __getattr__(self, name: str) -> Any:
+            """A metric that only this kind of job has is no attribute: say how it is asked for."""
+            known = self.__dict__.get("extra") or {}
+            where = f": of this job it is metrics.get({name!r})" if name in known else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}")
 
     def get(self, name: str) -> Array:
         """A metric by name: a field, an entry of `extra`, or `usage.hbm` and the like.

@@ -14,6 +14,7 @@ from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
+from ..ownership import Rented
 from ..plain_yaml import is_mapping
 from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
@@ -22,6 +23,7 @@ from ..typed_jax import asarray
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
 from ..workloads.words import OTHERS
 from .candidates import Candidate, listed, refuse_all, study_of
+from .devices import all_devices
 from .infeasible import refuse_infeasible
 from .optimize import check_study
 from .setup import prepare_jax
@@ -29,6 +31,7 @@ from .terminal import plan_text, texts
 from .turning import priced_anew
 
 ALONG = "along="
+CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
 Tell = Callable[[str], None]
 
 
@@ -186,8 +189,12 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     if best is None or candidate.study is None:
         return {"feasible": False, "why": candidate.why, "objective": np.nan}
     words = candidate.study.scenario.workload.words
-    numbers = {name: float(best[name]) for name in METRICS if name in best}
-    devices = float(candidate.scenario.layout.devices)
+    objective = candidate.study.objective
+    rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
+    asked = {objective.goal, *objective.limits, *objective.floors}
+    told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    numbers = {name: float(best[name]) for name in told}
+    devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
         "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
@@ -198,7 +205,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
 def _row(candidate: Candidate) -> dict[str, Any]:
     proof = candidate.certificate
     row = {"candidate": candidate.label, **{f"varied.{key}": value for key, value in candidate.varied.items()}}
-    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": bool(proof and proof.certified)}
+    certified = bool(proof and proof.certified and not proof.assuming)
+    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": certified}
     row |= {"bound": proof.bound if proof else None, "gap": proof.gap if proof else None}
     row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
     if candidate.study is not None and candidate.best is not None:

@@ -115,6 +115,23 @@ class Trace:
     evidence: Evidence | None = None
 
 
+CERTIFIED = "certified: "
+
+
+def under_assumption(problem: Problem, trace: Trace) -> Trace:
+    """The trace with what its proof is conditional on: nothing is called certified that holds under an assumption.
+
+    Args:
+        problem: that was searched.
+        trace: as the search left it; changed in place.
+    """
+    told = problem.scenario.workload.words.assuming
+    if told and trace.certificate is not None and trace.claim.startswith(CERTIFIED):
+        trace.claim = f"bound under the assumption that {told}: {trace.claim.removeprefix(CERTIFIED)}"
+        trace.certificate = replace(trace.certificate, assuming=told)
+    return trace
+
+
 class AbstractSearch(abc.ABC):
     """A way to look for good designs.
 

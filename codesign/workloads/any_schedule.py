@@ -72,6 +72,7 @@ class AnySchedule(AbstractContinuousServing):
         "request",
         headline=("requests_per_s", "tokens_per_s", "least_step_s"),
         metrics={"time_s": ("Time between requests", "s"), "least_step_s": ("Step that must occur", "s")},
+        assuming="no step takes more than the share workload.dip less than one that carries less (tested, not proven)",
     )
 
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)

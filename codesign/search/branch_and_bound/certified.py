@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...distributing import AbstractRunner
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
@@ -231,9 +232,8 @@ def _claim(verdict: Verdict, outcome: Outcome) -> str:
         return f"best found, no proof: {verdict.reason}"
     if math.isinf(outcome.gap):
         return f"best found, nothing proven yet: {outcome.stopped}"
-    proven = (
-        f"within {100 * max(math.expm1(outcome.gap), 1e-6):.2g} % of the optimum over {outcome.counts['plans']:,} plans"
-    )
+    within = percent(math.expm1(outcome.gap), 1e-6)
+    proven = f"within {within} of the optimum over {outcome.counts['plans']:,} plans"
     if outcome.stopped:
         return f"best found, {outcome.stopped}: proven {proven}"
     return f"certified: proven {proven} and the whole box of hardware"

@@ -21,6 +21,7 @@ from ...errors import CodesignError, ConfigError, suggestion
 from ...plain_yaml import is_some
 from ...space import levels
 from ...typed_jax import asarray
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
 from .certified import Certified, held_by, in_values
@@ -166,8 +167,8 @@ class Whole(AbstractSearch):
         designs = self._designs(oracle, found)
         claim = f"best found, no proof: {certificate.reason}"
         if certificate.certified:
-            within = 100 * max(math.expm1(best.upper - found.lower), 1e-6)
-            claim = f"certified: within {within:.2g} % of the bound on all designs, whole or not"
+            within = percent(math.expm1(best.upper - found.lower), 1e-6)
+            claim = f"certified: within {within} of the bound on all designs, whole or not"
         kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
         method = ["whole"] * len(designs[next(iter(designs))])
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)

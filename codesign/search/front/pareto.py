@@ -24,6 +24,7 @@ from ...errors import ConfigError
 from ...metrics import Metrics
 from ...non_dominated import hypervolume, knee, non_dominated_rows
 from ...objective import POSITIVE
+from ...units import percent
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
@@ -234,7 +235,7 @@ def _claim(verdict: Verdict, front: list[FrontDesign], gap: float, stopped: str)
         return f"front of the best found, no proof: {verdict.reason}"
     closed = [one for one in front if one.closed and one.gap <= gap + SHORT]
     worst = math.expm1(max(one.gap for one in front))
-    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {100 * math.expm1(gap):.2g} %"
+    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {percent(math.expm1(gap))}"
     if len(closed) < len(front):
-        proven += f", the worst to {100 * worst:.2g} %"
+        proven += f", the worst to {percent(worst)}"
     return f"certified: {proven}" if not stopped else f"front so far, {stopped}: {proven}"

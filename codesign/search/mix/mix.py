@@ -20,6 +20,7 @@ import numpy as np
 from ...distributing import AbstractRunner
 from ...errors import CodesignError, ConfigError
 from ...uncertainty import Cases
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
 from ..branch_and_bound.convexity import Verdict, check_convexity
@@ -268,7 +269,7 @@ class _MixRun:
         gap = math.expm1(self.search.upper - self.lower)
         if math.isinf(gap):
             return f"best found, nothing proven yet; {self.stopped}"
-        proven = f"within {100 * max(gap, 1e-6):.2g} % of the optimum over all tuples of {self.total:,} plans"
+        proven = f"within {percent(gap, 1e-6)} of the optimum over all tuples of {self.total:,} plans"
         if gap > self.mix.gap * 1.001:
             return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
         return f"certified: proven {proven} and the whole box of hardware"
