@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
-from ..smooth import at_least
+from ..fields import quantity, static
+from ..smooth import at_least, maximum
 from .broken_rules import broken
 from .layer_operations import Precision
 from .lowering import indivisible, weights_held
@@ -54,6 +54,8 @@ class AbstractContinuousServing(AbstractServing):
     `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
     word of the vocabulary (0 where the likeliest is taken): sorting all scores for top-p is no small part of a step.
     `expert_layer_s` is what a layer of experts adds to a step: the small kernels that sort tokens by expert and back.
+    An `asynchronous` engine prepares a step beside the one before it: the longer of its own time and the kernels'
+    counts, and who comes is seen a step later.
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
 
@@ -83,6 +85,7 @@ class AbstractContinuousServing(AbstractServing):
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    asynchronous: bool = static(default=False)
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -140,10 +143,26 @@ class AbstractContinuousServing(AbstractServing):
 
     def step_s(self, done: Pass, layout: Layout) -> Array:
         """A whole step: the stage, the head and what the engine adds."""
-        return done.busy_s + done.edge_s + self.overhead_s(done, layout)
+        decodes = self.rhythm(layout).decodes
+        return self.with_host_s(self.device_s(done, decodes, layout), decodes)
+
+    def device_s(self, done: Pass, decodes: Array, layout: Layout) -> Array:
+        """What the accelerator works in a step of so many sequences: kernels, drafting, choosing tokens."""
+        return (done.busy_s + done.edge_s) * (1 + self.draft_ratio) + self.unlisted_s(decodes, layout)
+
+    def host_s(self, decodes: Array) -> Array:
+        """The engine's own time of a step of so many sequences."""
+        return self.step_overhead_s + self.sequence_overhead_s * decodes
+
+    def with_host_s(self, device_s: Array, decodes: Array) -> Array:
+        """A step of the device with the engine's own time after it, or beside it."""
+        host = self.host_s(decodes)
+        return maximum(device_s, host) if self.asynchronous else device_s + host
 
     def overhead_s(self, done: Pass, layout: Layout) -> Array:
-        """Of a step: drafting and the engine's own time."""
+        """Of a step: drafting and the engine's own time, as far as it is seen."""
+        if self.asynchronous:
+            return self.step_s(done, layout) - done.busy_s - done.edge_s
         return (done.busy_s + done.edge_s) * self.draft_ratio + self.engine_step_s(self.rhythm(layout).decodes, layout)
 
     def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
@@ -154,7 +173,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def engine_step_s(self, decodes: Array, layout: Layout) -> Array:
         """What the engine adds to a step of so many sequences."""
-        return self.step_overhead_s + self.sequence_overhead_s * decodes + self.unlisted_s(decodes, layout)
+        return self.host_s(decodes) + self.unlisted_s(decodes, layout)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Shares of both kinds of steps; see the class."""
@@ -166,6 +185,8 @@ class AbstractContinuousServing(AbstractServing):
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
         ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.first_overhead_s()
+        if self.asynchronous:
+            ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
         often = self.repeats(layout)

@@ -43,7 +43,7 @@ class DisaggregatedServing(AbstractContinuousServing):
 
         1 / rate = max(S / (rho x), T / (rho x), L f0 / (y B))              the pool that is full sets the rate
         TTFT = S + D + W                W = rho^(sqrt(2 (x + 1)) - 1) / (x (1 - rho)) S (a^2 + v^2) / 2
-        TPOT = f0 + (T + f0 / 2) (1 + u^2) / L
+        TPOT = (f0 + (T + f0 / 2) (1 + u^2) / L) / accepted_tokens
 
     a, v, u are the variations of gaps between arrivals, prompts and answers. All factors are constants of the plan, so
     that times stay sums and maxima of step times, log-convex in the hardware of both pools. Where the other pool is
@@ -116,7 +116,8 @@ class DisaggregatedServing(AbstractContinuousServing):
         ttft = (1 + late * 0.5 * (self.gap_cv**2 + self.input_cv**2)) * busy + (pool.plan.pp - 1) * stage
         ttft = ttft + self.first_overhead_s()
         once = (1 + self.output_cv**2) / self.rhythm(layout).steps
-        tpot = plan.pp * f0 / self.accepted_tokens * (1 + 0.5 * once) + crossing.time_s * once
+        seen = 1.5 if self.asynchronous else 0.5  # steps that run before the one that it joins
+        tpot = (plan.pp * f0 * (1 + seen * once) + crossing.time_s * once) / self.accepted_tokens
         beside = sequences / engines * (cut.whole * whole.energy_j + cut.rest * rest.energy_j + crossing.energy_j)
         parts = self._breakdown({"decode": plain, "mixed": plain}, {"decode": rounds, "mixed": 0.0 * rounds}, layout)
         extra = self._extra(layout, ttft, tpot, time)
@@ -134,7 +135,8 @@ class DisaggregatedServing(AbstractContinuousServing):
 
     def _prompt_step_s(self, done: Pass) -> Array:
         """A step of an engine of the prefill pool on one stage."""
-        return done.busy_s + done.edge_s + self.step_overhead_s
+        device = done.busy_s + done.edge_s
+        return maximum(device, self.step_overhead_s) if self.asynchronous else device + self.step_overhead_s
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Steps of each kind while one answer is decoded."""

@@ -32,7 +32,12 @@ def prompt_s(times: Times, demand: Demand) -> Array:
 
 
 def pools_apart(
-    prefill: Times, decode: Times, demand: Demand, engines: tuple[Array, Array], transfer_s: Array
+    prefill: Times,
+    decode: Times,
+    demand: Demand,
+    engines: tuple[Array, Array],
+    transfer_s: Array,
+    seen: float | Array = 0.5,
 ) -> OpenLoop:
     """What requests see where `demand.rate` is that of both pools together.
 
@@ -41,6 +46,7 @@ def pools_apart(
         demand: of all engines together; `most` of one decode engine.
         engines: how many there are in each pool.
         transfer_s: seconds that the cache of a mean prompt is under way.
+        seen: steps that run before the one that it joins; one more where the engine decides a step ahead.
     """
     seconds = prompt_s(prefill, demand)
     mean = seconds.mean()
@@ -53,7 +59,7 @@ def pools_apart(
     tails = tail_quantiles(seconds, jnp.zeros_like(seconds), weight, wait, late)
     alone = decodes_of(demand, engines[1])
     found = open_loop(decode, alone)
-    joins = transfer_s + 0.5 * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
+    joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
     shorter = (1 + demand.output_cv**2) / demand.steps
     tpot = found.tpot_s.mean + joins * shorter
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)

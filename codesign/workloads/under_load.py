@@ -141,8 +141,7 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
         """A step from the first stage to the last."""
-        own = self.engine_step_s(decodes, layout)
-        return layout.plan.pp * ((done.busy_s + done.edge_s) * (1 + self.draft_ratio) + own)
+        return layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def engines(self, layout: Layout) -> Array:
         """Attention groups of all replicas and stages."""
@@ -201,9 +200,8 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:
         """Metrics by name."""
-        tpot = jax.tree.map(lambda value: value / self.accepted_tokens, seen.tpot_s)
-        seen = seen.later(self.first_overhead_s())
-        found = {"ttft": seen.ttft_s, "tpot": tpot, "e2e": seen.e2e_s}
+        seen = seen.later(self.first_overhead_s()).noticing(float(self.asynchronous)).accepting(self.accepted_tokens)
+        found = {"ttft": seen.ttft_s, "tpot": seen.tpot_s, "e2e": seen.e2e_s}
         extra = {
             f"{name}_s" if share == "mean" else f"{name}_{share}_s": getattr(values, share)
             for name, values in found.items() for share in SHOWN
@@ -211,7 +209,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         answered = requests * self.output_tokens
         return extra | {
             "requests_per_s": requests, "concurrency": requests * seen.e2e_s.mean,
-            "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / tpot.mean,
+            "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / seen.tpot_s.mean,
             "tokens_per_s_per_device": answered / layout.devices, "mixed_ratio": seen.mixed_ratio,
             "prompt_load": seen.load, "batch_used": seen.fill,
         }  # fmt: skip
