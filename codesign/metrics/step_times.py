@@ -31,6 +31,7 @@ def step_s(
     *,
     mixed: bool,
     host: bool = True,
+    alone: bool = False,
 ) -> Array:
     """One step of a pipeline's part, from the first stage to the last.
 
@@ -43,6 +44,7 @@ def step_s(
         shared: see `prompt_tokens`.
         mixed: whether the step carries prompts at all.
         host: whether the engine's own time is part of it.
+        alone: whether nothing is decoded in it (`decodes` is 0 then).
     """
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
@@ -53,7 +55,7 @@ def step_s(
     )  # fmt: skip
     first = shared / work.computed_tokens() if mixed else jnp.asarray(0.0)
     scored = layout.plan.attention_dp * (decodes * work.verified_tokens + first)
-    ops = step.lower(layout, work.layers_per_stage(layout), scored, phase="mixed", mixed=mixed)
+    ops = step.lower(layout, work.layers_per_stage(layout), scored, phase="mixed", mixed=mixed, decodes=not alone)
     costs = scenario.cluster.joining(layout.devices).price(ops, layout)
     done = one_pass(list(zip(ops, costs, strict=True)), "mixed", layout.plan, work.kernel_slowdown, work.launch_s)
     seconds = work.step_s(done, layout) if host else work.device_s(done, decodes, layout)
@@ -61,19 +63,24 @@ def step_s(
 
 
 @functools.cache
-def _priced(mixed: bool, host: bool) -> Any:
+def _priced(mixed: bool, host: bool, alone: bool) -> Any:
     """`step_s` over lists of what is carried."""
-    asked = functools.partial(step_s, mixed=mixed, host=host)
+    asked = functools.partial(step_s, mixed=mixed, host=host, alone=alone)
     return interpreted(jax.vmap(asked, in_axes=(None, 0, 0, 0, 0, 0)), always=True)
 
 
-def _ask(scenario: Scenario, mixed: bool, host: bool, *columns: np.ndarray | float) -> np.ndarray:
-    return np.asarray(_priced(mixed, host)(scenario, *np.broadcast_arrays(*map(np.asarray, columns))), dtype=float)
+def _ask(scenario: Scenario, mixed: bool, host: bool, *columns: np.ndarray | float, alone: bool = False) -> np.ndarray:
+    return np.asarray(
+        _priced(mixed, host, alone)(scenario, *np.broadcast_arrays(*map(np.asarray, columns))), dtype=float
+    )
 
 
-def tabulated_steps(scenario: Scenario, *, prompts: bool = True, host: bool = True) -> TabulatedSteps:
+def tabulated_steps(
+    scenario: Scenario, *, prompts: bool = True, host: bool = True, alone: bool = False
+) -> TabulatedSteps:
     """Steps of one attention group of one part of a pipeline, which others have prompts for as well or not, with the
-    engine's own time or without.
+    engine's own time or without. Steps that decode nothing are as long as those that decode one sequence, unless
+    `alone`: then prompts have them for themselves.
 
     Contexts enter by their slope at the plan's mean, the keys of prompts by theirs. Where other groups step together
     with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have.
@@ -102,7 +109,11 @@ def tabulated_steps(scenario: Scenario, *, prompts: bool = True, host: bool = Tr
     others = float((rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)) if prompts else 0.0
     usual = np.array([np.interp(carries, tokens, row) for row in mixed]) + pair * keys * carries
     linear = np.column_stack([(1 - others) * plain + others * usual, mixed])
+    first = linear[:1].copy()
+    if alone:
+        prompts_alone = _ask(scenario, True, host, 0.0, context, tokens, keys, alike * tokens, alone=True)
+        first[0, 1:] = prompts_alone - pair * keys * tokens
     return TabulatedSteps(
-        [0.0, *decodes.tolist()], [0.0, *tokens.tolist()], np.vstack([linear[:1], linear]),
+        [0.0, *decodes.tolist()], [0.0, *tokens.tolist()], np.vstack([first, linear]),
         np.concatenate([slope[:1], slope]), pair,
     )  # fmt: skip

@@ -11,11 +11,12 @@ from ..metrics.step_times import tabulated_steps
 from ..scenario import Scenario
 from ..simulation.serving import Engine, Requests, Served, simulate_apart
 from ..simulation.serving.serve import Report
-from ..workloads import ContinuousServing, DisaggregatedServing
+from ..workloads import ContinuousServing
 from ..workloads.goodput import check_stable, sustained
 from ..workloads.open_loop import OpenLoop
 from ..workloads.ops import HANDOVER
 from ..workloads.pools_apart import decodes_of, pools_apart
+from ..workloads.prompt_pool import AbstractPromptPool
 from .simulate_forms import demand_of, traced, with_contexts
 
 
@@ -66,17 +67,17 @@ _apart = interpreted(pools_apart, always=True)
 
 def has_two_pools(scenario: Scenario) -> bool:
     """Whether prompts of this design have accelerators of their own."""
-    return isinstance(scenario.workload, DisaggregatedServing) and float(scenario.plan.prefill_devices) > 0
+    return isinstance(scenario.workload, AbstractPromptPool) and float(scenario.plan.prefill_devices) > 0
 
 
 def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     """Both pools of a design, of which `decode` is an engine of one, `groups` in number."""
     work, pool, layout = scenario.workload, scenario.cluster.prefill, scenario.layout.prefill
-    assert isinstance(work, DisaggregatedServing)
+    assert isinstance(work, AbstractPromptPool)
     assert pool is not None
     fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(ContinuousServing)}
     own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
-    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True)
     stages, chunk = float(own.pp), round(float(own.chunk))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (

@@ -90,6 +90,10 @@ class Demand(eqx.Module):
     most: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="sequences that can decode together")
     elsewhere: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of prompts that others compute")
 
+    def at(self, rate: Array) -> "Demand":
+        """The same at another rate."""
+        return eqx.tree_at(lambda one: one.rate, self, rate)
+
     @property
     def computed(self) -> Array:
         """Tokens of a prompt that this engine computes; next to nothing where others do."""

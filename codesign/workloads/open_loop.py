@@ -52,7 +52,7 @@ class OpenLoop(NamedTuple):
         """The same where each step brings so many tokens: answers were counted in steps."""
         return self._replace(tpot_s=Percentiles(*(value / tokens for value in self.tpot_s)))
 
-    def noticing(self, steps: float) -> "OpenLoop":
+    def noticing(self, steps: Array | float) -> "OpenLoop":
         """The same where an engine that is busy sees who comes so many steps later."""
         return self.later(steps * self.step_s * (1 - jnp.exp(-self.decodes)))
 

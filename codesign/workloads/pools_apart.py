@@ -39,7 +39,7 @@ def pools_apart(
     transfer_s: Array,
     seen: float | Array = 0.5,
 ) -> OpenLoop:
-    """What requests see where `demand.rate` is that of both pools together.
+    """What requests see where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
     Args:
         prefill, decode: steps of an engine of each pool.
@@ -56,7 +56,7 @@ def pools_apart(
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
     weight = jnp.ones(len(seconds)) / len(seconds)
-    tails = tail_quantiles(seconds, jnp.zeros_like(seconds), weight, wait, late)
+    tails = tail_quantiles(*_filled(seconds), weight, wait, late)
     alone = decodes_of(demand, engines[1])
     found = open_loop(decode, alone)
     joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
@@ -67,8 +67,15 @@ def pools_apart(
     ttft = Percentiles(mean + wait, *tails)
     return found._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
-        mixed_ratio=jnp.asarray(0.0), load=asked,
+        mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
+
+
+def _filled(seconds: Array) -> tuple[Array, Array]:
+    """Equally likely seconds, rising, as ranges that leave no gap between them: where each begins, how long it is."""
+    middle = 0.5 * (seconds[1:] + seconds[:-1])
+    edges = jnp.concatenate([2 * seconds[:1] - middle[:1], middle, 2 * seconds[-1:] - middle[-1:]])
+    return edges[:-1], jnp.maximum(edges[1:] - edges[:-1], 0.0)
 
 
 def decodes_of(demand: Demand, engines: Array) -> Demand:
