@@ -56,6 +56,7 @@ def step_s(
     first = shared / work.computed_tokens() if mixed else jnp.asarray(0.0)
     scored = layout.plan.attention_dp * (decodes * work.verified_tokens + first)
     ops = step.lower(layout, work.layers_per_stage(layout), scored, phase="mixed", mixed=mixed, decodes=not alone)
+    ops.append(work.cache_in(layout, step, "mixed", prompts=mixed))
     costs = scenario.cluster.joining(layout.devices).price(ops, layout)
     done = one_pass(list(zip(ops, costs, strict=True)), "mixed", layout.plan, work.kernel_slowdown, work.launch_s)
     seconds = work.step_s(done, layout) if host else work.device_s(done, decodes, layout)

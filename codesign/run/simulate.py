@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -178,12 +179,15 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
 
 @interpreted
 def _room(scenario: Scenario) -> Any:
-    """Tokens that the cache of one attention group has room for."""
+    """Tokens that the cache of one attention group has room for, near and in the second tier."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
     free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
-    return free / work.kv_bytes_per_token(layout)
+    token = work.kv_bytes_per_token(layout)
+    near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
+    beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
+    return jnp.where(afar > 0, jnp.minimum(near, beyond), near)
 
 
 def _asked(

@@ -132,13 +132,16 @@ class AbstractOpenServing(AbstractContinuousServing):
         (decodes, tokens), ops = self.nodes(layout), list[Op]()
         for row, phase in enumerate(DECODES):
             scored = groups * decodes[row] * self.verified_tokens
-            ops += self.step_of(layout, decodes[row], None).lower(layout, layers, scored, phase=phase, mixed=False)
+            step = self.step_of(layout, decodes[row], None)
+            ops += step.lower(layout, layers, scored, phase=phase, mixed=False)
+            ops.append(self.cache_in(layout, step, phase))
         for row, phases in zip((0, 2), MIXED, strict=True):
             for column, phase in zip((1, 2), phases, strict=True):
                 step = self.step_of(layout, decodes[row], tokens[column])
                 ended = step.shared_tokens * layout.plan.cp / self.computed_tokens()
                 scored = groups * (decodes[row] * self.verified_tokens + ended)
                 ops += step.lower(layout, layers, scored, phase=phase, mixed=True)
+                ops.append(self.cache_in(layout, step, phase, prompts=True))
         return tuple(ops)
 
     def _passes(self, priced: Priced, layout: Layout) -> list[list[Pass]]:
