@@ -17,14 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 from rich.console import Console
 from rich.status import Status
 
-from codesign import study_from_config
+from codesign import prepare_jax, study_from_config
 from codesign.search import Progress
 
-jax.config.update("jax_enable_x64", True)
+prepare_jax()  # as commands do: the second process finds the model traced
 STUDY = "experiment=serve_deepseek_v3"
 ALONG = ("peak_flops_per_s.bf16", "peak_flops_per_s.vector", "tdp_w", "price_usd", "idle_w")
 AGAINST_A_USER = (STUDY, "search=pareto", "~objective.limits.tpot_s")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-MOST_KEPT = 200  # texts of a kind; the longest has 60 KB
+MOST_KEPT = 200  # texts of a kind, unless another number is said; the longest has 60 KB
 _place: list[Path] = []
 
 
@@ -26,7 +26,14 @@ def key_of(parts: Iterable[str | bytes]) -> str:
     return total.hexdigest()
 
 
-def kept_text(kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool) -> str:
+def keeps() -> bool:
+    """Whether a command said where texts are kept."""
+    return bool(_place)
+
+
+def kept_text(
+    kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool, most: int = MOST_KEPT
+) -> str:
     """The text of a kind under a key, made where it is not there.
 
     Args:
@@ -34,6 +41,7 @@ def kept_text(kind: str, key: str, make: Callable[[], str], is_whole: Callable[[
         key: as `key_of` has it.
         make: the text; an empty one is not kept.
         is_whole: whether what was read is a text that `make` could have made.
+        most: texts of this kind.
     """
     if not _place:
         return make()
@@ -45,17 +53,17 @@ def kept_text(kind: str, key: str, make: Callable[[], str], is_whole: Callable[[
     made = make()
     if made:
         with contextlib.suppress(OSError):
-            _write(path, made)
+            _write(path, made, most)
     return made
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, most: int) -> None:
     """Whole or not at all; the oldest of too many goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
     written = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
-    for old in written[:-MOST_KEPT]:
+    for old in written[:-most]:
         with contextlib.suppress(OSError):
             old.unlink()

@@ -46,6 +46,7 @@ Reading = Hard | PNorm | Weighted
 HARD = Hard()
 _current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
 OPERATION = "codesign."  # begins the names of what stays one equation of a traced program
+NAMED: dict[str, Callable[..., Any]] = {}  # those operations by their names, as their modules are imported
 TINY = 1e-30  # stands in for zero under a logarithm; far below any second, byte or joule that matters
 
 
@@ -61,7 +62,9 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arguments)
 
     named.__name__ = named.__qualname__ = OPERATION + function.__name__
-    return jax.jit(named)
+    compiled = jax.jit(named)
+    NAMED.setdefault(named.__name__, compiled)
+    return compiled
 
 
 def reads_hard() -> bool:

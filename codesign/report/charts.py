@@ -125,7 +125,7 @@ def quiet_legend(made: "figure") -> None:
         legend.background_fill_color = legend.border_line_color = None
         legend.label_text_color, legend.orientation = INK, "horizontal"
         legend.label_text_font_size, legend.spacing = "12px", 8
-        legend.nrows, legend.ncols = "auto", 3  # what a telephone is wide enough for
+        legend.nrows, legend.ncols = "auto", 2  # what a telephone is wide enough for, in wide letters too
         made.add_layout(legend, "above")
 
 

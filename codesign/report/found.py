@@ -43,8 +43,12 @@ def _time(run: RunFolder) -> str:
 
     others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest)
     told = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
-    second = float(table.iloc[1].sum() / table.iloc[0].sum() - 1) if len(table) > 1 else 0.0
-    return told + (f"; the next design takes {signed(100 * second, 1)} % of time" if second else "")
+    if len(table) < 2:
+        return told
+    more = 100 * float(table.iloc[1].sum() / table.iloc[0].sum() - 1)
+    share = signed(abs(more), 1).removeprefix("+")
+    longer = f"{share} % longer" if more > 0 else f"{share} % less time"
+    return f"{told}; the next design takes {'as long' if share == '0' else longer}"
 
 
 def _cost(run: RunFolder) -> str:

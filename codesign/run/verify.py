@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import Study, study_from_resolved
 from ..errors import ConfigError
+from ..kept_on_disk import keep_in
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run
 from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
@@ -47,6 +48,7 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     if seed < 0:
         raise ConfigError(f"--seed {seed}: a seed is 0 or more")
     prepare_jax()
+    keep_in(None)  # what is verified is traced anew: a program that was kept may be one that the search read too
     wall, cpu = time.perf_counter(), time.process_time()
     folder = read_run(run)
     claimed = folder.certificate

@@ -15,6 +15,7 @@ from .again import Made, made_again
 from .identities import without_ones
 from .program import Program, chained, flatten, kept, likeness
 from .reserves import reserve_shares, tight_tiers
+from .traced_once import Traced, traced_once
 
 MOST_KEPT = 32
 _bases: OrderedDict[Any, "Base"] = OrderedDict()
@@ -124,7 +125,7 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
-    def traced() -> Base:
+    def traced() -> Traced:
         shapes: list[Any] = []
 
         def told(leaves: list[Any]) -> list[Array]:
@@ -133,9 +134,9 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
             shapes[:] = [tree, tuple(map(_shape, flat))]
             return flat
 
-        return Base(flatten(jax.make_jaxpr(told)(list(avals))), *shapes)
+        return Traced(flatten(jax.make_jaxpr(told)(list(avals))), *shapes)
 
-    return kept(_bases, (structure, avals), traced, MOST_KEPT)
+    return kept(_bases, (structure, avals), lambda: Base(*traced_once(traced, structure, avals)), MOST_KEPT)
 
 
 def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> Model:

@@ -28,8 +28,8 @@ OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
 class Equation(NamedTuple):
     """One elementary operation, or one that carries a name of this package.
 
-    name: of the primitive, or of the operation; inner: its program, if it has one; where: file, line and function that
-    asked for it.
+    name: of the primitive, or of the operation; inner: its program, if it has one; traceback: of what asked for it, or
+    file, line and function of that in words.
     """
 
     name: str
@@ -43,6 +43,8 @@ class Equation(NamedTuple):
     @property
     def where(self) -> str:
         """File, line and function of the model that wrote this operation."""
+        if isinstance(self.traceback, str):
+            return self.traceback
         frames = [frame for frame in (self.traceback.frames if self.traceback else []) if _is_ours(frame.file_name)]
         if not frames:
             return "an operation outside this package"
@@ -81,6 +83,7 @@ def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: 
     return store[key]
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
 

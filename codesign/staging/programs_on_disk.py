@@ -1,0 +1,179 @@
+"""Programs as JSON, so that the next process need not trace them.
+
+An equation is a primitive of JAX with its settings. Operations that carry a name of this package are written as their
+name and what they were asked of, and traced again when read. What has no words here is not kept: a text is kept only
+where it gives back the same program, equation by equation.
+"""
+
+import base64
+import enum
+import functools
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.extend.core.primitives
+import numpy as np
+from jax import lax
+
+from ..smooth import NAMED
+from .again import told_apart
+from .program import DERIVED, Equation, Program, flatten, key_of
+from .trees_on_disk import PACKAGE, CannotBeKept
+
+SETTINGS: dict[str, Any] = {
+    kind.__name__: kind for kind in (lax.GatherDimensionNumbers, lax.GatherScatterMode, lax.RoundingMethod)
+}
+"""Kinds of settings that are more than numbers and words."""
+
+
+def program_as_plain(program: Program) -> Any:
+    """A program as lists and words.
+
+    Raises:
+        CannotBeKept: where they would not give back the same one.
+    """
+    kinds: dict[Any, int] = {}
+    told, equations, places = list[Any](), list[Any](), dict[str, int]()
+    for equation in program.equations:
+        key = (key_of(equation, ()), _avals(equation))
+        if key not in kinds:
+            kinds[key] = len(told)
+            told.append(_kind(equation))
+        where = places.setdefault(equation.where, len(places))
+        equations.append([kinds[key], equation.inputs, equation.outputs, where])
+    known = [[slot, value.dtype.str, value.shape, _as_text(value)] for slot, value in program.known.items()]
+    plain = {
+        "kinds": told, "equations": equations, "places": list(places), "known": known, "inputs": program.inputs,
+        "outputs": program.outputs, "shapes": program.shapes, "types": [kind.str for kind in program.kinds],
+    }  # fmt: skip
+    if not _same(program_from_plain(plain), program):
+        raise CannotBeKept("another program comes back")
+    return plain
+
+
+def program_from_plain(plain: Any) -> Program:
+    """The program that `program_as_plain` told.
+
+    Raises:
+        CannotBeKept: it is none.
+    """
+    try:
+        kinds = [_equation(*each) for each in plain["kinds"]]
+        equations = [
+            kinds[kind]._replace(inputs=tuple(inputs), outputs=tuple(outputs), traceback=plain["places"][where])
+            for kind, inputs, outputs, where in plain["equations"]
+        ]
+        known = {
+            slot: np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
+            for slot, kind, shape, text in plain["known"]
+        }
+        shapes, types = [tuple(shape) for shape in plain["shapes"]], [np.dtype(kind) for kind in plain["types"]]
+        return Program(equations, known, tuple(plain["inputs"]), tuple(plain["outputs"]), shapes, types)
+    except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CannotBeKept("no program") from error
+
+
+def _same(one: Program, other: Program) -> bool:
+    """Whether two programs are the same, slot by slot."""
+    if [(*e.inputs, -1, *e.outputs) for e in one.equations] != [(*e.inputs, -1, *e.outputs) for e in other.equations]:
+        return False
+    kinds = {(id(a.params), id(b.params)): (a, b) for a, b in zip(one.equations, other.equations, strict=True)}
+    return (
+        one._replace(equations=[], known={}) == other._replace(equations=[], known={})
+        and [(slot, told_apart(value)) for slot, value in one.known.items()]
+        == [(slot, told_apart(value)) for slot, value in other.known.items()]
+        and all(_does_the_same(*both) for both in kinds.values())
+    )
+
+
+def _does_the_same(one: Equation, other: Equation) -> bool:
+    """Named operations do where they were traced to the same text: that of a slope of its own is by its name ours."""
+    if (one.name, one.primitive, one.inner is None) != (other.name, other.primitive, other.inner is None):
+        return False
+    if one.inner is not None:
+        return str(one.inner) == str(other.inner) and _avals(one) == _avals(other)
+    return repr(one.params) == repr(other.params)
+
+
+def _as_text(value: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+
+
+def _avals(equation: Equation) -> tuple[Any, ...]:
+    """Shapes and types that a named operation was traced with."""
+    if equation.inner is None:
+        return ()
+    return tuple((a.shape, a.dtype.str, bool(a.weak_type)) for a in equation.inner.in_avals)
+
+
+def _kind(equation: Equation) -> list[Any]:
+    """What an equation does: (name of a primitive, its settings), or (name of an operation, its module, arguments)."""
+    if equation.inner is None:
+        if _primitives().get(equation.name) is not equation.primitive:
+            raise CannotBeKept(f"{equation.name} is no primitive that can be found again")
+        return [equation.name, [[name, _setting(value)] for name, value in equation.params.items()]]
+    operation = NAMED.get(equation.name)
+    if operation is None or equation.primitive.name in DERIVED or not operation.__module__.startswith(PACKAGE + "."):
+        raise CannotBeKept(f"{equation.name} is no operation of this package")
+    return [equation.name, operation.__module__, _avals(equation)]
+
+
+def _equation(name: str, *how: Any) -> Equation:
+    """An equation that does this, of no slots."""
+    if len(how) == 1:
+        return Equation(name, _primitives()[name], {key: _value(value) for key, value in how[0]}, (), (), None, "")
+    module, avals = how
+    if module.partition(".")[0] != PACKAGE:
+        raise CannotBeKept(f"{module} is not of this package")
+    import_module(module)
+    arguments = [jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), weak_type=weak) for shape, kind, weak in avals]
+    (found,) = flatten(jax.make_jaxpr(NAMED[name])(*arguments)).equations
+    if found.name != name:
+        raise CannotBeKept(f"{name} is another operation")
+    return found
+
+
+def _setting(value: Any) -> Any:
+    """A setting of a primitive, as a list that begins with what it is, or itself."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return ["float", value.hex()]
+    if isinstance(value, np.dtype):
+        return ["type", value.str]
+    if isinstance(value, np.integer):
+        return ["integer", value.dtype.str, int(value)]
+    name = type(value).__name__
+    if SETTINGS.get(name) is type(value):
+        return [name, *([value.name] if isinstance(value, enum.Enum) else map(_setting, value))]
+    if type(value) is tuple:
+        return ["tuple", *map(_setting, value)]
+    raise CannotBeKept(f"a setting of {name}")
+
+
+def _value(plain: Any) -> Any:
+    """The setting that `_setting` told."""
+    if not isinstance(plain, list):
+        return plain
+    what, *parts = plain
+    if what == "float":
+        return float.fromhex(parts[0])
+    if what == "type":
+        return np.dtype(parts[0])
+    if what == "integer":
+        return np.dtype(parts[0]).type(parts[1])
+    values = [_value(part) for part in parts]
+    if what == "tuple":
+        return tuple(values)
+    kind = SETTINGS[what]
+    return kind[values[0]] if issubclass(kind, enum.Enum) else kind(*values)
+
+
+@functools.cache
+def _primitives() -> dict[str, Any]:
+    """Every primitive of JAX by its name."""
+    places: Sequence[Any] = (jax.extend.core.primitives, lax)
+    found = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
+    return {primitive.name: primitive for primitive in found}

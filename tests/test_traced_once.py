@@ -1,0 +1,143 @@
+"""Programs kept on disk: what comes back is what was traced, and anything else is traced anew."""
+
+import json
+import subprocess
+import sys
+from collections import OrderedDict
+
+import equinox
+import jax
+import numpy as np
+import pytest
+
+from codesign import study_from_config
+from codesign.kept_on_disk import keep_in
+from codesign.search.branch_and_bound.node_relaxation import oracle_for
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.staging import base_of, model, traced_once
+from codesign.staging.traced_once import Traced
+from codesign.staging.trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain
+
+STUDY = "experiment=train_gpt3_175b"
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """A folder that programs are kept in, and nothing kept in this process; calls forget what this process keeps."""
+
+    def forget() -> None:
+        for store in ("_bases", "_models", "_asked"):
+            monkeypatch.setattr(model, store, OrderedDict())
+
+    keep_in(tmp_path)
+    forget()
+    yield forget
+    keep_in(None)
+
+
+def kept_in(folder):
+    return sorted((folder / "programs").glob("*.json"))
+
+
+def asked(problem):
+    """Rows, slopes and what the walk says."""
+    oracle, rng = oracle_for(problem, rows_of(problem), 64), np.random.default_rng(0)
+    plan, u = np.resize(oracle.sample(rng, 32), 32), rng.uniform(size=(32, len(oracle.variables)))
+    found, known = oracle.tangents(plan, u, 50.0), oracle.judged()
+    told = [(name, proof.why if hasattr(proof, "why") else repr(proof)) for name, proof in sorted(known.rows.items())]
+    return [found.exact, found.affine, found.broken, repr(told), repr(known.rules)]
+
+
+@pytest.mark.parametrize("experiment", ["train_gpt3_175b", "serve_deepseek_v3"])
+def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypatch):
+    """The same equations, places and structure; rows, slopes and proofs to the last bit."""
+    problem = study_from_config(f"experiment={experiment}").problem
+    traced, first = base_of(problem.scenario), asked(problem)
+    disk()
+    monkeypatch.setattr(model, "account", None)  # nobody traces
+    again = base_of(problem.scenario)
+    assert again is not traced
+    assert (again.structure, again.avals) == (traced.structure, traced.avals)
+    assert again.program.shapes == traced.program.shapes
+    for one, other in zip(again.program.equations, traced.program.equations, strict=True):
+        assert (one.name, one.primitive, one.inputs, one.outputs) == (
+            other.name, other.primitive, other.inputs, other.outputs
+        )  # fmt: skip
+        assert one.where == other.where
+        assert one.inner is not None or one.params == other.params
+    for one, other in zip(asked(problem), first, strict=True):
+        assert one == other if isinstance(one, str) else np.array_equal(one, other, equal_nan=True)
+    assert kept_in(tmp_path)
+
+
+def test_another_process_reads_it(disk, tmp_path):
+    """Nothing of the process that traced is needed."""
+    scenario = study_from_config(STUDY).problem.scenario
+    assert base_of(scenario).program.equations
+    asks = f"""
+import jax; jax.config.update("jax_enable_x64", True)
+from pathlib import Path
+from codesign.kept_on_disk import keep_in; keep_in(Path({str(tmp_path)!r}))
+from codesign import study_from_config
+from codesign.staging import base_of, model
+model.account = None
+print(len(base_of(study_from_config({STUDY!r}).problem.scenario).program.equations))
+"""
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(base_of(scenario).program.equations)
+
+
+@pytest.mark.parametrize("damage", [
+    lambda text: "", lambda text: text[: len(text) // 2], lambda text: "[1, 2]", lambda text: "[[]]",
+    lambda text: text.replace("mul", "add", 1), lambda text: json.dumps(["", json.loads(text)[1]]),
+])  # fmt: skip
+def test_what_is_damaged_is_traced_anew(disk, tmp_path, damage):
+    """And kept whole again."""
+    scenario = study_from_config(STUDY).problem.scenario
+    traced = base_of(scenario)
+    (file,) = kept_in(tmp_path)
+    whole = file.read_text()
+    file.write_text(damage(whole))
+    disk()
+    assert len(base_of(scenario).program.equations) == len(traced.program.equations)
+    assert file.read_text() == whole
+
+
+def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
+    """The key has the text of every module, and shapes and types of numbers."""
+    scenario = study_from_config(STUDY).problem.scenario
+    base_of(scenario)
+    disk()
+    monkeypatch.setattr(traced_once, "_modules", lambda: "others")
+    base_of(scenario)
+    assert len(kept_in(tmp_path)) == 2
+    leaves, structure = jax.tree.flatten(scenario)
+    wider = [np.zeros((2, *np.shape(leaf))) for leaf in leaves]
+    made = Traced(base_of(scenario).program, structure, ())
+    assert traced_once.traced_once(lambda: made, structure, [model._shape(leaf) for leaf in wider]) is made
+    assert len(kept_in(tmp_path)) == 3
+
+
+def test_somebody_elses_class_is_not_kept():
+    """Nor is one named in a text, whatever it would do."""
+
+    class Foreign(equinox.Module):
+        number: float
+
+    with pytest.raises(CannotBeKept):
+        structure_as_plain(jax.tree.structure(Foreign(1.0)))
+    for hostile in (
+        ["object", "subprocess", "Popen", ["args", "true"]], ["object", "codesign.errors", "CodesignError"],
+        ["object", "codesign.kept_on_disk", "os.system"], ["object", "codesign.nothing", "X"],
+        ["named", "builtins", "int"], ["leaf", 1], ["what"], [], ["tuple", ["leaf", 1], ["leaf", 0]],
+        ["tuple", ["leaf", 0], ["leaf", 0]],
+    ):  # fmt: skip
+        with pytest.raises(CannotBeKept):
+            structure_from_plain(hostile)
+
+
+def test_a_program_with_loops_is_traced_each_time(disk, tmp_path):
+    """Programs in programs have no words."""
+    assert base_of(study_from_config("experiment=serve_goodput").problem.scenario).program.equations
+    assert not kept_in(tmp_path)
