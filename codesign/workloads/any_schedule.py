@@ -155,8 +155,7 @@ class AnySchedule(AbstractContinuousServing):
     def least_s(self, done: Pass, layout: Layout) -> Array:
         """Of a step of the kind, from the first stage to the last."""
         decodes = self.carried(layout.plan)[0]
-        kernels = (done.busy_s + done.edge_s) * (1 + self.draft_ratio)
-        return (1 - self.dip) * layout.plan.pp * (kernels + self.engine_step_s(decodes, layout))
+        return (1 - self.dip) * layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def weights_of(self, layout: Layout) -> list[Array]:
         """v, w and u of a plan: those of its devices and degrees where `weights` has a row of them."""

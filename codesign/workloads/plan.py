@@ -23,7 +23,7 @@ MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that
 PREFILL = ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_load")  # of a pool that may be left out
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
-    *("offload_weights", "offload_activations", "offload_optimizer"),
+    *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
 )
 
 
@@ -70,6 +70,9 @@ class AbstractModelPlan(AbstractPlan):
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_kv_cache: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
+    )
     shard_checkpoints: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
     regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
     scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
