@@ -83,7 +83,7 @@ class Groups:
         work, kinds = self.work, self.kinds(group, share)
         prompt, steps = float(work.computed_tokens()), float((work.output_tokens - 1) / work.accepted_tokens)
         answer = float((work.output_tokens - 1) * work.tpot_s)
-        first = group["pp"] * prompt * float(work.ttft_s - work.first_overhead_s())
+        first = group["pp"] * prompt * float(work.ttft_s - work.request_overhead_s)
         uses = kinds.seconds * np.stack([1 / kinds.engines, kinds.decodes / answer, kinds.tokens / first])
         brings = np.stack([-kinds.most_decodes, -kinds.most_tokens])
         rows = np.column_stack([np.vstack([uses, brings]), [0.0, -1.0, -1.0, steps, prompt]])

@@ -38,6 +38,9 @@ class Prompt:
 class AbstractReplica(abc.ABC):
     """State of one engine; `step` runs one step, or many alike up to the next event."""
 
+    decoded: int  # decode steps so far
+    context: int  # tokens in the contexts of all decodes
+
     def __init__(self, engine: Engine, requests: Requests, *, timeline: bool = False) -> None:
         self.engine, self.requests, self.times = engine, requests, engine.times
         self.now = 0.0
@@ -47,7 +50,7 @@ class AbstractReplica(abc.ABC):
         self.decoding: dict[int, Any] = {}  # what is kept of a sequence is the subclass's to say
         self.admitted: list[int] = []  # in that order, those that left included
         self.pool = BlockPool(engine.blocks)
-        self.decoded = self.context = 0  # decode steps so far; tokens in the contexts of all decodes
+        self.decoded = self.context = 0
         self.first, self.last = np.full(len(requests), math.nan), np.full(len(requests), math.nan)
         self.steps = self.mixed = self.decode_tokens = self.prompt_tokens = self.preempted = self.hit_tokens = 0
         self.finished = self.sequence_steps = 0
