@@ -1,7 +1,9 @@
 """Serving engines as frameworks, constants from little, library constants of expert exchange, the page of errors."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 from codesign.validation.two_pools import TwoPools, solved
+from codesign.workloads import ContinuousServing, MixtureOfExperts
 
 SERVED = "experiment=serve_llama31_405b"
 
@@ -178,3 +181,13 @@ def test_clients_of_two_pools_wait_for_what_is_full(clients):
     rate = clients / (1.0 + wait[0] + 100 * step[0])
     assert rate <= 2.0 + 1e-6
     assert wait[0] == pytest.approx(0.5 * (clients - 1) / clients * rate * (0.5 + wait[0]), rel=1e-3, abs=1e-9)
+
+
+def test_launches_of_a_prompt_to_experts_are_issued_beside_the_work():
+    """The longer of both counts; without experts only what the host adds to any request."""
+    dense = ContinuousServing.example().model
+    routed = replace(dense, feed_forward=MixtureOfExperts(experts=8.0, top_k=2.0, expert_width=512.0))
+    for model, told in ((routed, {0.05: 0.19, 0.5: 0.54}), (dense, {0.05: 0.09, 0.5: 0.54})):
+        work = ContinuousServing(model, 512.0, 64.0, request_overhead_s=0.04, expert_overhead_s=0.15)
+        for worked, seconds in told.items():
+            assert float(work.first_s(jnp.asarray(worked))) == pytest.approx(seconds)
