@@ -10,7 +10,15 @@ from ..objective import feasible
 from ..results import numbers_of
 from ..scenario import Scenario
 from ..workloads.goodput import FOREVER_S, HELPS, Agreement, below_the_floor, over_the_rate
-from ..workloads.under_load import ENGINE, AbstractOpenServing, GoodputServing, ServingAtRate
+from ..workloads.pools_under_load import AbstractPoolsUnderLoad, DisaggregatedAtRate, DisaggregatedGoodput
+from ..workloads.under_load import (
+    ENGINE,
+    AbstractGoodputServing,
+    AbstractOpenServing,
+    AbstractServingAtRate,
+    GoodputServing,
+    ServingAtRate,
+)
 
 __all__ = ["check_load"]
 
@@ -35,18 +43,22 @@ def check_load(scenario: Scenario, numbers: Mapping[str, float]) -> None:
     if not over:
         return
     work = scenario.workload
-    if isinstance(work, ServingAtRate):
+    if isinstance(work, AbstractServingAtRate):
         raise ConfigError(_too_many(scenario, work, over))
-    assert isinstance(work, GoodputServing)
+    assert isinstance(work, AbstractGoodputServing)
     raise ConfigError(_too_tight(scenario, work))
 
 
-def _too_many(scenario: Scenario, work: ServingAtRate, over: Mapping[str, float]) -> str:
+def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str, float]) -> str:
     """A rate beside what is sustained."""
     forever = Agreement(as_leaf(FOREVER_S), as_leaf(FOREVER_S))
-    kept = numbers_of(dataclasses.replace(scenario, workload=_as(work, GoodputServing, agreement=forever)))
+    kept = numbers_of(dataclasses.replace(scenario, workload=keeping(work, forever)))
     rate, plan = float(work.arrivals_per_s), scenario.plan
-    if "prompts" in over:
+    apart = work.two_pools and float(plan.prefill_devices) > 0
+    if apart and max(over, key=lambda name: over[name]) == "prompts":
+        why = f"engines for prompts, or their links, would be {over['prompts']:.4g} times as busy as they can"
+        helps = "a larger plan.prefill_devices"
+    elif "prompts" in over and not apart:
         why = f"prompts would fill {over['prompts']:.4g} of every step of plan.chunk = {float(plan.chunk):g} tokens"
         helps = "a larger plan.chunk"
     else:
@@ -55,9 +67,9 @@ def _too_many(scenario: Scenario, work: ServingAtRate, over: Mapping[str, float]
     return over_the_rate(f"workload.arrivals_per_s = {rate:.4g}", rate, kept["requests_per_s"], why, helps)
 
 
-def _too_tight(scenario: Scenario, work: GoodputServing) -> str:
+def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
     """An agreement beside what a request sees that is alone."""
-    quiet = _as(work, ServingAtRate, arrivals_per_s=as_leaf(QUIET))
+    quiet = at_rate(work, QUIET)
     alone, agreed = numbers_of(dataclasses.replace(scenario, workload=quiet)), work.agreement
     floors = {name: alone[f"{name.removesuffix('_s')}_p{100 * agreed.share:.0f}_s"] for name in HELPS}
     worst = max(HELPS, key=lambda name: floors[name] / float(getattr(agreed, name)))
@@ -65,8 +77,17 @@ def _too_tight(scenario: Scenario, work: GoodputServing) -> str:
     return below_the_floor(f"workload.agreement.{worst}", limit, floors[worst], agreed.share)
 
 
-def _as(work: AbstractOpenServing, kind: type[AbstractOpenServing], **own: object) -> AbstractOpenServing:
-    """The same requests and engine, asked otherwise."""
-    common = {field.name: getattr(work, field.name) for field in dataclasses.fields(AbstractOpenServing)}
-    make: Any = kind
-    return make(**common, **own)
+def keeping(work: AbstractOpenServing, agreement: Agreement) -> AbstractOpenServing:
+    """The same requests and engines, at the most that keeps an agreement."""
+    two = isinstance(work, AbstractPoolsUnderLoad)
+    return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), agreement=agreement)
+
+
+def at_rate(work: AbstractOpenServing, rate: float) -> AbstractOpenServing:
+    """The same requests and engines, at a rate."""
+    two = isinstance(work, AbstractPoolsUnderLoad)
+    return (DisaggregatedAtRate if two else ServingAtRate)(**_common(work), arrivals_per_s=as_leaf(rate))
+
+
+def _common(work: AbstractOpenServing) -> dict[str, Any]:
+    return {field.name: getattr(work, field.name) for field in dataclasses.fields(AbstractOpenServing)}

@@ -70,7 +70,8 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append("SP")
     if value("zero") > 0:
         parts.append(f"ZeRO{HYPHEN}{value('zero'):g}")
-    for part, label in (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimizer")):
+    parted = (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimizer"))
+    for part, label in (*parted, ("kv_cache", "KV cache")):
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -16,9 +15,11 @@ from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
 from ..ownership import Rented
+from ..plain_yaml import is_mapping
 from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
+from ..typed_jax import asarray
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
 from ..workloads.words import OTHERS
 from .candidates import Candidate, listed, refuse_all, study_of
@@ -97,7 +98,7 @@ def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent)
         study = _with_room(study_of(candidate, more))
         check_study(study)
         refuse_without_logarithm(study.search, study.problem)
-        found = solve(study)
+        found = solve(study.problem, study.search, seed=study.seed)
         done = with_designs(candidate, study, found.designs, found.certificate, found.claim)
     except CodesignError as error:
         done = dataclasses.replace(candidate, why=str(error))
@@ -108,7 +109,7 @@ def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent)
 
 def _with_room(study: Study) -> Study:
     """With factors of one in the place of draws, so that one trace prices designs and draws."""
-    roomy = jax.tree.map(jnp.asarray, with_room(study.scenario))
+    roomy = jax.tree.map(asarray, with_room(study.scenario))
     return dataclasses.replace(study, scenario=roomy) if spreads() else study
 
 
@@ -133,7 +134,7 @@ def goal_text(candidate: Candidate) -> str:
 def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], tell: Tell = _silent) -> pd.DataFrame:
     """The best design of each candidate at each level; empty where there are no levels."""
     key, levels = along
-    rows = []
+    rows: list[dict[str, Any]] = []
     for level in levels:
         for candidate in candidates:
             done = solved(candidate, [f"{key}={level}"], tell)
@@ -148,7 +149,7 @@ def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], 
 def _setting(resolved: dict[str, Any], key: str) -> float | None:
     node: Any = resolved
     for part in key.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
+        node = node.get(part) if is_mapping(node) else None
     return float(node) if isinstance(node, int | float) else None
 
 

@@ -5,9 +5,8 @@ import math
 
 from ..errors import ConfigError
 from .export_command import Command
-from .export_plan import Deployment
+from .export_plan import CONTINUOUS, Deployment
 
-CONTINUOUS = ("ContinuousServing", "DisaggregatedServing", "ServingAtRate", "GoodputServing")
 DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "chunk")
 POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep")
 

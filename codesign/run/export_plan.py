@@ -15,7 +15,11 @@ from ..units import engineering
 from ..workloads import Plan, ShapedPlan
 from ..workloads.plan_fields import plan_field, words_of
 
-SERVED = ("Serving", "ContinuousServing", "DisaggregatedServing", "ServingAtRate", "GoodputServing")
+CONTINUOUS = (
+    *("ContinuousServing", "ServingAtRate", "GoodputServing"),
+    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput"),
+)
+SERVED = ("Serving", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
 UNCHANGED = ("device_count", "prefill_load")  # said elsewhere, or no choice of an engine's
 PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml

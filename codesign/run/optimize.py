@@ -15,6 +15,7 @@ from ..config.as_sold import in_words
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..foreign import written
+from ..non_dominated import spread_rows
 from ..report import build_report
 from ..report.run_folder import CONF, MANIFEST, WRITTEN
 from ..results import Results, collect, placed
@@ -22,7 +23,6 @@ from ..scenario import Scenario
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace, under_assumption
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
-from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs, strata_of, trace_with_draws
 from .designs_table import designs_table

@@ -1,5 +1,6 @@
 """`codesign simulate`: a design's closed form beside a simulation of its requests, one by one."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from rich.console import Console
 from ..config import check_memory, check_plan, study_from_resolved
 from ..config.study import scenario_from_config
 from ..errors import ConfigError
+from ..fields import replace
 from ..interpreting import interpreted
 from ..metrics.step_times import tabulated_steps
 from ..report.drawing import render
 from ..report.run_folder import read_run
-from ..report.simulation import timeline_figure
+from ..report.simulation import pools_figure, timeline_figure
 from ..results import numbers_of, placed
 from ..scenario import Scenario
 from ..simulation.serving import (
@@ -25,23 +27,19 @@ from ..simulation.serving import (
     Engine,
     Requests,
     Served,
-    TabulatedSteps,
     arrivals,
-    least_token_s,
     lengths,
-    mean_request,
-    most_rate,
     read_trace,
     simulate_closed,
     simulate_open,
 )
 from ..strict_json import dumps
 from ..workloads.continuous import AbstractContinuousServing
-from ..workloads.goodput import check_stable, sustained
-from ..workloads.open_loop import Demand, OpenLoop, TableTimes, open_loop
 from ..workloads.under_load import AbstractOpenServing
 from .left_files import write_text
 from .setup import prepare_jax
+from .simulate_forms import bounds, open_form
+from .simulate_forms import told as form_told
 from .simulate_pools import has_two_pools, pools_of
 from .simulate_told import ServedBar, show_served
 from .terminal import console
@@ -51,6 +49,7 @@ __all__ = ["design_of", "engine_of", "simulate_design"]
 FOLDER = "simulation"  # in the run's
 FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
+HOST = ("request_overhead_s", "expert_overhead_s")
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 
@@ -84,27 +83,30 @@ def simulate_design(
         if isinstance(scenario.workload, AbstractOpenServing):
             rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv) if cv is None else cv
         cv = 1.0 if cv is None else cv
-        host = float(scenario.workload.first_overhead_s())  # type: ignore[attr-defined]
+        host = _host_s(scenario, closed)
         engine, group = engine_of(scenario)
+        engine = dataclasses.replace(engine, seed=seed)
         pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
         if pools is not None:
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
         asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
-        if asked.arrivals is not None:
-            form = pools.closed_form(asked) if pools else _open_form(scenario, engine, asked, group)
-            came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
-            closed = closed | _told(form.later(host)) | {"requests_per_s": came}
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
+        if asked.arrivals is not None:
+            cached = float(asked.prefix_tokens) if len(asked.prefixes) else 0.0
+            form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
+            came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
+            closed = closed | form_told(form.later(host)) | {"requests_per_s": came}
         if pools is not None:
             bar.begin(len(asked))
-            found, again = (pools.simulated(one, bar.tell) if one else None for one in (asked, more))
+            found = pools.simulated(asked, bar.tell, timeline=True)
+            again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
         else:
             found = _simulated(engine, asked, closed, group, host, bar, timeline=True)
-            again = _simulated(engine, more, closed, group, host, bar) if more else None
-    assert found is not None
+            other = dataclasses.replace(engine, seed=seed + 1)
+            again = _simulated(other, more, closed, group, host, bar) if more else None
     found, again = found.later(host), again and again.later(host)
     told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
-    told["no_scheduler"] = {} if pools else _bounds(engine, asked, found, group)
+    told["no_scheduler"] = {} if pools else bounds(engine, asked, found, group)
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
         print(dumps(told, indent=2))
@@ -114,6 +116,12 @@ def simulate_design(
         _write(run, told, found)
         out.print(f"kept: {run / FOLDER}")
     return 0
+
+
+def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
+    """What the host adds to first tokens: no simulation knows it, so as much as the closed form adds."""
+    bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
+    return closed["ttft_s"] - numbers_of(bare)["ttft_s"]
 
 
 def design_of(what: Sequence[str], design: int) -> tuple[Path | None, Scenario]:
@@ -143,8 +151,17 @@ def _checked(scenario: Scenario) -> dict[str, float]:
         raise ConfigError(
             f"{type(work).__name__} serves no continuous batches: simulate needs workload=continuous or continuous_fp8"
         )
-    if float(work.accepted_tokens) > 1:
-        raise ConfigError(f"workload.accepted_tokens = {float(work.accepted_tokens):g}: speculation is not simulated")
+    accepted, verified = float(work.accepted_tokens), float(work.verified_tokens)
+    if verified % 1 or accepted > verified:
+        raise ConfigError(
+            f"workload.accepted_tokens = {accepted:g} of workload.verified_tokens = {verified:g} cannot be drawn:"
+            f" take a whole number of {max(math.ceil(accepted), 1)} or more that are verified"
+        )
+    if has_two_pools(scenario) and float(work.cached_ratio) > 0:
+        raise ConfigError(
+            f"workload.cached_ratio = {float(work.cached_ratio):g}: a prefix cache before a pool for prompts is not"
+            " simulated: take 0"
+        )
     check_plan(scenario)
     check_memory(scenario)
     return numbers_of(scenario)
@@ -158,21 +175,27 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
     group = _groups(scenario)
     size = float(work.block_tokens)
     blocks = float(_room(scenario)) / (float(plan.pp) * size)
-    chunk = round(float(plan.chunk))
+    chunk, ahead, stages = round(float(plan.chunk)), work.asynchronous, float(plan.pp)
     return Engine(
-        tabulated_steps(scenario, prompts=not has_two_pools(scenario)), budget=10**9, chunk=chunk,
+        tabulated_steps(scenario, prompts=not has_two_pools(scenario), host=not ahead), budget=10**9, chunk=chunk,
         blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
+        asynchronous=ahead, host_s=stages * float(work.step_overhead_s) if ahead else 0.0,
+        host_sequence_s=stages * float(work.sequence_overhead_s) if ahead else 0.0,
+        accepted=float(work.accepted_tokens), verified=round(float(work.verified_tokens)),
     ), group  # fmt: skip
 
 
 @interpreted
 def _room(scenario: Scenario) -> Any:
-    """Tokens that the cache of one attention group has room for."""
+    """Tokens that the cache of one attention group has room for, near and in the second tier."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
     free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
-    return free / work.kv_bytes_per_token(layout)
+    token = work.kv_bytes_per_token(layout)
+    near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
+    beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
+    return jnp.where(afar > 0, jnp.minimum(near, beyond), near)
 
 
 def _asked(
@@ -214,55 +237,6 @@ def _asked(
     return Requests(prompts, outputs, came, prefixes, shared)
 
 
-def _open_form(scenario: Scenario, engine: Engine, asked: Requests, group: float) -> OpenLoop:
-    """The open loop's closed form for these requests.
-
-    Raises:
-        ConfigError: prompts or decodes would pile up.
-    """
-    table, came = engine.times, asked.arrivals
-    assert isinstance(table, TabulatedSteps)
-    assert came is not None
-    gaps, prompts, answers = np.diff(came), asked.prompts * 1.0, np.maximum(asked.outputs, 2) * 1.0
-    times = TableTimes(
-        *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
-    )
-    cached = 1 - float(scenario.workload.cached_ratio)  # type: ignore[attr-defined]
-    context = float(prompts.mean() + 0.5 * (answers**2).mean() / answers.mean())
-    most = engine.blocks * engine.block_tokens / context
-    demand = Demand(
-        rate=1 / gaps.mean(), input_tokens=cached * prompts.mean(), output_tokens=answers.mean(),
-        chunk=float(engine.chunk), input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
-        gap_cv=gaps.std() / gaps.mean(), most=min(most, float(engine.sequences)),
-    )  # fmt: skip
-    found = _open(times, demand)
-    check_stable(found, demand, lambda: sustained(times, demand), group)
-    return found
-
-
-_open = interpreted(open_loop, always=True)
-
-
-def _bounds(engine: Engine, asked: Requests, found: Served, group: float) -> dict[str, float]:
-    """What no order of serving these requests beats on this design: a token's mean time at this rate, requests/s."""
-    times = engine.times
-    assert isinstance(times, TabulatedSteps)
-    cached = asked.prefix_tokens if len(asked.prefixes) else 0
-    means = mean_request(asked, min(engine.sequences, engine.blocks), cached)
-    return {
-        "tpot_s": least_token_s(times, means, found.rate), "requests_per_s": group * most_rate(times, means),
-    }  # fmt: skip
-
-
-def _told(found: OpenLoop) -> dict[str, float]:
-    """A closed form by the names of `Served.summary`."""
-    told = {"decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
-    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
-        told |= {name: float(values.mean)}
-        told |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
-    return told
-
-
 def _groups(scenario: Scenario) -> float:
     """Engines of a design: attention groups of all replicas and stages."""
     layout = scenario.layout
@@ -293,5 +267,6 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     write_text(folder / "summary.json", dumps(told, indent=2))
-    if found.timeline:  # of one engine; two pools have none
-        (folder / "timeline.png").write_bytes(render(timeline_figure(found.timeline)))
+    line, handed = found.timeline, found.handed
+    figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
+    (folder / "timeline.png").write_bytes(render(figure))

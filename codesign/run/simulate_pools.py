@@ -4,19 +4,20 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..interpreting import interpreted
 from ..metrics import priced_ops
 from ..metrics.step_times import tabulated_steps
 from ..scenario import Scenario
-from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, simulate_apart
+from ..simulation.serving import Engine, Requests, Served, simulate_apart
 from ..simulation.serving.serve import Report
-from ..workloads import ContinuousServing, DisaggregatedServing
+from ..workloads import ContinuousServing
 from ..workloads.goodput import check_stable, sustained
-from ..workloads.open_loop import Demand, OpenLoop, TableTimes
+from ..workloads.open_loop import OpenLoop
 from ..workloads.ops import HANDOVER
 from ..workloads.pools_apart import decodes_of, pools_apart
+from ..workloads.prompt_pool import AbstractPromptPool
+from .simulate_forms import demand_of, traced, with_contexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +31,16 @@ class Pools:
     token_s: float
     drain_s: float
 
-    def simulated(self, asked: Requests, report: Report) -> Served:
+    def simulated(self, asked: Requests, report: Report, *, timeline: bool = False) -> Served:
         """Requests one by one."""
         return simulate_apart(
             self.prefill, self.decode, self.counts, asked, lambda prompts: self.token_s * prompts,
-            drain_s=self.drain_s, report=report,
+            drain_s=self.drain_s, report=report, timeline=timeline,
         )  # fmt: skip
+
+    def reseeded(self, seed: int) -> "Pools":
+        """The same whose accepted tokens are drawn otherwise."""
+        return dataclasses.replace(self, decode=dataclasses.replace(self.decode, seed=seed))
 
     def closed_form(self, asked: Requests) -> OpenLoop:
         """The closed form of these requests.
@@ -43,46 +48,36 @@ class Pools:
         Raises:
             ConfigError: prompts or decodes would pile up.
         """
-        assert asked.arrivals is not None
-        gaps, prompts, answers = np.diff(asked.arrivals), asked.prompts * 1.0, np.maximum(asked.outputs, 2) * 1.0
-        context = float(prompts.mean() + 0.5 * (answers**2).mean() / answers.mean())
-        most = min(self.decode.blocks * self.decode.block_tokens / context, float(self.decode.sequences))
-        demand = Demand(
-            rate=1 / gaps.mean(), input_tokens=prompts.mean(), output_tokens=answers.mean(),
-            chunk=float(self.prefill.chunk), input_cv=prompts.std() / prompts.mean(),
-            output_cv=answers.std() / answers.mean(), gap_cv=gaps.std() / gaps.mean(), most=most,
-        )  # fmt: skip
+        demand = demand_of(self.decode, float(self.prefill.chunk), asked)
         engines = (jnp.asarray(float(self.counts[0])), jnp.asarray(float(self.counts[1])))
-        crossing = jnp.asarray(self.token_s * prompts.mean())
-        decode = _traced(self.decode)
-        found = jax.jit(pools_apart)(_traced(self.prefill), decode, demand, engines, crossing)
+        crossing, decode = (
+            jnp.asarray(self.token_s * asked.prompts.mean()),
+            with_contexts(traced(self.decode), asked, demand),
+        )
+        seen = 1.5 if self.decode.asynchronous else 0.5
+        found = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
         alone = decodes_of(demand, engines[1])
         prompts = demand.rate / found.load
         check_stable(found, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
-        return found.later(self.drain_s)
+        return found.later(self.drain_s).accepting(self.decode.accepted)
 
 
-def _traced(engine: Engine) -> TableTimes:
-    table = engine.times
-    assert isinstance(table, TabulatedSteps)
-    return TableTimes(
-        *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
-    )
+_apart = interpreted(pools_apart, always=True)
 
 
 def has_two_pools(scenario: Scenario) -> bool:
     """Whether prompts of this design have accelerators of their own."""
-    return isinstance(scenario.workload, DisaggregatedServing) and float(scenario.plan.prefill_devices) > 0
+    return isinstance(scenario.workload, AbstractPromptPool) and float(scenario.plan.prefill_devices) > 0
 
 
 def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     """Both pools of a design, of which `decode` is an engine of one, `groups` in number."""
     work, pool, layout = scenario.workload, scenario.cluster.prefill, scenario.layout.prefill
-    assert isinstance(work, DisaggregatedServing)
+    assert isinstance(work, AbstractPromptPool)
     assert pool is not None
     fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(ContinuousServing)}
     own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
-    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True)
     stages, chunk = float(own.pp), round(float(own.chunk))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (

@@ -70,7 +70,7 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
     for name in ("tp_algorithm", "data_algorithm"):
         if f"var.{name}" in row:
             words.append(f"{name.removesuffix('_algorithm')} by {shown(name, row[f'var.{name}'])}")
-    for name in ("offload_weights", "offload_activations", "offload_optimizer"):
+    for name in ("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"):
         if row.get(f"var.{name}", 0.0) > 0:
             share = row[f"var.{name}"]
             words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))

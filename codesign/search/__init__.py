@@ -1,5 +1,6 @@
 """Ways to look for good designs."""
 
+from ..uncertainty import Cases, Uncertain
 from .amortised.amortised import Amortised
 from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent, under_assumption
 from .blackbox.blackbox import Blackbox
@@ -16,7 +17,7 @@ from .front.pareto import Pareto
 from .grid_then_proof import GridThenProof
 from .mix.entry import MixEntry
 from .mix.mix import Mix
-from .robust import Cases, Robust, Uncertain
+from .robust import Robust
 from .single import Single
 
 __all__ = [

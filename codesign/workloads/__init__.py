@@ -30,6 +30,8 @@ from .plan import Layout as Layout
 from .plan import Plan as Plan
 from .plan_fields import AbstractPlan as AbstractPlan
 from .plan_fields import named as named
+from .pools_under_load import DisaggregatedAtRate as DisaggregatedAtRate
+from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
@@ -53,7 +55,8 @@ from .words import Words as Words
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
     "Agreement", "AlternatingAttention", "AnySchedule", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
-    "DiffusionTransformer", "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention",
+    "DiffusionTransformer", "DisaggregatedAtRate", "DisaggregatedGoodput", "DisaggregatedServing", "EmbeddingTables",
+    "GoodputServing", "GroupedQueryAttention",
     "ImagePlan", "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention",
     "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel",
     "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate", "ShapedPlan", "Slowdowns", "SparseAttention",

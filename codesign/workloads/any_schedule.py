@@ -155,8 +155,7 @@ class AnySchedule(AbstractContinuousServing):
     def least_s(self, done: Pass, layout: Layout) -> Array:
         """Of a step of the kind, from the first stage to the last."""
         decodes = self.carried(layout.plan)[0]
-        kernels = (done.busy_s + done.edge_s) * (1 + self.draft_ratio)
-        return (1 - self.dip) * layout.plan.pp * (kernels + self.engine_step_s(decodes, layout))
+        return (1 - self.dip) * layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def weights_of(self, layout: Layout) -> list[Array]:
         """v, w and u of a plan: those of its devices and degrees where `weights` has a row of them."""
@@ -172,7 +171,7 @@ class AnySchedule(AbstractContinuousServing):
         decodes, tokens, most_decodes, most_tokens = self.carried(layout.plan)
         prompt, steps = self.computed_tokens(), (self.output_tokens - 1) / self.accepted_tokens
         answer, engines = (self.output_tokens - 1) * self.tpot_s, layout.dp * layout.plan.pp
-        first = at_least(self.ttft_s - self.first_overhead_s(), LEAST_LEFT_S)
+        first = at_least(self.ttft_s - self.request_overhead_s, LEAST_LEFT_S)
         waits = between * decodes / answer + before * tokens / (layout.plan.pp * prompt * first)
         asked = (steps + worth * prompt) / (1 + between + before)
         return step * (self.arrivals_per_s / engines + waits) * (asked / (most_decodes + worth * most_tokens))

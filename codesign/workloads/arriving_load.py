@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 
-__all__ = ["Demand", "RooflineTimes", "TableTimes", "Times"]
+__all__ = ["BesideHost", "Demand", "LongerContexts", "RooflineTimes", "TableTimes", "Times"]
 
 
 @runtime_checkable
@@ -52,6 +52,31 @@ class TableTimes(eqx.Module):
         return jnp.interp(decodes, self.decodes, rows) + reading + self.pair_s * prompt_tokens * keys
 
 
+class BesideHost(eqx.Module):
+    """Steps whose engine prepares one beside the one before: the longer of both times."""
+
+    device: Times
+    host_s: Float[Array, "*b"] = quantity()
+    host_sequence_s: Float[Array, "*b"] = quantity(default=0.0)
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """See the class."""
+        own = self.host_s + self.host_sequence_s * decodes
+        return jnp.maximum(self.device.step_s(decodes, context, prompt_tokens, keys), own)
+
+
+class LongerContexts(eqx.Module):
+    """Steps that read more than a demand says: of answers that it counts in steps, of prompts that a cache holds."""
+
+    times: Times
+    context: Float[Array, "*b"] = quantity(doc="tokens more of each decode")
+    keys: Float[Array, "*b"] = quantity(doc="keys more of each prompt token")
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """See the class."""
+        return self.times.step_s(decodes, context + self.context, prompt_tokens, keys + self.keys)
+
+
 class Demand(eqx.Module):
     """Who asks: requests a second of one engine, the variation of their gaps, lengths, tokens a step takes at most."""
 
@@ -64,6 +89,10 @@ class Demand(eqx.Module):
     gap_cv: Float[Array, "*b"] = quantity(default=1.0)
     most: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="sequences that can decode together")
     elsewhere: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of prompts that others compute")
+
+    def at(self, rate: Array) -> "Demand":
+        """The same at another rate."""
+        return eqx.tree_at(lambda one: one.rate, self, rate)
 
     @property
     def computed(self) -> Array:

@@ -1,33 +1,20 @@
 """Serving a transformer as engines do it: continuous batching with prompts in chunks."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
-from ..smooth import at_least
-from .broken_rules import broken
+from ..fields import quantity, static
+from ..smooth import at_least, maximum
+from .broken_rules import broken_batching
 from .layer_operations import Precision
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
-from .ops import Op
+from .ops import Op, TransferOp
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
-from .steady_state import FULLEST, SteadyState, steady_state
+from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
-
-
-class Rhythm(NamedTuple):
-    """What repeats: the steady state of one attention group, and the share of steps in which any group has prompts."""
-
-    state: SteadyState
-    decodes: Array  # of one attention group in one step
-    steps: Array  # in which a sequence decodes its answer
-    mixed: Array
-    met: Array  # the same share among the steps that a sequence decodes in
-    shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
 class AbstractContinuousServing(AbstractServing):
@@ -54,11 +41,17 @@ class AbstractContinuousServing(AbstractServing):
     `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
     word of the vocabulary (0 where the likeliest is taken): sorting all scores for top-p is no small part of a step.
     `expert_layer_s` is what a layer of experts adds to a step: the small kernels that sort tokens by expert and back.
+    An `asynchronous` engine prepares a step beside the one before it: the longer of its own time and the kernels'
+    counts, and who comes is seen a step later.
+
+    A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
+    host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
 
     Assumes: room for the mean sequence with the block it fills; what is decoded is spread evenly over groups and
-    replicas; chunks of one prompt follow each other through the stages; latent attention expands no context again.
+    replicas; chunks of one prompt follow each other through the stages; latent attention expands no context again;
+    attention to some tokens of an offloaded cache brings all of them.
     Source: closed form of this package, held against `simulation.serving`; chunks beside decodes [agrawal2024].
     """
 
@@ -76,13 +69,14 @@ class AbstractContinuousServing(AbstractServing):
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
-    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
     choice_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    asynchronous: bool = static(default=False)
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -136,25 +130,57 @@ class AbstractContinuousServing(AbstractServing):
         groups = layout.plan.attention_dp
         plain, mixed = self.decode_step(layout), self.mixed_step(layout)
         ops = plain.lower(layout, layers, groups * answers, phase="decode", mixed=False)
-        return tuple(ops + mixed.lower(layout, layers, groups * (answers + first), phase="mixed", mixed=True))
+        ops += mixed.lower(layout, layers, groups * (answers + first), phase="mixed", mixed=True)
+        return (*ops, self.cache_in(layout, plain, "decode"), self.cache_in(layout, mixed, "mixed", prompts=True))
+
+    def cache_in(self, layout: Layout, step: MixedStep, phase: str, *, prompts: bool = False) -> Op:
+        """What a step brings of the cache from the second tier; what it writes goes the other way at once."""
+        nbytes = step.decodes * self.kv_bytes(layout, step.context * layout.plan.cp)
+        if prompts:
+            nbytes = nbytes + step.prompts * self.kv_bytes(layout, step.keys)
+        return TransferOp("cache_in", phase, layout.plan.offload_kv_cache * nbytes, jnp.asarray(1.0))
+
+    def kept_near(self, layout: Layout) -> Array:
+        """Share of the cache in the first memory: what is not offloaded, and two layers of what is."""
+        afar = layout.plan.offload_kv_cache
+        return 1 - afar + afar * self.two_layers(layout)
+
+    def two_layers(self, layout: Layout) -> Array:
+        """Share of a stage's layers that a buffer of two is."""
+        return jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)
 
     def step_s(self, done: Pass, layout: Layout) -> Array:
         """A whole step: the stage, the head and what the engine adds."""
-        return done.busy_s + done.edge_s + self.overhead_s(done, layout)
+        decodes = self.rhythm(layout).decodes
+        return self.with_host_s(self.device_s(done, decodes, layout), decodes)
+
+    def device_s(self, done: Pass, decodes: Array, layout: Layout) -> Array:
+        """What the accelerator works in a step of so many sequences: kernels, drafting, choosing tokens."""
+        return (done.busy_s + done.edge_s) * (1 + self.draft_ratio) + self.unlisted_s(decodes, layout)
+
+    def host_s(self, decodes: Array) -> Array:
+        """The engine's own time of a step of so many sequences."""
+        return self.step_overhead_s + self.sequence_overhead_s * decodes
+
+    def with_host_s(self, device_s: Array, decodes: Array) -> Array:
+        """A step of the device with the engine's own time after it, or beside it."""
+        host = self.host_s(decodes)
+        return maximum(device_s, host) if self.asynchronous else device_s + host
 
     def overhead_s(self, done: Pass, layout: Layout) -> Array:
-        """Of a step: drafting and the engine's own time."""
-        return (done.busy_s + done.edge_s) * self.draft_ratio + self.engine_step_s(self.rhythm(layout).decodes, layout)
+        """Of a step: drafting and the engine's own time, as far as it is seen."""
+        if self.asynchronous:
+            return self.step_s(done, layout) - done.busy_s - done.edge_s
+        decodes = self.rhythm(layout).decodes
+        return (done.busy_s + done.edge_s) * self.draft_ratio + (
+            self.host_s(decodes) + self.unlisted_s(decodes, layout)
+        )
 
     def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
         """What kernels take in a step of so many sequences that no operation stands for."""
         choosing = self.choice_s * self.model.vocab * decodes * self.verified_tokens
         has_experts = hasattr(self.model.feed_forward, "experts")
         return choosing + self.expert_layer_s * self.layers_per_stage(layout) if has_experts else choosing
-
-    def engine_step_s(self, decodes: Array, layout: Layout) -> Array:
-        """What the engine adds to a step of so many sequences."""
-        return self.step_overhead_s + self.sequence_overhead_s * decodes + self.unlisted_s(decodes, layout)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Shares of both kinds of steps; see the class."""
@@ -165,7 +191,9 @@ class AbstractContinuousServing(AbstractServing):
         counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
-        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.first_overhead_s()
+        ttft = self.first_s(self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1)
+        if self.asynchronous:
+            ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
         often = self.repeats(layout)
@@ -250,13 +278,17 @@ class AbstractContinuousServing(AbstractServing):
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, key-value cache of all that is under way, activations of one mixed step."""
         weights = self.weight_bytes(layout)
-        two_layers = jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)
+        two_layers = self.two_layers(layout)
         cache = self.kv_bytes_per_token(layout) * self.held_tokens(layout)
         widest = jnp.asarray(0.0)
         for op in self.mixed_step(layout).layer_ops(layout):
             widest = at_least(widest, op.stored_bytes)
         working = 2 * widest + self.workspace_bytes
-        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache), "working": (working, working)}
+        return {
+            "weights": (weights, weights * two_layers),
+            "kv_cache": (cache, cache * two_layers),
+            "working": (working, working),
+        }
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
@@ -276,27 +308,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """Prompts that pile up, parts without a sequence, groups that do not divide the ranks."""
-        plan = layout.plan
-        batch, chunk = float(plan.micro_batch), float(plan.chunk)
-        groups, stages, tp = float(plan.attention_dp), float(plan.pp), float(plan.tp)
-        if rule == "attention_groups":
-            return f"plan.attention_dp = {groups:g} does not divide plan.tp = {tp:g}"
-        if rule == "batch":
-            return (
-                f"plan.micro_batch = {batch:g} leaves some of pp {stages:g} * attention_dp {groups:g} parts without a"
-                f" sequence: at least {stages * groups:g}"
-            )
-        if rule != "prompts":
-            return broken(self, rule, layout)
-        state = self.rhythm(layout).state
-        load, comes = float(state.load), float(state.arrivals * self.computed_tokens())
-        fewer = int(batch / load * 0.98)
-        by = f"{load - 1:+.1%}" if load < 2 else f"{load:.4g} times as many"
-        most = f", or plan.micro_batch of {fewer} or fewer" if fewer >= stages * groups else ""
-        return (
-            f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.chunk ="
-            f" {chunk:g} ({by}); take plan.chunk of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
-        )
+        return broken_batching(self, rule, layout)
 
     @classmethod
     def example(cls) -> "AbstractContinuousServing":

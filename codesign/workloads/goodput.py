@@ -8,7 +8,7 @@ load of prompts, the room for decodes. Found by bisection and a step of Newton's
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -22,7 +22,8 @@ from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
 __all__ = [
-    "Agreement", "Goodput", "check_kept", "check_stable", "goodput", "most_kept", "sustained", "used_shares",
+    "Agreement", "Answering", "Goodput", "OneEngine", "check_kept", "check_stable", "goodput", "most_kept", "sustained",
+    "used_shares",
 ]  # fmt: skip
 
 HALVINGS = 50  # of the logarithm of the rate
@@ -60,9 +61,29 @@ class Goodput(NamedTuple):
     used: dict[str, Array]
 
 
+@runtime_checkable
+class Answering(Protocol):
+    """Who answers requests, and by which times, at any rate; a tree of numbers."""
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """At so many requests a second."""
+        ...
+
+
+class OneEngine(NamedTuple):
+    """Steps of an engine and who asks it; the demand's own rate does not count."""
+
+    times: Times
+    demand: Demand
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """See `Answering`."""
+        return open_loop(self.times, self.demand.at(rate))
+
+
 def used_shares(times: Times, demand: Demand, agreed: Agreement, rate: Array) -> dict[str, Array]:
     """Of the limits and of the engine, at a rate."""
-    return _used(open_loop(times, eqx.tree_at(lambda one: one.rate, demand, rate)), agreed)
+    return _used(OneEngine(times, demand).seen(rate), agreed)
 
 
 shares_at = jax.jit(used_shares)
@@ -76,9 +97,9 @@ def _used(seen: OpenLoop, agreed: Agreement) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _beyond(times: Times, demand: Demand, agreed: Agreement, log_rate: Array) -> Array:
+def _beyond(asked: Answering, agreed: Agreement, log_rate: Array) -> Array:
     """Positive where the rate is more than is agreed."""
-    return jnp.stack(list(used_shares(times, demand, agreed, jnp.exp(log_rate)).values())).max() - 1
+    return jnp.stack(list(_used(asked.seen(jnp.exp(log_rate)), agreed).values())).max() - 1
 
 
 def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
@@ -89,18 +110,18 @@ def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
         demand: who asks; its rate does not count.
         agreed: limits.
     """
-    return _between(times, demand, agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
+    return _between(OneEngine(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
 
 
-def most_kept(times: Times, demand: Demand, agreed: Agreement, most: Array) -> Goodput:
-    """As `goodput`, up to a rate that is more than the engine sustains, at least `FEWEST` of it: in fewer rounds."""
+def most_kept(asked: Answering, agreed: Agreement, most: Array) -> Goodput:
+    """As `goodput`, up to a rate that is more than is sustained, at least `FEWEST` of it: in fewer rounds."""
     lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
-    return _between(times, demand, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
+    return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 
 
-def _between(times: Times, demand: Demand, agreed: Agreement, range_: tuple[Array, float], halvings: int) -> Goodput:
+def _between(asked: Answering, agreed: Agreement, range_: tuple[Array, float], halvings: int) -> Goodput:
     """The root in a range of logarithms of rates, from its least one."""
-    fixed = jax.lax.stop_gradient((times, demand, agreed))
+    fixed = jax.lax.stop_gradient((asked, agreed))
     low, span = range_
 
     def closer(_: Any, ends: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -111,14 +132,14 @@ def _between(times: Times, demand: Demand, agreed: Agreement, range_: tuple[Arra
 
     *_, found = jax.lax.fori_loop(0, halvings, closer, (low, low + span, low + 0.5 * span))
     found = jax.lax.stop_gradient(found)
-    rate = jnp.exp(_newton(times, demand, agreed, found, span * 2.0 ** (3 - halvings)))
-    seen = open_loop(times, eqx.tree_at(lambda one: one.rate, demand, rate))
+    rate = jnp.exp(_newton(asked, agreed, found, span * 2.0 ** (3 - halvings)))
+    seen = asked.seen(rate)
     return Goodput(rate, seen, _used(seen, agreed))
 
 
-def _newton(times: Times, demand: Demand, agreed: Agreement, found: Array, furthest: float) -> Array:
+def _newton(asked: Answering, agreed: Agreement, found: Array, furthest: float) -> Array:
     """A step of Newton's method from a logarithm of the rate, no longer than `furthest`, with derivatives."""
-    slope = jax.jvp(lambda at: _beyond(times, demand, agreed, at), (found,), (jnp.ones_like(found),))
+    slope = jax.jvp(lambda at: _beyond(asked, agreed, at), (found,), (jnp.ones_like(found),))
     value, grows = slope[0], jax.lax.stop_gradient(slope[1])
     way = jnp.clip(value, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
     return found - jnp.clip(way, -furthest, furthest)

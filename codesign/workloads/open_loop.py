@@ -48,6 +48,14 @@ class OpenLoop(NamedTuple):
         ttft, e2e = (Percentiles(*(value + seconds for value in values)) for values in (self.ttft_s, self.e2e_s))
         return self._replace(ttft_s=ttft, e2e_s=e2e)
 
+    def accepting(self, tokens: Array | float) -> "OpenLoop":
+        """The same where each step brings so many tokens: answers were counted in steps."""
+        return self._replace(tpot_s=Percentiles(*(value / tokens for value in self.tpot_s)))
+
+    def noticing(self, steps: Array | float) -> "OpenLoop":
+        """The same where an engine that is busy sees who comes so many steps later."""
+        return self.later(steps * self.step_s * (1 - jnp.exp(-self.decodes)))
+
 
 def open_loop(times: Times, demand: Demand) -> OpenLoop:
     """Means and percentiles of one engine."""

@@ -15,7 +15,9 @@ from ..hardware import Work
 
 PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
 PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
-PREFILL: tuple[str, ...] = ("prefill", "prefill_rest")
+PREFILL: tuple[str, ...] = (
+    *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
+)  # fmt: skip
 """Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
 HANDOVER = "handover"
 """The phase in which caches leave that pool."""

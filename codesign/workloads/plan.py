@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..fabrics import ALGORITHMS, Group
 from ..fields import quantity, switch
 from ..smooth import at_least, at_most
+from ..typed_jax import ones_like
 from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
@@ -22,7 +23,7 @@ MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that
 PREFILL = ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_load")  # of a pool that may be left out
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
-    *("offload_weights", "offload_activations", "offload_optimizer"),
+    *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
 )
 
 
@@ -69,6 +70,9 @@ class AbstractModelPlan(AbstractPlan):
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_kv_cache: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
+    )
     shard_checkpoints: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
     regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
     scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
@@ -105,7 +109,7 @@ class AbstractModelPlan(AbstractPlan):
 
     def members(self, axis: str, layout: "Layout") -> Group:
         """Ranks are ordered tp, cp, dp, pp from the inside out."""
-        one = jnp.ones_like(self.tp)
+        one = ones_like(self.tp)
         groups = {
             "tp": lambda: Group(self.tp, one),
             "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
@@ -113,7 +117,7 @@ class AbstractModelPlan(AbstractPlan):
             "ep": lambda: Group(self.ep, self.tp),
             "expert_data": lambda: Group(layout.dp * self.cp / self.ep, self.tp * self.ep),
             "data": lambda: Group(layout.dp * self.cp, self.tp),
-            "rows": lambda: Group(self.row_shards, jnp.ones_like(self.row_shards)),
+            "rows": lambda: Group(self.row_shards, ones_like(self.row_shards)),
             "tables": lambda: Group(self.tp / self.row_shards, self.row_shards),
             "pp": lambda: Group(self.pp, self.tp * self.cp * layout.dp),
         }
@@ -201,7 +205,7 @@ class Layout(eqx.Module):
         """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
         plan = self.plan
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep}
-        one = jnp.ones_like(plan.prefill_tp)
+        one = ones_like(plan.prefill_tp)
         own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=one, micro_batch=one, device_count=None)
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
@@ -222,7 +226,7 @@ class Layout(eqx.Module):
             ConfigError: the plan has no such axis.
         """
         if axis == "world":
-            found = Group(self.devices, jnp.ones_like(self.devices))
+            found = Group(self.devices, ones_like(self.devices))
         elif axis in self.plan.axes:
             found = self.plan.members(axis, self)
         else:

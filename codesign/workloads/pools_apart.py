@@ -32,15 +32,21 @@ def prompt_s(times: Times, demand: Demand) -> Array:
 
 
 def pools_apart(
-    prefill: Times, decode: Times, demand: Demand, engines: tuple[Array, Array], transfer_s: Array
+    prefill: Times,
+    decode: Times,
+    demand: Demand,
+    engines: tuple[Array, Array],
+    transfer_s: Array,
+    seen: float | Array = 0.5,
 ) -> OpenLoop:
-    """What requests see where `demand.rate` is that of both pools together.
+    """What requests see where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
     Args:
         prefill, decode: steps of an engine of each pool.
         demand: of all engines together; `most` of one decode engine.
         engines: how many there are in each pool.
         transfer_s: seconds that the cache of a mean prompt is under way.
+        seen: steps that run before the one that it joins; one more where the engine decides a step ahead.
     """
     seconds = prompt_s(prefill, demand)
     mean = seconds.mean()
@@ -50,10 +56,10 @@ def pools_apart(
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
     weight = jnp.ones(len(seconds)) / len(seconds)
-    tails = tail_quantiles(seconds, jnp.zeros_like(seconds), weight, wait, late)
+    tails = tail_quantiles(*_filled(seconds), weight, wait, late)
     alone = decodes_of(demand, engines[1])
     found = open_loop(decode, alone)
-    joins = transfer_s + 0.5 * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
+    joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
     shorter = (1 + demand.output_cv**2) / demand.steps
     tpot = found.tpot_s.mean + joins * shorter
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
@@ -61,8 +67,15 @@ def pools_apart(
     ttft = Percentiles(mean + wait, *tails)
     return found._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
-        mixed_ratio=jnp.asarray(0.0), load=asked,
+        mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
+
+
+def _filled(seconds: Array) -> tuple[Array, Array]:
+    """Equally likely seconds, rising, as ranges that leave no gap between them: where each begins, how long it is."""
+    middle = 0.5 * (seconds[1:] + seconds[:-1])
+    edges = jnp.concatenate([2 * seconds[:1] - middle[:1], middle, 2 * seconds[-1:] - middle[-1:]])
+    return edges[:-1], jnp.maximum(edges[1:] - edges[:-1], 0.0)
 
 
 def decodes_of(demand: Demand, engines: Array) -> Demand:

@@ -9,7 +9,7 @@ from ..fields import quantity, switch
 from ..smooth import at_least
 from .layer_operations import Precision, Shard
 from .lowering import comm_ops, forward_ops, indivisible, weights_held
-from .ops import CommOp, Op
+from .ops import CommOp, Op, TransferOp
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass
 from .served import AbstractServing
@@ -33,7 +33,7 @@ class Serving(AbstractServing):
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
-    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -69,7 +69,13 @@ class Serving(AbstractServing):
                 ops.append(replace(op, phase=phase, local=None))
             nbytes = shard.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
             ops.append(CommOp("stage_send", "send", "pp", phase, nbytes, jnp.asarray(1.0)))
+            ops.append(TransferOp("cache", phase, self._moved(layout, phase), jnp.asarray(1.0)))
         return tuple(ops)
+
+    def _moved(self, layout: Layout, phase: str) -> Array:
+        """Bytes of a part's cache that leave for the second tier once, and come back at every step."""
+        tokens = self.input_tokens if phase == "prefill" else self.input_tokens + 0.5 * self.output_tokens
+        return layout.plan.offload_kv_cache * self.part(layout) * self._kv_bytes(layout, tokens)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Prefill fills the pipeline with the batch's parts; then every stage decodes one part after another.
@@ -94,7 +100,7 @@ class Serving(AbstractServing):
         sequences = plan.micro_batch * layout.dp
         flops = self.input_tokens * self.model.forward_flops_per_token(0.5 * self.input_tokens)
         flops = flops + steps * self.model.forward_flops_per_token(self.input_tokens + 0.5 * self.output_tokens)
-        extra = {"ttft_s": ttft + self.first_overhead_s(), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
+        extra = {"ttft_s": self.first_s(ttft), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
@@ -104,7 +110,9 @@ class Serving(AbstractServing):
 
     def kv_bytes_per_sequence(self, layout: Layout) -> Array:
         """Key-value cache of one full sequence on one device."""
-        tokens = self.input_tokens + self.output_tokens
+        return self._kv_bytes(layout, self.input_tokens + self.output_tokens)
+
+    def _kv_bytes(self, layout: Layout, tokens: Array) -> Array:
         held = self.model.attention.cache_bytes(tokens, layout.plan.tp, self.precision)
         return held * self.layers_per_stage(layout) / layout.plan.cp
 
@@ -126,7 +134,11 @@ class Serving(AbstractServing):
         for op in self.model.layer_ops(shard):
             widest = at_least(widest, op.stored_bytes)
         working = 2 * widest + self.workspace_bytes
-        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache), "working": (working, working)}
+        return {
+            "weights": (weights, weights * two_layers),
+            "kv_cache": (cache, cache * two_layers),
+            "working": (working, working),
+        }
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""

@@ -40,7 +40,7 @@ from jaxtyping import Array
 
 from ..smooth import at_least, at_most, ceil, floor
 
-__all__ = ["FULLEST", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
+__all__ = ["FULLEST", "Rhythm", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
 
 NODES = 16  # quantiles that stand for the lengths of prompts
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
@@ -65,6 +65,17 @@ class SteadyState(NamedTuple):
     own_steps: Array
     own_counted: Array
     waiting_steps: Array
+
+
+class Rhythm(NamedTuple):
+    """What repeats: the steady state of one attention group, and the share of steps in which any group has prompts."""
+
+    state: SteadyState
+    decodes: Array  # of one attention group in one step
+    steps: Array  # in which a sequence decodes its answer
+    mixed: Array
+    met: Array  # the same share among the steps that a sequence decodes in
+    shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
 def length_nodes(mean: Array, cv: Array) -> list[Array]:

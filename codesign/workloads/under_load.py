@@ -1,5 +1,6 @@
 """Serving at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
 
+import abc
 import dataclasses
 from typing import ClassVar, NamedTuple
 
@@ -11,9 +12,9 @@ from ..fields import quantity
 from ..smooth import at_least
 from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
-from .goodput import Agreement, most_kept
+from .goodput import Agreement, Answering, OneEngine, most_kept
 from .mixed_step import MixedStep
-from .open_loop import OpenLoop, open_loop
+from .open_loop import OpenLoop
 from .ops import Op
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass
@@ -31,8 +32,26 @@ ENGINE = "engine"  # how used shares of an engine begin in `Metrics.usage`
 MET = 1.01  # used share of an agreement above which it is kept at no rate; where it ends is found nearer than that
 
 
+class Engines(NamedTuple):
+    """So many engines, each of which answers its part of all requests; answers are counted in steps.
+
+    accepted: tokens that a step brings a sequence; ahead: steps that pass before an engine sees who has come.
+    """
+
+    times: "NodeTimes"
+    demand: Demand
+    count: Array
+    accepted: Array
+    ahead: Array | float
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """At so many requests/s of all engines together."""
+        own = OneEngine(self.times, self.demand).seen(rate / self.count)
+        return own.noticing(self.ahead).accepting(self.accepted)
+
+
 class Answered(NamedTuple):
-    """Requests/s of one engine, what they see, metrics of its own, used shares of what bounds it."""
+    """Requests/s of all engines, what they see, metrics of its own, used shares of what bounds it."""
 
     rate: Array
     seen: OpenLoop
@@ -52,7 +71,7 @@ class NodeTimes(NamedTuple):
 
     def weights(self, decodes: Array, prompt_tokens: Array) -> Array:
         """Of the priced steps, together 1; [decodes, prompt tokens]."""
-        return _between(self.decodes, decodes)[..., :, None] * _between(self.tokens, prompt_tokens)[..., None, :]
+        return between(self.decodes, decodes)[..., :, None] * between(self.tokens, prompt_tokens)[..., None, :]
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
@@ -60,7 +79,7 @@ class NodeTimes(NamedTuple):
         return (self.weights(decodes, prompt_tokens) * self.seconds).sum((-1, -2))
 
 
-def _between(nodes: Array, value: Array) -> Array:
+def between(nodes: Array, value: Array) -> Array:
     """Shares of neighbouring nodes that make up a value."""
     width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
     passed = jnp.clip((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
@@ -113,13 +132,16 @@ class AbstractOpenServing(AbstractContinuousServing):
         (decodes, tokens), ops = self.nodes(layout), list[Op]()
         for row, phase in enumerate(DECODES):
             scored = groups * decodes[row] * self.verified_tokens
-            ops += self.step_of(layout, decodes[row], None).lower(layout, layers, scored, phase=phase, mixed=False)
+            step = self.step_of(layout, decodes[row], None)
+            ops += step.lower(layout, layers, scored, phase=phase, mixed=False)
+            ops.append(self.cache_in(layout, step, phase))
         for row, phases in zip((0, 2), MIXED, strict=True):
             for column, phase in zip((1, 2), phases, strict=True):
                 step = self.step_of(layout, decodes[row], tokens[column])
                 ended = step.shared_tokens * layout.plan.cp / self.computed_tokens()
                 scored = groups * (decodes[row] * self.verified_tokens + ended)
                 ops += step.lower(layout, layers, scored, phase=phase, mixed=True)
+                ops.append(self.cache_in(layout, step, phase, prompts=True))
         return tuple(ops)
 
     def _passes(self, priced: Priced, layout: Layout) -> list[list[Pass]]:
@@ -141,25 +163,24 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
         """A step from the first stage to the last."""
-        own = self.engine_step_s(decodes, layout)
-        return layout.plan.pp * ((done.busy_s + done.edge_s) * (1 + self.draft_ratio) + own)
+        return layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def engines(self, layout: Layout) -> Array:
         """Attention groups of all replicas and stages."""
         return layout.dp * layout.plan.attention_dp * layout.plan.pp
 
-    def demand(self, layout: Layout, rate: Array) -> Demand:
-        """Requests of one engine."""
-        rhythm = self.rhythm(layout)
+    def demand(self, layout: Layout) -> Demand:
+        """Requests of one engine, at any rate."""
+        rhythm, rate = self.rhythm(layout), jnp.ones_like(self.input_tokens)
         return Demand(
             rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps, chunk=layout.plan.chunk,
             input_cv=self.input_cv, output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
             elsewhere=jnp.zeros_like(rate),
         )  # fmt: skip
 
-    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
-        """At which rate, and what is seen there."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def answered(self, asked: Answering, most: Array) -> Answered:
+        """At which rate, of at most so many requests/s, and what is seen there."""
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """At the rate that is served."""
@@ -169,29 +190,29 @@ class AbstractOpenServing(AbstractContinuousServing):
         )
         rhythm = self.rhythm(layout)
         others = (rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)
-        usual = (_between(tokens, rhythm.state.tokens) * seconds).sum(-1)
+        usual = (between(tokens, rhythm.state.tokens) * seconds).sum(-1)
         plain = (1 - others) * seconds[:, 0] + others * usual
         times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
-        answered = self.answered(times, layout)
-        rate, seen = answered.rate, answered.seen
-        share, steps = seen.mixed_ratio, self.rhythm(layout).steps
-        rate = jnp.minimum(rate, seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
-        carried = jnp.minimum(rate * seen.step_s * self.computed_tokens() / share, tokens[2])
+        count, steps = self.engines(layout), rhythm.steps
+        asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.asynchronous))
+        answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[2, 0]))
+        rate, seen, share = answered.rate, answered.seen, answered.seen.mixed_ratio
+        rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
+        carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
-        return self._told(passes, weight, answered._replace(rate=rate), layout)
+        return self.told(passes, weight, answered._replace(rate=rate), layout)
 
-    def _told(
-        self, passes: list[list[Pass]], weight: Array, answered: Answered, layout: Layout
-    ) -> Timeline:  # fmt: skip
+    def told(self, passes: list[list[Pass]], weight: Array, answered: Answered, layout: Layout) -> Timeline:
         """Of `weight` of each priced step, as many rounds as an answer takes."""
         rate, seen, more, usage = answered
-        engines, rounds = self.engines(layout), self.rhythm(layout).steps * layout.plan.pp
-        sequences, time = seen.decodes * engines, seen.decodes / rate
+        rounds = self.rhythm(layout).steps * layout.plan.pp
+        sequences = seen.decodes * self.engines(layout)
+        time = sequences / rate
         flat = jax.tree.map(lambda *each: jnp.stack(each), *[one for row in passes for one in row])
         mean = jax.tree.map(lambda each: rounds * (weight.ravel() * each).sum(), flat)
         parts = {"compute": mean.compute_s} | mean.exposed_s | {"head": mean.edge_s}
         parts["overhead"] = at_least(time - sum(parts.values()), 0.0)  # rounding may take it below
-        extra = self._seen(layout, seen, rate * engines) | more
+        extra = self._seen(layout, seen, rate) | more
         return Timeline(
             time, parts, mean.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
             self._billed(sequences, jnp.asarray(0.0)),
@@ -201,9 +222,8 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:
         """Metrics by name."""
-        tpot = jax.tree.map(lambda value: value / self.accepted_tokens, seen.tpot_s)
         seen = seen.later(self.first_overhead_s())
-        found = {"ttft": seen.ttft_s, "tpot": tpot, "e2e": seen.e2e_s}
+        found = {"ttft": seen.ttft_s, "tpot": seen.tpot_s, "e2e": seen.e2e_s}
         extra = {
             f"{name}_s" if share == "mean" else f"{name}_{share}_s": getattr(values, share)
             for name, values in found.items() for share in SHOWN
@@ -211,7 +231,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         answered = requests * self.output_tokens
         return extra | {
             "requests_per_s": requests, "concurrency": requests * seen.e2e_s.mean,
-            "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / tpot.mean,
+            "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / seen.tpot_s.mean,
             "tokens_per_s_per_device": answered / layout.devices, "mixed_ratio": seen.mixed_ratio,
             "prompt_load": seen.load, "batch_used": seen.fill,
         }  # fmt: skip
@@ -225,21 +245,21 @@ class AbstractOpenServing(AbstractContinuousServing):
         return {name: value for name, value in super().violations(layout).items() if name != "prompts"}
 
 
-class ServingAtRate(AbstractOpenServing):
+class AbstractServingAtRate(AbstractOpenServing):
     """`AbstractOpenServing` at `arrivals_per_s` requests a second of all engines together."""
 
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)
 
-    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> Answered:
         """At the given rate; where sequences find no place, they wait for ever."""
-        rate = self.arrivals_per_s / self.engines(layout)
-        seen = open_loop(times, self.demand(layout, rate))
+        del most
+        seen = asked.seen(self.arrivals_per_s)
         late = jnp.where(seen.fill > 1, LATE_S * (seen.fill - 1), 0.0)
         used = {"prompts": seen.load / FULLEST, "decodes": seen.fill}
-        return Answered(rate, seen.later(late), {}, used)
+        return Answered(self.arrivals_per_s, seen.later(late), {}, used)
 
 
-class GoodputServing(AbstractOpenServing):
+class AbstractGoodputServing(AbstractOpenServing):
     """`AbstractOpenServing` at the largest rate that keeps an agreement on the times of requests.
 
     So `tokens_per_s` is the goodput and `usd_per_million_tokens` the price of a token that keeps it: to be minimised,
@@ -248,13 +268,11 @@ class GoodputServing(AbstractOpenServing):
 
     agreement: Agreement = Agreement(2.0, 0.05)
 
-    def answered(self, times: NodeTimes, layout: Layout) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> Answered:
         """At the largest rate."""
-        rhythm = self.rhythm(layout)
-        full = rhythm.decodes / (rhythm.steps * times.seconds[2, 0])
         host = self.first_overhead_s()
         left = dataclasses.replace(self.agreement, ttft_s=at_least(self.agreement.ttft_s - host, LEAST_LEFT_S))
-        found = most_kept(times, self.demand(layout, full), left, full)
+        found = most_kept(asked, left, most)
         shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.agreement.ttft_s}
         used = {f"agreement_{name}": share for name, share in shares.items()}
         limits = {
@@ -262,3 +280,11 @@ class GoodputServing(AbstractOpenServing):
             for name, share in shares.items()
         }
         return Answered(found.rate, found.seen, used, limits)
+
+
+class ServingAtRate(AbstractServingAtRate):
+    """Prompts beside decodes on the same accelerators: see `AbstractServingAtRate`."""
+
+
+class GoodputServing(AbstractGoodputServing):
+    """Prompts beside decodes on the same accelerators: see `AbstractGoodputServing`."""

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from ...distributing import AbstractRunner
 from ...errors import ConfigError
 from ...metrics import Metrics
+from ...non_dominated import hypervolume, knee, non_dominated_rows
 from ...objective import POSITIVE
 from ...units import percent
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
@@ -35,7 +36,6 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
-from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
 from .level_work import LevelWork, walked_by
@@ -121,12 +121,7 @@ class Pareto(AbstractSearch):
         """Nothing that varies; over a runner more plans than are bounded one by one."""
         problem.check_varies()
         if self.runner is not None:
-            self.runner.refuse()
             super().refuse(problem)
-
-    def over(self, runner: AbstractRunner) -> "Pareto":
-        """Level by level."""
-        return replace(self, runner=runner)
 
     def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
         """What solves the programmes of an oracle with these rows."""

@@ -8,6 +8,7 @@ from .no_scheduler import least_token_s as least_token_s
 from .no_scheduler import mean_request as mean_request
 from .no_scheduler import most_rate as most_rate
 from .outcome import TIMELINE as TIMELINE
+from .outcome import Handed as Handed
 from .outcome import Served as Served
 from .replica import Replica as Replica
 from .requests import LEAST_REQUESTS as LEAST_REQUESTS
@@ -19,15 +20,18 @@ from .serve import prompt_seconds as prompt_seconds
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
+from .speculating import SpeculatingReplica as SpeculatingReplica
 
 __all__ = [
     "LEAST_REQUESTS",
     "TIMELINE",
     "Engine",
+    "Handed",
     "Replica",
     "Requests",
     "RooflineSteps",
     "Served",
+    "SpeculatingReplica",
     "StepTimes",
     "TabulatedSteps",
     "arrivals",

@@ -20,7 +20,11 @@ class Engine:
     The host needs `host_s` a step and `host_sequence_s` for each decoding sequence: before each step, or beside the
     step before it (`asynchronous`), which then decides one step ahead what the next one does.
 
-    Source: continuous batching [yu2022]; blocks and preemption by recomputation [kwon2023]; chunks [agrawal2024].
+    With speculation a step verifies `verified` tokens of each sequence and keeps `accepted` of them on average (drawn
+    from `seed`); multi-token prediction is the same with its own heads in place of a draft.
+
+    Source: continuous batching [yu2022]; blocks and preemption by recomputation [kwon2023]; chunks [agrawal2024];
+    speculation [leviathan2023].
     """
 
     times: StepTimes
@@ -34,6 +38,9 @@ class Engine:
     asynchronous: bool = False
     host_s: float = 0.0
     host_sequence_s: float = 0.0
+    accepted: float = 1.0
+    verified: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Whole positive counts, shares below one.
@@ -41,11 +48,16 @@ class Engine:
         Raises:
             ConfigError: naming what is not.
         """
-        for name in ("budget", "chunk", "sequences", "blocks", "block_tokens"):
+        for name in ("budget", "chunk", "sequences", "blocks", "block_tokens", "verified"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be at least 1")
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark = {self.watermark} must be in [0, 1)")
+        if not 1 <= self.accepted <= self.verified:
+            raise ConfigError(
+                f"accepted = {self.accepted:g} of verified = {self.verified} tokens of a sequence in a step: at least"
+                " one is right, and no more are right than are verified"
+            )
         if not (self.host_s >= 0 and self.host_sequence_s >= 0):
             raise ConfigError(
                 f"host_s = {self.host_s} and host_sequence_s = {self.host_sequence_s} must not be negative"

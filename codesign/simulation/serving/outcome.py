@@ -5,10 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from .replica import Replica
+from .abstract_replica import AbstractReplica
 from .requests import Requests
 
 TIMELINE = ("start_s", "seconds", "steps", "decodes", "prompt_tokens", "waiting", "blocks")
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Seconds at which prompts of two pools come, are begun, have their first token and have their cache across."""
+
+    came: np.ndarray
+    began: np.ndarray
+    first: np.ndarray
+    ready: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class Served:
     mixed_ratio: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, ...]] = field(default_factory=list)
+    handed: Handed | None = None
 
     def summary(self) -> dict[str, float]:
         """Means and quantiles by the names that metrics have."""
@@ -61,10 +72,10 @@ def measured(
     return Served((first - came)[chosen], between[steps > 0], (last - came)[chosen], rate, **more)
 
 
-COUNTS = ("steps", "mixed", "decode_tokens", "prompt_tokens", "preempted", "hit_tokens", "finished")
+COUNTS = ("steps", "mixed", "decode_tokens", "sequence_steps", "prompt_tokens", "preempted", "hit_tokens", "finished")
 
 
-def counted(replicas: list[Replica]) -> dict[str, int]:
+def counted(replicas: list[AbstractReplica]) -> dict[str, int]:
     """Sums over replicas."""
     return {name: sum(getattr(replica, name) for replica in replicas) for name in COUNTS}
 
@@ -73,6 +84,6 @@ def shares(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
     """Sequences that a step decodes, and the share of steps with prompts, between two counts."""
     steps = max(after["steps"] - before["steps"], 1)
     return {
-        "decodes": (after["decode_tokens"] - before["decode_tokens"]) / steps,
+        "decodes": (after["sequence_steps"] - before["sequence_steps"]) / steps,
         "mixed_ratio": (after["mixed"] - before["mixed"]) / steps,
     }

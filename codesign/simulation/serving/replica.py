@@ -1,37 +1,13 @@
-"""One engine at work: admission, chunks of prompts, decode steps, blocks, preemption."""
+"""One engine at work whose sequences grow by a token a step: many steps alike are one."""
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import NamedTuple, no_type_check
 
-import numpy as np
-
-from .cache_blocks import BlockPool
+from .abstract_replica import AbstractReplica
 from .engine import Engine
 from .requests import Requests
-
-FEW = 4096  # admissions remembered before those that have left are forgotten
-
-
-class Waiting(NamedTuple):
-    """A request before it runs: tokens to compute, outputs to come, and whether its cache came over a link."""
-
-    request: int
-    tokens: int
-    outputs: int
-    cached: bool
-
-
-class Prompt:
-    """A prompt that is being computed: `done` of `tokens`, in `own` blocks beside those of a shared prefix."""
-
-    __slots__ = ("done", "outputs", "own", "prefix", "request", "tokens")
-
-    def __init__(self, waiting: Waiting, done: int, own: int, prefix: int) -> None:
-        self.request, self.tokens, self.outputs, _ = waiting
-        self.done, self.own, self.prefix = done, own, prefix
 
 
 class Decoding(NamedTuple):
@@ -45,100 +21,13 @@ class Decoding(NamedTuple):
 
 
 @no_type_check  # a checker at run time would cost more than the simulation: millions of small calls
-class Replica:
-    """State of one engine; `step` runs one step, or many alike up to the next event."""
+class Replica(AbstractReplica):
+    """See the module."""
 
     def __init__(self, engine: Engine, requests: Requests, *, timeline: bool = False) -> None:
-        self.engine, self.requests, self.times = engine, requests, engine.times
-        self.now = 0.0
-        self.queue: deque[Waiting] = deque()
-        self.arriving: deque[Waiting] = deque()  # seen by an asynchronous scheduler one step later
-        self.prompts: deque[Prompt] = deque()
-        self.decoding: dict[int, Decoding] = {}
+        super().__init__(engine, requests, timeline=timeline)
         self.ends: list[tuple[int, int]] = []  # (step, request), those that left early included
-        self.admitted: list[int] = []  # in that order, those that left included
-        self.pool = BlockPool(engine.blocks)
         self.opening = [0] * engine.block_tokens  # decodes that need a new block at a step, by the step's remainder
-        self.decoded = self.context = 0  # decode steps so far; tokens in the contexts of all decodes
-        self.first, self.last = np.full(len(requests), math.nan), np.full(len(requests), math.nan)
-        self.steps = self.mixed = self.decode_tokens = self.prompt_tokens = self.preempted = self.hit_tokens = 0
-        self.finished = 0
-        self.timeline: list[tuple[float, ...]] | None = [] if timeline else None
-
-    def add(self, request: int, *, cached: bool = False) -> None:
-        """A request arrives; `cached`: with its keys and values and its first token from elsewhere."""
-        prompt, outputs = int(self.requests.prompts[request]), int(self.requests.outputs[request])
-        waiting = Waiting(request, prompt, outputs - 1 if cached else outputs, cached)
-        busy = bool(self.decoding or self.prompts)
-        (self.arriving if self.engine.asynchronous and busy else self.queue).append(waiting)
-
-    def step(self, until: float, done: Callable[[int], None]) -> bool:
-        """Run a step, or equal steps until somebody may arrive (`until`) or leaves; False where there is nothing to do.
-
-        Args:
-            until: seconds at which the next request arrives.
-            done: called with each request that is finished, after the step.
-        """
-        self._admit()
-        if not self.decoding and not self.prompts:
-            if not self.arriving:
-                return False
-            self.queue.extend(self.arriving)
-            self.arriving.clear()
-            self._admit()
-        seen = len(self.arriving)  # what the scheduler sees while this step runs
-        if self.decoding:
-            self._make_room()
-        if self.prompts:
-            self._mixed_step(done)
-        elif self.decoding:
-            self._decode_steps(until)
-        for _ in range(seen):
-            self.queue.append(self.arriving.popleft())
-        while self.ends and self.ends[0][0] <= self.decoded:
-            end, request = heapq.heappop(self.ends)
-            found = self.decoding.get(request)
-            if found is not None and found.ends == end:
-                self._leave(request)
-                self._finish(request, done)
-        return True
-
-    def _admit(self) -> None:
-        """Let those in front of the queue in, while sequences, blocks and the token budget have room."""
-        engine, pool = self.engine, self.pool
-        spare = int(engine.blocks * engine.watermark)
-        pending = sum(prompt.tokens - prompt.done for prompt in self.prompts)
-        while self.queue and len(self.decoding) + len(self.prompts) < engine.sequences:
-            waiting = self.queue[0]
-            room = min(engine.budget - len(self.decoding), engine.chunk)
-            if not waiting.cached and pending >= room:
-                return
-            prefix = self.requests.prefix_of(waiting.request) if engine.prefix_cache and not waiting.cached else -1
-            hit = pool.hit(prefix)
-            if hit:
-                pool.use(prefix)
-            own = engine.blocks_of(waiting.tokens) - hit
-            alone = not self.decoding and not self.prompts
-            if pool.available - own < (0 if alone else spare):
-                if hit:
-                    pool.leave(prefix)
-                return
-            self.queue.popleft()
-            pool.take(own)
-            self._remember(waiting.request)
-            if waiting.cached:
-                self._join(waiting.request, waiting.tokens, waiting.outputs, 0, -1)
-                continue
-            cached = min(hit * engine.block_tokens, waiting.tokens - 1)
-            self.hit_tokens += cached
-            pending += waiting.tokens - cached
-            self.prompts.append(Prompt(waiting, cached, own, prefix if hit else -1))
-
-    def _remember(self, request: int) -> None:
-        self.admitted.append(request)
-        if len(self.admitted) > FEW + 8 * (len(self.decoding) + len(self.prompts)):
-            here = set(self.decoding) | {prompt.request for prompt in self.prompts}
-            self.admitted = [one for one in self.admitted if one in here]
 
     def _join(self, request: int, stored: int, outputs: int, shared: int, prefix: int) -> None:
         """Decode a sequence from the next step on."""
@@ -160,10 +49,15 @@ class Replica:
             self.pool.leave(found.prefix)
         return tokens
 
-    def _finish(self, request: int, done: Callable[[int], None]) -> None:
-        self.last[request] = self.now
-        self.finished += 1
-        done(request)
+    def _left(self, request: int) -> int:
+        return self.decoding[request].ends - self.decoded
+
+    def _ended(self) -> Iterable[int]:
+        while self.ends and self.ends[0][0] <= self.decoded:
+            end, request = heapq.heappop(self.ends)
+            found = self.decoding.get(request)
+            if found is not None and found.ends == end:
+                yield request
 
     def _make_room(self) -> None:
         """Blocks of the coming decode step: while they lack, the last to come goes."""
@@ -171,73 +65,6 @@ class Replica:
         while self.opening[self.decoded % size] > self.pool.available:
             if not self._preempt():
                 return
-
-    def _preempt(self) -> bool:
-        """Send the last one admitted back to the head of the queue; a lone sequence has nobody to yield to."""
-        if len(self.decoding) + len(self.prompts) <= 1:
-            raise MemoryError("one sequence needs more blocks than there are")
-        while self.admitted:
-            request = self.admitted.pop()
-            found = self.decoding.get(request)
-            if found is not None:
-                left = found.ends - self.decoded
-                tokens = self._leave(request)
-                self.queue.appendleft(Waiting(request, tokens + 1, left, False))
-                self.preempted += 1
-                return True
-            for prompt in self.prompts:
-                if prompt.request == request:
-                    self.prompts.remove(prompt)
-                    self.pool.give(prompt.own)
-                    if prompt.prefix >= 0:
-                        self.pool.leave(prompt.prefix)
-                    self.queue.appendleft(Waiting(request, prompt.tokens, prompt.outputs, False))
-                    self.preempted += 1
-                    return True
-        return False
-
-    def _host(self, decodes: int) -> float:
-        return self.engine.host_s + self.engine.host_sequence_s * decodes
-
-    def _mixed_step(self, done: Callable[[int], None]) -> None:
-        """All decodes and a chunk of the prompts in front."""
-        decodes, pairs, tokens = len(self.decoding), 0.0, 0
-        room = max(min(self.engine.budget - decodes, self.engine.chunk), 0)
-        for prompt in self.prompts:
-            part = min(prompt.tokens - prompt.done, room - tokens)
-            if part <= 0:
-                break
-            pairs += part * (prompt.done + 0.5 * part)
-            prompt.done += part
-            tokens += part
-        seconds = self.times.linear_s(decodes, tokens) + self.times.pair_s * pairs
-        if decodes:
-            seconds += self.times.context_s(decodes) * self.context
-        self._pass(self._with_host(seconds, decodes), 1, decodes, tokens)
-        self.mixed += tokens > 0
-        self.prompt_tokens += tokens
-        while self.prompts and self.prompts[0].done == self.prompts[0].tokens:
-            self._answer(self.prompts.popleft(), done)
-
-    def _answer(self, prompt: Prompt, done: Callable[[int], None]) -> None:
-        """The last chunk of a prompt gives its first token."""
-        request, engine = prompt.request, self.engine
-        if math.isnan(self.first[request]):
-            self.first[request] = self.now
-        shared, prefix = engine.blocks_of(prompt.tokens) - prompt.own, prompt.prefix
-        wanted = self.requests.prefix_of(request) if engine.prefix_cache else -1
-        if prefix < 0 <= wanted and not self.pool.hit(wanted):
-            shared = min(self.requests.prefix_tokens, prompt.tokens) // engine.block_tokens
-            if shared:
-                self.pool.share(wanted, shared)
-                prefix = wanted
-        if prompt.outputs > 1:
-            self._join(request, prompt.tokens, prompt.outputs - 1, shared, prefix)
-            return
-        self.pool.give(engine.blocks_of(prompt.tokens) - shared)
-        if prefix >= 0:
-            self.pool.leave(prefix)
-        self._finish(request, done)
 
     def _decode_steps(self, until: float) -> None:
         """Steps of decodes alone: as many as nothing changes in."""
@@ -270,22 +97,12 @@ class Replica:
             opened += self.opening[step % size]
         return opened
 
-    def _with_host(self, device_s: float, decodes: int) -> float:
-        host = self._host(decodes)
-        return max(device_s, host) if self.engine.asynchronous else device_s + host
-
-    def _pass(self, seconds: float, count: int, decodes: int, tokens: int) -> None:
-        """Time goes on by so many steps; decodes grow by a token each step."""
-        if self.timeline is not None:
-            waiting = len(self.queue) + len(self.arriving)
-            self.timeline.append((self.now, seconds, count, decodes, tokens, waiting, self.pool.used))
-        self.now += seconds
-        self.steps += count
-        if decodes:
-            self.pool.take(self._opened(count))
-            self.decoded += count
-            self.context += decodes * count
-            self.decode_tokens += decodes * count
+    def _grow(self, count: int) -> None:
+        decodes = len(self.decoding)
+        self.pool.take(self._opened(count))
+        self.decoded += count
+        self.context += decodes * count
+        self.decode_tokens += decodes * count
 
 
 def _steps_until(seconds: float, start: float, slope: float) -> int:

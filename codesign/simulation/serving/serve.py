@@ -1,5 +1,6 @@
 """Simulated services: a closed loop, an open loop, and one whose prompts and decodes have machines of their own."""
 
+import dataclasses
 import heapq
 import math
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import ConfigError
+from .abstract_replica import AbstractReplica
 from .engine import Engine
-from .outcome import Served, counted, measured, shares
+from .outcome import Handed, Served, counted, measured, shares
 from .replica import Replica
 from .requests import Requests
+from .speculating import SpeculatingReplica
 
 Report = Callable[[int, int], None]  # requests finished, of how many
 WARM_UP = 0.2  # share of the requests that come before any is measured
@@ -34,7 +37,7 @@ def simulate_closed(
     if not 1 <= concurrency < total:
         raise ConfigError(f"concurrency = {concurrency} needs between 1 and {total - 1} of the {total} requests")
     check_fits(engine, requests)
-    replica, came, following = Replica(engine, requests, timeline=timeline), np.zeros(total), concurrency
+    replica, came, following = _replica(engine, requests, timeline=timeline), np.zeros(total), concurrency
     begin, marks = max(min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2), concurrency), []
 
     def done(request: int) -> None:
@@ -61,7 +64,7 @@ def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_re
     """
     came = _arrivals(requests)
     check_fits(engine, requests)
-    replica = Replica(engine, requests, timeline=timeline)
+    replica = _replica(engine, requests, timeline=timeline)
     total = len(requests)
     begin = int(total * WARM_UP)
     marks = _feed(replica, np.arange(total), came, report, marked=(begin, total - 1))
@@ -77,6 +80,7 @@ def simulate_apart(
     *,
     drain_s: float = 0.0,
     report: Report = _no_report,
+    timeline: bool = False,
 ) -> Served:
     """Prompts on engines of their own, from one queue, one prompt at a time; decodes on others, by turns.
 
@@ -90,6 +94,7 @@ def simulate_apart(
         transfer_s: prompt tokens -> seconds that their cache takes over the link.
         drain_s: from when a prompt leaves an engine's first stage to its end: that stage takes the next one meanwhile.
         report: called now and then.
+        timeline: whether to keep when each prompt is where, and the steps of the first decode engine.
 
     Raises:
         ConfigError: requests without arrivals, pools without engines, a request that never fits.
@@ -98,37 +103,45 @@ def simulate_apart(
     if min(counts) < 1:
         raise ConfigError(f"pools of {counts[0]} and {counts[1]} engines: at least one of each")
     check_fits(decode, requests)
-    first, ready = _prefilled(prefill, counts[0], requests, came, transfer_s(requests.prompts), drain_s)
+    handed = _prefilled(prefill, counts[0], requests, came, transfer_s(requests.prompts), drain_s)
+    first, ready = handed.first, handed.ready
     last = np.array(first)
     longer = np.flatnonzero(requests.outputs > 1)
     order = longer[np.argsort(ready[longer], kind="stable")]
     replicas = []
     for engine in range(counts[1]):
         own = order[engine :: counts[1]]
-        replica = Replica(decode, requests)
+        replica = _replica(dataclasses.replace(decode, seed=decode.seed + engine), requests, timeline=timeline)
         _feed(replica, own, ready, report, cached=True)
         last[own] = replica.last[own]
         replicas.append(replica)
     found = counted(replicas)
     chosen = np.arange(int(total * WARM_UP), total)
-    return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found))
+    kept = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
+    return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found), **kept)
+
+
+def _replica(engine: Engine, requests: Requests, *, timeline: bool) -> AbstractReplica:
+    kind = SpeculatingReplica if engine.verified > 1 else Replica
+    return kind(engine, requests, timeline=timeline)
 
 
 def _prefilled(
     engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray, drain_s: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """When each prompt has its first token, and when its cache has crossed the link."""
+) -> Handed:
+    """When each prompt is begun, has its first token, and has its cache across the link."""
     seconds = prompt_seconds(engine, requests.prompts)
     free, link = [(0.0, index) for index in range(count)], [0.0] * count
-    first, ready = np.zeros(len(requests)), np.zeros(len(requests))
+    began, first, ready = (np.zeros(len(requests)) for _ in range(3))
     for request in range(len(requests)):
         at, index = heapq.heappop(free)
-        end = max(at, came[request]) + seconds[request]
+        began[request] = max(at, came[request])
+        end = began[request] + seconds[request]
         heapq.heappush(free, (end, index))
         end += drain_s
         link[index] = max(link[index], end) + moving[request]
         first[request], ready[request] = end, link[index]
-    return first, ready
+    return Handed(came, began, first, ready)
 
 
 def prompt_seconds(engine: Engine, prompts: np.ndarray) -> np.ndarray:
@@ -166,7 +179,7 @@ def _arrivals(requests: Requests) -> np.ndarray:
     return requests.arrivals
 
 
-def _run(replica: Replica, total: int, done: Callable[[int], None], report: Report) -> None:
+def _run(replica: AbstractReplica, total: int, done: Callable[[int], None], report: Report) -> None:
     """Step until everybody is served."""
     told = 0
     while replica.finished < total:
@@ -177,7 +190,7 @@ def _run(replica: Replica, total: int, done: Callable[[int], None], report: Repo
 
 
 def _feed(
-    replica: Replica,
+    replica: AbstractReplica,
     order: np.ndarray,
     came: np.ndarray,
     report: Report,
@@ -203,7 +216,7 @@ def _feed(
 
 
 def _of_one(
-    replica: Replica, requests: Requests, came: np.ndarray, chosen: np.ndarray, marks: list[dict[str, int]]
+    replica: AbstractReplica, requests: Requests, came: np.ndarray, chosen: np.ndarray, marks: list[dict[str, int]]
 ) -> Served:
     return measured(
         requests, came, replica.first, replica.last, chosen, counts=counted([replica]),

@@ -1,0 +1,156 @@
+"""Two pools at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .open_loop import Demand, OpenLoop
+from .ops import HANDOVER, CommOp, Op
+from .plan import Layout
+from .pools_apart import pools_apart
+from .prompt_pool import AbstractPromptPool, either
+from .schedule import Pass, Priced, Timeline, total
+from .under_load import SHORTER, AbstractGoodputServing, AbstractOpenServing, AbstractServingAtRate, NodeTimes, between
+
+PROMPTS = ("prefill_one", "prefill_short", "prefill_half", "prefill", "prefill_long")
+"""Priced steps of prompts: one token, few, half a chunk, a chunk, and one whose tokens attend more."""
+
+LONGER = 2.0  # times as many keys as a mean token's attends the last
+
+
+class PromptTimes(NamedTuple):
+    """Seconds of a prompt's steps between few that were priced at the mean keys, and of each query and key more.
+
+    Few tokens take what streaming the weights does, many what arithmetic does: between the second and the third of four
+    priced steps the longer of the lines through the first two and the last two counts, no more than the straight line.
+    """
+
+    tokens: Array
+    seconds: Array
+    keys: Array
+    pair_s: Array
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """Of one prompt: nothing is decoded beside it."""
+        del decodes, context
+        straight = (between(self.tokens, prompt_tokens) * self.seconds).sum(-1)
+        slopes = jnp.diff(self.seconds)[::2] / jnp.maximum(jnp.diff(self.tokens)[::2], 1e-9)
+        lines = self.seconds[::3] + slopes * (prompt_tokens - self.tokens[::3])
+        usual = jnp.minimum(straight, jnp.maximum(lines[0], lines[1]))
+        return jnp.maximum(usual + self.pair_s * prompt_tokens * (keys - self.keys), 0.0)
+
+
+class TwoQueues(NamedTuple):
+    """Engines of both pools, how many there are of each, seconds of a mean prompt's cache on its way, and of the last
+    stages of a prompt."""
+
+    prefill: PromptTimes
+    decode: NodeTimes
+    demand: Demand
+    engines: tuple[Array, Array]
+    transfer_s: Array
+    drain_s: Array
+    accepted: Array
+    before: Array | float
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """At so many requests/s of both pools together."""
+        asked = self.demand.at(rate)
+        found = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before)
+        return found.later(self.drain_s).accepting(self.accepted)
+
+
+class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
+    """`AbstractOpenServing` where `plan.prefill_devices` accelerators beside may compute prompts.
+
+    With two pools all metrics are those of `pools_apart`: a queue of prompts before x engines, the way of the cache,
+    and y engines that decode, at the same rate. `plan.prefill_load` is no limit here: the rate or the agreement says
+    how busy the pool is (`prefill_busy`).
+
+    Assumes: what `pools_apart` and `DisaggregatedServing` do. Percentiles are no log-convex functions of hardware: no
+    search proves anything of them.
+    """
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Steps of the decoding engines, and phases `PROMPTS` and `handover` on and from the pool beside."""
+        ops, (tokens, attended) = list(super().lower(layout)), self.prompt_nodes(layout)
+        for row, phase in enumerate(PROMPTS):
+            ops += self.prompt_ops(layout, phase, tokens[row], attended[row])
+        return (*ops, self.handover(layout))
+
+    def prompt_nodes(self, layout: Layout) -> tuple[Array, Array]:
+        """Tokens of the prompt steps that are priced, and keys that each token attends."""
+        own, one = self.attended(), jnp.ones_like(self.attended())
+        chunk = layout.plan.chunk * one
+        few, half = jnp.maximum(chunk / SHORTER, 1.0), jnp.maximum(chunk / 2, 1.0)
+        return jnp.stack([one, few, half, chunk, chunk]), jnp.stack([own, own, own, own, LONGER * own])
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """Together or apart, as the plan says."""
+        return either(layout, super().timeline(priced, layout), self._apart(priced, layout))
+
+    def _apart(self, priced: Priced, layout: Layout) -> Timeline:
+        """At the rate that both pools answer."""
+        pool, rhythm, crossing = layout.prefill, self.rhythm(layout), total(priced, HANDOVER, CommOp)
+        done = [self.prompt_pass(priced, layout, phase) for phase in PROMPTS]
+        (tokens, attended), stages = self.prompt_nodes(layout), jnp.stack([self.prompt_step_s(one) for one in done])
+        longer = jnp.maximum(stages[4] - stages[3], 0.0) / (tokens[4] * (attended[4] - attended[3]))
+        usual = attended[0] - self.input_tokens * self.cached_ratio  # beyond those that every token attends
+        prompts = PromptTimes(tokens[:4], stages[:4], usual, longer)
+        last = between(tokens[:4], self.prompt(layout).largest()) @ stages[:4]
+        passes, (decodes, nodes) = self._passes(priced, layout), self.nodes(layout)
+        seconds = jnp.stack([self._seconds(row[0], layout, decodes[at]) for at, row in enumerate(passes)])
+        times = NodeTimes(decodes, nodes, seconds[:, None] * jnp.ones((1, 3)))
+        count, steps = self.engines(layout), rhythm.steps
+        asked = TwoQueues(
+            prompts, times, self.demand(layout), (pool.dp, count), crossing.time_s, (pool.plan.pp - 1) * last,
+            self.accepted_tokens, self.steps_before(),
+        )  # fmt: skip
+        answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[2]))
+        seen = answered.seen
+        rate = jnp.minimum(answered.rate, count * seen.decodes / (steps * seen.step_s))
+        told = self.told(passes, times.weights(seen.decodes, jnp.asarray(0.0)), answered._replace(rate=rate), layout)
+        return self._beside(told, rate, asked, layout, crossing.energy_j + self._prompt_j(done, layout))
+
+    def _prompt_j(self, done: list[Pass], layout: Layout) -> Array:
+        """Joules of one device that computes a mean prompt."""
+        cut, (tokens, _) = self.prompt(layout), self.prompt_nodes(layout)
+        each = jnp.stack([one.energy_j for one in done[:4]])
+        return cut.whole * each[3] + cut.rest * (between(tokens[:4], cut.rest_tokens) @ each)
+
+    def _beside(self, told: Timeline, rate: Array, asked: TwoQueues, layout: Layout, joules: Array) -> Timeline:
+        """With what the pool for prompts adds."""
+        each = rate / asked.engines[0]
+        extra = dict(told.extra)
+        extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + layout.plan.prefill_devices)
+        extra |= {"prefill_busy": extra["prompt_load"], "link_busy": each * asked.transfer_s}
+        extra["decode_busy"] = extra["batch_used"]
+        beside = each * told.time_s * joules
+        return Timeline(
+            told.time_s, told.breakdown_s, told.energy_j, told.tokens, told.model_flops, extra, told.billed, beside,
+            usage=told.usage, working_s=told.working_s,
+        )  # fmt: skip
+
+    def without_effect(self, layout: Layout) -> dict[str, Array]:
+        """As its base; the load that the pool may have."""
+        return super().without_effect(layout) | {"prefill_load": jnp.asarray(True)}
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """As with full batches, prompts as many as are decoded meanwhile."""
+        two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
+        prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / layout.prefill.dp, 0.0)
+        rounds = self.rhythm(layout).steps * layout.plan.pp
+        found = jax.tree.map(lambda often: jnp.where(two, 0.0, often), together)
+        found["decode"] = jnp.where(two, rounds, together["decode"])
+        none = jnp.zeros_like(prompts)
+        return found | dict.fromkeys(PROMPTS, none) | {"prefill": prompts * (cut.whole + cut.rest), HANDOVER: prompts}
+
+
+class DisaggregatedAtRate(AbstractPoolsUnderLoad, AbstractServingAtRate):
+    """Both ways to serve in one space, at a rate: see `AbstractPoolsUnderLoad`, `AbstractServingAtRate`."""
+
+
+class DisaggregatedGoodput(AbstractPoolsUnderLoad, AbstractGoodputServing):
+    """Both ways to serve in one space, at the most that keeps an agreement: see `AbstractGoodputServing`."""
