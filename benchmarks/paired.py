@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--answer", choices=QUESTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.answer:
         print(json.dumps(asked(arguments.answer, arguments.seed), default=float))
         return

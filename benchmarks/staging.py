@@ -103,7 +103,7 @@ def compiled_of(problem: Problem) -> float:
 def slopes_of(problem: Problem) -> dict[str, float]:
     """Microseconds of CPU time for the rows of one point, and how much longer with slopes by every variable."""
     oracle, rng = Oracle(problem, rows_of(problem)), np.random.default_rng(0)
-    rows = oracle._table[rng.integers(oracle.count, size=SLOPES)]
+    rows = oracle.table[rng.integers(oracle.count, size=SLOPES)]
     u = rng.uniform(size=(SLOPES, len(oracle.variables)))
     lists, taken = problem.space.lists, {}
     listed = {name: np.unique([*column, *lists.get(name, ())]) for name, column in oracle.plans.items()}

@@ -88,8 +88,9 @@ def _dispatch(words: list[str]) -> int:
         if not unknown[0].startswith("-"):
             many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
             raise ConfigError(f"{known.command}: {many}")
-        options = [text for action in commands[known.command]._actions for text in action.option_strings]
-        raise ConfigError(f"{known.command}: unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
+        asked, where = (commands[known.command], f"{known.command}: ") if known.command else (top, "")
+        options = [text for action in asked._actions for text in action.option_strings]
+        raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
     from .config import own_files

@@ -27,7 +27,7 @@ QUERY_EXAMPLES = """examples:
   RUN 'select "var.tp", min(time_s) from designs where feasible group by 1'
   RUN 'select kind, count(*), min(log_goal) from kept group by kind'         what the chunks of a grid keep
   RUN 'select first, seconds from chunks order by seconds desc limit 5'      the slowest of them"""
-COMPOSING = ("optimize", "compare", "evaluate", "list", "simulate")
+COMPOSING = ("optimize", "compare", "evaluate", "list", "explore", "simulate", "day")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 
 

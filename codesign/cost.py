@@ -1,11 +1,11 @@
 """What an operation costs: seconds and joules, and how costs combine."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .fields import quantity
 from .smooth import maximum
+from .typed_jax import asarray
 
 __all__ = ["Cost", "overlap", "partly_hidden_s", "zero"]
 
@@ -32,7 +32,7 @@ class Cost(eqx.Module):
 
 def zero() -> Cost:
     """Nothing done, nothing spent."""
-    return Cost(jnp.asarray(0.0), jnp.asarray(0.0))
+    return Cost(asarray(0.0), asarray(0.0))
 
 
 def overlap(a: Cost, b: Cost) -> Cost:

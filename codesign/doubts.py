@@ -5,10 +5,10 @@ by everything that runs. A scenario without doubts is the model itself; with the
 """
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .fields import quantities, quantity
+from .typed_jax import asarray
 
 
 class Doubts(eqx.Module):
@@ -32,7 +32,7 @@ class Doubts(eqx.Module):
 
     def of_collective(self, operation: str) -> Array:
         """What multiplies the seconds of a collective."""
-        return self.source * self.collectives.get(operation, jnp.asarray(1.0))
+        return self.source * self.collectives.get(operation, asarray(1.0))
 
     def of_first_token(self, extra: dict[str, Array]) -> dict[str, Array]:
         """What only this kind of job has, with the time to the first token of this draw."""

@@ -7,16 +7,17 @@ value. `quantity()` therefore converts what it is given to an array and remember
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from .errors import ConfigError, suggestion
+from .plain_yaml import is_list, is_mapping
+from .typed_jax import asarray, flatten, tree_at
 
 __all__ = [
     "Usual", "as_leaf", "check_ranges", "get_path", "quantities", "quantity", "range_of", "replace", "static",
@@ -26,7 +27,7 @@ __all__ = [
 
 def as_leaf(value: Any) -> Any:
     """Convert a number to a floating-point array of the default precision; leave tracers and placeholders alone."""
-    return jnp.asarray(_float(value)) if isinstance(value, int | float) else value
+    return asarray(_float(value)) if isinstance(value, int | float) else value
 
 
 def _float(value: float) -> float:
@@ -89,24 +90,28 @@ def walk(module: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], Any
             value = getattr(module, field.name, None)
             here = f"{path}.{field.name}" if path else field.name
             if "low" in field.metadata:
-                entries = value.items() if isinstance(value, dict) else [(None, value)]
+                entries: Iterable[tuple[Any, Any]] = value.items() if is_mapping(value) else [(None, value)]
                 for key, entry in entries:
                     if entry is None:  # an optional number that is not given
                         continue
                     yield (here if key is None else f"{here}.{key}"), dict(field.metadata), entry
             elif not field.metadata.get("static", False):
                 yield from walk(value, here)
-    elif isinstance(module, dict):
+    elif is_mapping(module):
         for key, value in module.items():
             yield from walk(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(module, tuple | list):
+    elif is_list(module):
         for index, value in enumerate(module):
             yield from walk(value, f"{path}.{index}" if path else str(index))
 
 
 def with_numpy(tree: Any) -> Any:
     """The same tree with arrays of NumPy: arithmetic on a few numbers then compiles nothing."""
-    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, Tracer) else np.asarray(leaf), tree)
+
+    def by_numpy(leaf: Any) -> Any:
+        return cast(Any, leaf) if isinstance(leaf, Tracer) else np.asarray(leaf)
+
+    return jax.tree.map(by_numpy, tree)
 
 
 def check_ranges(module: Any, prefix: str = "") -> None:
@@ -155,11 +160,11 @@ def _child(node: Any, key: str, path: str) -> Any:
     Raises:
         ConfigError: no such key, with a suggestion.
     """
-    if isinstance(node, dict):
+    if is_mapping(node):
         if key in node:
             return node[key]
         known = list(node)
-    elif isinstance(node, tuple | list):
+    elif is_list(node):
         if key.isdigit() and int(key) < len(node):
             return node[int(key)]
         known = [str(index) for index in range(len(node))]
@@ -172,7 +177,7 @@ def _child(node: Any, key: str, path: str) -> Any:
 
 def flattened(tree: Any) -> tuple[list[Any], Any]:
     """Leaves of a tree in their order, and what tells trees of another structure apart."""
-    return jax.tree.flatten(tree)
+    return flatten(tree)
 
 
 def get_path(tree: Any, path: str) -> Any:
@@ -212,7 +217,7 @@ def check_replacement(tree: Any, path: str, value: Any, slack: float = 0.0) -> N
     metadata = range_of(tree, path)
     if isinstance(get_path(tree, path), Tracer) and not isinstance(value, str):  # inside the graph nothing raises
         return
-    if isinstance(value, dict) and metadata is not None:
+    if is_mapping(value) and metadata is not None:
         for key, entry in value.items():
             check_value(f"{path}.{key}", metadata, entry, slack)
     elif metadata is not None:
@@ -238,6 +243,11 @@ def replace(tree: Any, values: dict[str, Any], slack: float = 0.0) -> Any:
     if not paths:
         return tree
     leaves = tuple(as_leaf(values[path]) for path in paths)
-    return eqx.tree_at(
-        lambda t: tuple(get_path(t, path) for path in paths), tree, leaves, is_leaf=lambda leaf: leaf is None
-    )
+
+    def chosen(whole: Any) -> tuple[Any, ...]:
+        return tuple(get_path(whole, path) for path in paths)
+
+    def absent(leaf: Any) -> bool:
+        return leaf is None
+
+    return tree_at(chosen, tree, leaves, is_leaf=absent)

@@ -4,7 +4,7 @@ JAX arrays end here; reports are made from these frames alone.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,14 @@ from .errors import CodesignError
 from .fabrics import AbstractFabric, RoutedTopology
 from .fields import walk, with_numpy
 from .metrics import BANDWIDTH, Account, computed_by
+from .non_dominated import non_dominated_rows
 from .objective import feasible, share_text
 from .scenario import Scenario
 from .search import Problem, Trace
-from .search.non_dominated import non_dominated_rows
 from .space import DesignSpace
 from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns
+from .typed_jax import asarray, device_put, shapes_of, structure, unflatten
 from .workloads import CommOp, ComputeOp
 from .workloads.plan_fields import plan_fields
 
@@ -42,7 +43,7 @@ def check_float64() -> None:
     Raises:
         CodesignError: how to mend it.
     """
-    if jnp.asarray(1.0).dtype != jnp.float64:
+    if asarray(1.0).dtype != jnp.float64:
         raise CodesignError("results need float64: jax.config.update('jax_enable_x64', True) before anything is built")
 
 
@@ -61,7 +62,7 @@ def priced(scenario: Scenario) -> Account:
     base = base_of(scenario)
     found = at_points(base.program, jax.tree.leaves(scenario))
     numbers = [np.reshape(number, number.shape[1:]) for number in found]
-    return jax.tree.unflatten(base.structure, jax.device_put(numbers))  # compiles nothing
+    return unflatten(base.structure, device_put(numbers))  # compiles nothing
 
 
 def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
@@ -81,7 +82,8 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     columns |= {"feasible": feasible(excess), "objective": goal, "excess": excess}
     columns |= {f"var.{name}": column for name, column in points.items()}
     columns |= rows | {f"limit.{name}": share for name, share in usages.items()}
-    columns = {name: np.broadcast_to(v, (count,)) if isinstance(v, np.ndarray) else v for name, v in columns.items()}
+    columns = {name: np.broadcast_to(cast(np.ndarray, v), (count,)) if isinstance(v, np.ndarray) else v
+               for name, v in columns.items()}  # fmt: skip
     frame = pd.DataFrame(columns)
     frame["binds"] = [binding(row) for _, row in frame.iterrows()]
     return _ranked(frame, maximise=bool(problem.objective.maximise))
@@ -91,7 +93,8 @@ def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, 
     """(numbers of a row, used shares, largest violation, goal) of many designs."""
     fields = tuple(name for name in points if name not in problem.space.hardware)
     hardware = {name: problem.space.hardware[name] for name in points if name not in fields}
-    model, trees = model_of(problem.scenario, DesignSpace({}, hardware), fields), []
+    model = model_of(problem.scenario, DesignSpace({}, hardware), fields)
+    trees: list[Any] = []
 
     def told(answers: Answers) -> Any:
         metrics, objective = answers.metrics, problem.objective
@@ -101,12 +104,12 @@ def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, 
             objective.excess(metrics),
             objective.value(metrics, objective.goal),
         )
-        trees[:] = [jax.tree.structure(told)]
+        trees[:] = [structure(told)]
         return told
 
     columns = [points[name] for name in (*fields, *model.variables)]
     found = at_points(model.asked(told), jax.tree.leaves(problem.scenario), columns)
-    return jax.tree.unflatten(trees[0], found)
+    return unflatten(trees[0], found)
 
 
 def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:
@@ -160,7 +163,8 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
 
 def ops(scenario: Scenario) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
-    account, rows, own = priced(scenario), [], scenario.cluster.accelerator.name
+    account, own = priced(scenario), scenario.cluster.accelerator.name
+    rows: list[dict[str, Any]] = []
     for op, cost in zip(account.ops, account.costs, strict=True):
         count = float(op.count)
         if count == 0 or float(cost.time_s) == 0:
@@ -190,12 +194,12 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
-    known = jax.eval_shape(lambda account: account.metrics.flat(), base_of(scenario).account)
+    known = shapes_of(_flat, base_of(scenario).account)
     names = tuple(name for name in ELASTICITY_METRICS if name in known)
     each = slopes_of(scenario, lambda account: [jnp.log(account.metrics.get(name)) for name in names], "cluster")
     slopes = jax.tree.map(lambda *parts: np.stack(parts), *(tree.cluster for tree in each))
     values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path, _, slope in walk(slopes, "cluster"):
         value = float(values[path])
         known = np.isfinite(np.asarray(slope, dtype=float))  # a metric that is zero has no elasticity
@@ -208,6 +212,10 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
         )
     frame = pd.DataFrame(rows)
     return frame.sort_values(names[1], key=lambda s: -s.abs()).reset_index(drop=True) if len(frame) else frame
+
+
+def _flat(account: Account) -> dict[str, Array]:
+    return account.metrics.flat()
 
 
 def origin(path: str, provenance: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -264,7 +272,8 @@ def busy_links(scenario: Scenario, table: pd.DataFrame) -> tuple[pd.DataFrame, d
         (one row per level, axis and link, as `topology.link_columns`; "level: axis" -> a sentence), the axes with
         most communication first; both empty where no level is a routed topology.
     """
-    cluster, frames, cables = scenario.cluster, [], {}
+    cluster, frames = scenario.cluster, list[pd.DataFrame]()
+    cables: dict[str, str] = {}
     routed = {name: _routed(cluster.network[name].fabric) for name in cluster.levels}
     if not any(routed.values()):
         return pd.DataFrame(), {}

@@ -1,6 +1,7 @@
 """The one pytree: a cluster, a workload and a plan."""
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from .reliability import Reliability
 from .showing import as_text
 from .slices import SharedRack
 from .traffic import Flow, beside, shares_links
+from .typed_jax import asarray
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 from .workloads.ops import HANDOVER, PREFILL, kind_of
 
@@ -170,7 +172,7 @@ class Cluster(eqx.Module):
         if not any(algorithm.may_round() for algorithm in algorithms):
             return {}
         sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
-        penalty = jnp.asarray(0.0)
+        penalty = asarray(0.0)
         for (operation, axis), op in sums.items():
             one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
             penalty = penalty + jnp.where(op.count > 0, one, 0.0)
@@ -214,9 +216,13 @@ class Cluster(eqx.Module):
                 continue
             numbers = [_numbers(ops[index], seen) for index in members]
             stacked = jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *numbers)
-            priced = jax.vmap(lambda one, op=ops[members[0]]: self._price(op, one, layout))(stacked)
+
+            def price(one: tuple[Any, ...], op: Op = ops[members[0]]) -> Cost:
+                return self._price(op, one, layout)
+
+            priced = jax.vmap(price)(stacked)
             for place, index in enumerate(members):
-                costs[index] = jax.tree.map(lambda leaf, at=place: leaf[at], priced)
+                costs[index] = jax.tree.map(operator.itemgetter(place), priced)
         return costs
 
     def _is_long(self, op: Op) -> bool:
@@ -274,7 +280,7 @@ class PrefillPool(eqx.Module):
 
     def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
         """Cost of the operations that run here or cross the link; see `Cluster.price`."""
-        pool, crossing = layout.prefill, Stage(self.link, Group(2.0))
+        pool, crossing = layout.prefill, Stage(self.link, Group(asarray(2.0)))
         here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
         return [
             crossing.run("send", op.nbytes) * op.count

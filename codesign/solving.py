@@ -9,7 +9,7 @@ import pandas as pd
 from .errors import ConfigError
 from .results import check_float64, designs, placed
 from .scenario import Scenario
-from .search import AbstractSearch, Certificate, Certified, Problem, Report, Trace, silent
+from .search import AbstractSearch, Certificate, Certified, Problem, Report, Trace, silent, under_assumption
 from .search.logarithms import refuse_without_logarithm
 
 
@@ -57,8 +57,8 @@ class Solution:
 
     @property
     def certified(self) -> bool:
-        """Whether the gap that was asked for is proven, and every row that the proof rests on."""
-        return self.certificate is not None and self.certificate.certified
+        """Whether the gap that was asked for is proven, and every row that the proof rests on, assuming nothing."""
+        return self.certificate is not None and self.certificate.certified and not self.certificate.assuming
 
     @property
     def feasible(self) -> bool:
@@ -123,5 +123,5 @@ def solve(
         start = study.seed if seed is None else seed
     chosen.refuse(problem)
     refuse_without_logarithm(chosen, problem)
-    trace = chosen.run(problem, start, report)
+    trace = under_assumption(problem, chosen.run(problem, start, report))
     return Solution(problem, designs(problem, trace, start), trace)

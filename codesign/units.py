@@ -44,6 +44,12 @@ def engineering(value: float, unit: str = "", digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}".rstrip()
 
 
+def percent(share: float, least: float = 0.0) -> str:
+    """A share in two digits without exponents: `0.0001 %`, `0.056 %`, `11 %`, `277 %`; at least `least`."""
+    value = 100 * max(share, least)
+    return f"{value:.2g} %" if value < 99.5 else f"{value:,.0f} %"
+
+
 def unit_of(path: str) -> str:
     """The unit that the name of a leaf carries; the parent's for an entry of a mapping (`peak_flops_per_s.bf16`)."""
     for key in reversed(path.split(".")[-2:]):

@@ -1,6 +1,7 @@
 """What no order of serving beats, over boxes: never above the simulation, as near as the programme, proven."""
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from codesign.curvature import judge
 from codesign.errors import ConfigError
 from codesign.metrics.step_times import tabulated_steps
 from codesign.results import numbers_of
+from codesign.search import Certificate
 from codesign.search.branch_and_bound import Oracle
 from codesign.simulation.serving import TIMELINE, Engine, Requests, arrivals, lengths, simulate_open
 from codesign.workloads import AnySchedule, ContinuousServing
@@ -93,10 +95,14 @@ def test_weights_of_the_programme_rule_out_what_it_does(study):
     assert rows(groups, **weights, arrivals_per_s=0.98 * most).min() < 1
 
 
-def test_a_study_of_kinds_is_certified(study):
+def test_a_study_of_kinds_is_proven_under_its_assumption(study):
     results, trace = study.solve()
     proof = trace.certificate
     assert proof.certified
+    assert proof.assuming == study.scenario.workload.words.assuming != ""
+    assert trace.claim.startswith(f"bound under the assumption that {proof.assuming}: proven within")
+    assert Certificate.from_json(json.loads(json.dumps(proof.as_plain()))).assuming == proof.assuming
+    assert "certified" not in trace.claim
     assert proof.convexity is None or not proof.convexity.unproven
     assert proof.bound <= proof.best
     assert proof.gap < 1e-3

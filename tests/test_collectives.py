@@ -266,8 +266,38 @@ class TestPipelined:
         phases = [
             seconds(getattr(rings(), operation), b, n, k) for b, n, k in ((1e9, 8, link[0]), (1.25e8, 4, link[1]))
         ]
-        by_hand = (phases[0] ** 3 + phases[1] ** 3) ** (1 / 3) + 7e-6 * 4 * 7
-        assert float(self.time_s(operation, 32.0, 1e9, Pipelined(3.0, 7e-6))) == pytest.approx(by_hand)
+        hops = 2 * (7 + 5 * 2) if operation == "all_reduce" else 4 * 7  # a tree of four domains, a ring of 32 members
+        piece = (1e9 / 32 / 1e5) ** 2
+        share = 0.2 + 0.8 * piece / (1 + piece)
+        by_hand = (phases[0] ** 3 + phases[1] ** 3) ** (1 / 3) + 7e-6 * hops * share
+        law = Pipelined(3.0, 7e-6, tree_hops=5.0, short_ratio=0.2, switch_bytes=1e5)
+        assert float(self.time_s(operation, 32.0, 1e9, law)) == pytest.approx(by_hand)
+
+    def test_sums_take_the_shorter_of_ring_and_tree_and_gathers_the_ring(self):
+        law = Pipelined(tree_hops=6.0)
+        for members, domains, ring in (
+            (8.0, 2.0, False),
+            (8.0, 1.2, True),
+            (2.0, 4.0, True),
+            (4.0, 512.0, False),
+            (8.0, 512.0, False),
+        ):
+            tree = members - 1 + 6 * np.log2(domains)
+            assert (domains * (members - 1) <= tree) == ring
+            shorter = min(tree, domains * (members - 1))
+            groups = jnp.asarray(members), jnp.asarray(domains)
+            assert float(law.hops("all_reduce", *groups)) == pytest.approx(2 * shorter)
+            assert float(law.hops("all_gather", *groups)) == domains * (members - 1)
+
+    def test_hops_of_short_pieces_are_short(self):
+        """A share of 0.13 of the hops, which is all that the library's own constants differ in."""
+        law = Pipelined(3.0, 7e-6)
+        added = {}
+        for nbytes in (3.2e2, 3.2e10):
+            alone = self.time_s("all_gather", 32.0, nbytes, Pipelined(3.0, 0.0))
+            added[nbytes] = float(self.time_s("all_gather", 32.0, nbytes, law) - alone) / (7e-6 * 28)
+        assert added[3.2e2] == pytest.approx(0.13, rel=1e-4)
+        assert added[3.2e10] == pytest.approx(1.0, rel=1e-4)
 
     @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
     def test_one_level_alone_takes_as_long_as_without(self, operation):

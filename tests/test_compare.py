@@ -53,6 +53,14 @@ def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
     assert ((ranked["keeps"] >= 0) & (ranked["keeps"] <= 1)).all()
 
 
+def test_capital_is_not_told_of_what_is_rented():
+    found = compare("accelerator=h200", "ownership=bought,rented", *JOB, "search=grid").table.set_index("candidate")
+    assert found.loc["bought", "capex_usd"] > 1e6
+    assert np.isnan(found.loc["rented", "capex_usd"])
+    asked = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid", "objective.limits.capex_usd=1e8")
+    assert (asked.table["capex_usd"] > 1e6).all()
+
+
 def test_what_other_prices_would_change_is_told(products):
     """A price so many times what it is makes the next one as good: half of a price that is linear in it."""
     prices = products.prices
@@ -140,3 +148,13 @@ def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_pat
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert "metric 'tpot' does not exist (did you mean 'tpot_s'?)" in told
     assert not list(tmp_path.iterdir())
+
+
+def test_accelerators_for_prompts_count():
+    apart = compare(
+        "accelerator=h200,b200", "experiment=disaggregation", "search=grid", "~space.hardware",
+        "space.plan.device_count=[16]", "space.plan.prefill_devices=[32]", "objective.limits={}", "objective.floors={}",
+    ).feasible  # fmt: skip
+    assert (apart["devices"] == 48).all()
+    each = apart["tokens_per_s_per_device"] * apart["devices"] / apart["tokens_per_s"]
+    assert each.to_numpy() == pytest.approx(1.0, rel=1e-12)

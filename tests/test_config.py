@@ -340,3 +340,11 @@ def test_a_file_that_changed_is_composed_again(tmp_path: Path, monkeypatch: pyte
     file = tmp_path / "conf" / "config.yaml"
     file.write_text(re.sub(r"(?m)^seed: .*$", "seed: 77", file.read_text(encoding="utf-8")), encoding="utf-8")
     assert composition.composed([]).seed == 77
+
+
+def test_a_goal_that_is_typed_takes_the_place_of_the_files():
+    few = ("model=llama31_8b", "accelerator=h200", "workload=serving")
+    assert study_from_config(*few, "objective.maximise=tokens_per_s").objective.goal == "tokens_per_s"
+    assert study_from_config(*few, "objective=most_tokens", "objective.minimise=time_s").objective.maximise == ""
+    with pytest.raises(ConfigError, match="exactly one goal"):
+        study_from_config(*few, "objective.minimise=time_s", "objective.maximise=mfu")

@@ -11,12 +11,12 @@ from builders import training
 from codesign.errors import ConfigError
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
+from codesign.non_dominated import non_dominated_rows
 from codesign.objective import TOLERANCE, Objective, feasible
 from codesign.results import designs
 from codesign.search import Grid, Problem
 from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
 from codesign.search.exhaustive.stream import Kept
-from codesign.search.non_dominated import non_dominated_rows
 from codesign.space import Continuous, DesignSpace
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"

@@ -31,6 +31,8 @@ FOUNDATION = {
     "menus",
     "examples",
     "release",
+    "non_dominated",
+    "typed_jax",
 }  # one layer, but these may import each other
 LAYERS = [
     FOUNDATION,
@@ -62,7 +64,7 @@ LAYERS = [
     {"__init__", "__main__"},
 ]
 ROOMS_OF_SEARCH = [  # the same within search/
-    {"certificate", "settings", "non_dominated"},
+    {"certificate", "settings"},
     {"base", "blend"},
     {"sent_problem"},
     {"logarithms", "single", "branch_and_bound", "exhaustive"},

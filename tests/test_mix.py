@@ -240,6 +240,6 @@ def test_robust_design_holds_in_every_case_and_is_proven():
 def test_robust_refuses_what_the_space_sets():
     cases = Cases({"hbm": Uncertain(HBM, (0.9, 1.1))})
     with pytest.raises(ConfigError, match=r"chosen by space\.hardware\.hbm"):
-        cases.check(problem())
+        cases.check(problem().scenario, problem().space)
     with pytest.raises(ConfigError, match="non-empty list of positive"):
         Uncertain(PRICE, (-1.0,))

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,13 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
+import codesign
 from codesign.cli import main
 from codesign.config import available, own_files, scenario_from_config, study_from_config, study_from_resolved
 from codesign.config.own import texts
 from codesign.errors import ConfigError
+from codesign.explorer.beginning import given, own_words
+from codesign.explorer.proving import PROCESS, searched
 from codesign.plain_yaml import write_yaml
 from codesign.report.run_folder import own_conf, read_run
 from codesign.run.optimize import run_study
@@ -105,6 +110,13 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
     again = study_from_resolved(OmegaConf.create(found.config), found.overrides, found.conf)
     assert again.provenance["cluster.accelerator.hbm.capacity_bytes"]["kind"] == "assumed"
     assert main(["export", str(run), "--to", "megatron"]) == 0
+    explored = given([str(run)])
+    assert explored.study.conf == ((run / "conf").resolve(),)
+    assert own_words(explored.study) == ["--conf", str((run / "conf").resolve())]
+    words = [*PROCESS, "0", str(tmp_path / "proof"), *own_words(explored.study), *searched(explored, {})]
+    root = str(Path(codesign.__file__).resolve().parent.parent)
+    proof = subprocess.run([sys.executable, *words], env=os.environ | {"PYTHONPATH": root}, capture_output=True)
+    assert proof.returncode == 0, proof.stderr
     (run / "designs.parquet").rename(run / "kept")
     with pytest.raises(ConfigError, match=r"repeat it with `codesign optimize --conf .*conf accelerator=chip"):
         read_run(run)

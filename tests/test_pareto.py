@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
+from codesign.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.objective import Objective
 from codesign.report import build_report
 from codesign.report import front_on_page as front_page
@@ -28,7 +29,6 @@ from codesign.search.front.epsilon_constraint import Cell, FrontWalk
 from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
-from codesign.search.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.search.settings import FRONT
 from codesign.space import Continuous, DesignSpace
 

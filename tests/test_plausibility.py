@@ -17,6 +17,7 @@ from codesign.config.plausibility import _judged, readable, unusual
 from codesign.config.study import documented_scenario
 from codesign.fields import Usual
 from codesign.report import build_report, read_run
+from codesign.units import percent
 
 FABRIC = "cluster.network.scale_up.fabric"
 HBM = "cluster.accelerator.hbm"
@@ -135,6 +136,14 @@ def test_what_is_said_of_the_catalogue_is_true_of_it():
 )  # fmt: skip
 def test_units_are_those_that_people_quote(value, unit, shown):
     assert readable(value, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(1e-9, "0.0001 %"), (5.6e-4, "0.056 %"), (0.11, "11 %"), (0.994, "99 %"), (2.77, "277 %"), (123.4, "12,340 %")],
+)
+def test_gaps_have_no_exponents(share, told):
+    assert percent(share, 1e-6) == told
 
 
 def test_an_origin_of_its_own_is_taken_as_it_is():

@@ -51,7 +51,7 @@ def folder(tmp_path):
 class Page(html.parser.HTMLParser):
     """Headings, text, sources of pictures, and whether every element that was opened is closed."""
 
-    VOID = frozenset({"meta", "br", "img", "input"})
+    VOID = frozenset({"meta", "br", "img", "wbr", "input"})
 
     def __init__(self, text):
         super().__init__()

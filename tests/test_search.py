@@ -12,12 +12,12 @@ from builders import serving, training
 from codesign.errors import ConfigError
 from codesign.fields import replace
 from codesign.metrics import account, evaluate
+from codesign.non_dominated import non_dominated_rows
 from codesign.objective import Objective
 from codesign.results import collect, designs, pareto
 from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient
 from codesign.search.exhaustive.grid import screen
-from codesign.search.non_dominated import non_dominated_rows
 from codesign.space import Continuous, DesignSpace, Ratio
 from codesign.validation.many import at_many
 

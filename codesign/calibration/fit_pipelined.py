@@ -1,13 +1,17 @@
-"""How a library works inside nodes and between them at once: two constants, fitted where nodes have several devices."""
+"""How a library works inside nodes and between them at once: three constants, fitted on nodes of several devices."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import numpy as np
 from scipy.optimize import minimize
 
 from ..collectives import Pipelined
+from ..cost import Cost
 from ..measurements import tables
 from .collectives import OPERATIONS, CollectiveGroup, predict_collective, scale_out_rows
 from .gpus import Device, device
@@ -16,7 +20,7 @@ from .kernel_tables import read_peaks
 PHASES = ("all_reduce", "all_gather", "reduce_scatter")
 """Operations whose phases are pipelined; the blocks of an all-to-all are independent of each other."""
 HOP_SCALE_S = 1e-6
-START = (6.0, 3.0)
+START = (6.0, 3.0, 6.0)
 Constants = Mapping[str, dict[str, float]]  # of `Measured`, by operation
 
 
@@ -28,6 +32,7 @@ class TwoLevels(NamedTuple):
     domains: np.ndarray
     inside_s: np.ndarray
     outside_s: np.ndarray
+    nbytes: np.ndarray
     measured_s: np.ndarray
 
     def some(self, chosen: np.ndarray) -> "TwoLevels":
@@ -35,11 +40,28 @@ class TwoLevels(NamedTuple):
         return TwoLevels(*(column[chosen] for column in self))
 
     def errors(self, constants: np.ndarray) -> np.ndarray:
-        """log(predicted / measured) under (hop in `HOP_SCALE_S`, power of the norm)."""
-        hop, power = np.abs(constants[0]) * HOP_SCALE_S, max(abs(constants[1]), 1.0)
-        top = np.maximum(self.inside_s, self.outside_s)
-        phases = top * ((self.inside_s / top) ** power + (self.outside_s / top) ** power) ** (1 / power)
-        return np.log((phases + hop * self.domains * (self.members - 1)) / self.measured_s)
+        """log(predicted / measured) under `constants`, see `pipelined_of`."""
+        law, predicted = pipelined_of(constants), np.zeros(len(self.measured_s))
+        for operation in np.unique(self.operation):
+            mine = self.operation == operation
+            inside, outside, members, domains, nbytes = (
+                column[mine] for column in (self.inside_s, self.outside_s, self.members, self.domains, self.nbytes)
+            )
+            phases = [Cost(seconds, 0 * seconds) for seconds in (inside, outside)]
+            predicted[mine] = _cost(law, str(operation), *phases, members, domains, nbytes)
+        return np.log(predicted / self.measured_s)
+
+
+def pipelined_of(constants: np.ndarray) -> Pipelined:
+    """Of (hop in `HOP_SCALE_S`, power of the norm, hops of a tree's level)."""
+    hop, power, level = np.abs(constants)
+    return Pipelined(norm=float(max(power, 1.0)), hop_s=float(hop * HOP_SCALE_S), tree_hops=float(max(level, 1.0)))
+
+
+@functools.partial(eqx.filter_jit)
+def _cost(law: Pipelined, operation: str, *of_rows: Any) -> jax.Array:
+    """Seconds of rows of one operation."""
+    return law.cost(operation, *of_rows).time_s
 
 
 def two_levels(directory: Path, cluster: str, inside: Constants, outside: Constants) -> TwoLevels | None:
@@ -58,7 +80,7 @@ def two_levels(directory: Path, cluster: str, inside: Constants, outside: Consta
             within = _alone(inside[operation], operation, who, who.peaks.scale_up, members, nbytes)
             between = _alone(outside[operation], operation, who, float(rate), domains, nbytes / members)
             names = np.full(len(part), operation)
-            parts.append(TwoLevels(names, members, domains, within, between, measured * 1e-6))
+            parts.append(TwoLevels(names, members, domains, within, between, nbytes, measured * 1e-6))
     return TwoLevels(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else None
 
 
@@ -75,9 +97,8 @@ def fit_pipelined(rows: TwoLevels) -> np.ndarray:
 
 
 def pipelined(rows: TwoLevels) -> tuple[Pipelined, str]:
-    """Both constants, and in words the median error of these rows, of operations and of sizes of nodes left out."""
+    """The constants, and in words the median error of these rows, of operations and of sizes of nodes left out."""
     found = fit_pipelined(rows)
-    hop, power = float(np.abs(found[0]) * HOP_SCALE_S), float(max(abs(found[1]), 1.0))
     said = [f"{len(rows.members)} rows, median residual {_median(rows.errors(found)):.1f} %"]
     for what, groups in (("operations", rows.operation), ("devices a node", rows.members)):
         apart = [
@@ -87,7 +108,7 @@ def pipelined(rows: TwoLevels) -> tuple[Pipelined, str]:
         ]
         if apart:
             said.append(f"{_median(np.concatenate(apart)):.1f} % of {what} left out")
-    return Pipelined(norm=power, hop_s=hop), ", ".join(said)
+    return pipelined_of(found), ", ".join(said)
 
 
 def _median(errors: np.ndarray) -> float:

@@ -27,6 +27,10 @@ HEADER = "# @package cluster.network.scale_up.collectives\n"
 WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at
 ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 PIPELINED = "pipelined"
+TOLD = ("norm", "hop_s", "tree_hops", "short_ratio", "switch_bytes")  # of `Pipelined`: the first three are fitted
+NOT_FITTED = (
+    "short_ratio: 1.8 x 0.47 us of 1.9 x 3.4 us [nccl_tuning]; switch_bytes assumed, the rows have 4e5 a member or more"
+)
 Node = dict[str, Any]
 Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
 
@@ -203,7 +207,8 @@ def _pipelined(directory: Path, cluster: str, inside: Operations, outside: Opera
     rows = two_levels(directory, cluster, *of_levels)
     if rows is None:
         return {}
-    found, note = pipelined(rows)
+    found, fitted = pipelined(rows)
     node = {"_target_": "codesign.collectives.Pipelined"}
-    node |= {key: significant(float(getattr(found, key))) for key in ("norm", "hop_s")}
+    node |= {key: significant(float(getattr(found, key))) for key in TOLD}
+    note = f"{fitted}; {NOT_FITTED}"
     return {PIPELINED: (node, {"source": "nccl_cluster", "at": cluster, "kind": "fitted", "note": note})}

@@ -100,7 +100,8 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     outside = hierarchical(operation, nbytes / inner.group.size, rest)
     pipelined = rest[0].level.collectives.pipelined
     if pipelined is not None:
-        return pipelined.cost(inner.run(operation, nbytes), outside, inner.group.size, _members(rest), nbytes)
+        inside = inner.run(operation, nbytes)
+        return pipelined.cost(operation, inside, outside, inner.group.size, _members(rest), nbytes)
     if operation != "all_reduce":
         return outside + inner.run(operation, nbytes)
     beyond = _members(rest) > 1

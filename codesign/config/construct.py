@@ -29,8 +29,10 @@ FACTORIES = {
     "codesign.workloads.from_config_json",
     "codesign.fabrics.topology_from_file",
     "codesign.fabrics.on_slice",
+    "codesign.search.Cases",
+    "codesign.search.Uncertain",
 }
-"""Functions that may be named beside the classes of the menus."""
+"""Functions, and classes of other rooms, that may be named beside the classes of the menus."""
 
 BESIDE = ("provenance", "aliases", "prefixes", "relatives", "silicon", "like", "_target_")
 """Keys that are no arguments: where the numbers come from; names, relatives and silicon of a device for calibration;

@@ -76,6 +76,8 @@ def _check_listed(name: str, value: Any) -> None:
     assert field is not None  # the space knows its fields
     if not field["low"] <= value <= field["high"] or not math.isfinite(value):
         raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
+    if field["low"] >= 1 and value != math.floor(value):  # degrees, sizes, counts: all begin at one; shares do not
+        raise ConfigError(f"space.plan.{name}: {value:g} is not a whole number")
 
 
 def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:

@@ -32,6 +32,7 @@ from ..search import (
     Single,
     Trace,
     silent,
+    under_assumption,
 )
 from ..space import DesignSpace
 from .checks import check_asked
@@ -125,7 +126,7 @@ class Study:
         """
         check_float64()
         self.search.refuse(self.problem)
-        trace = self.search.run(self.problem, self.seed, report)
+        trace = under_assumption(self.problem, self.search.run(self.problem, self.seed, report))
         return collect(self.problem, trace, self.seed, self.provenance), trace
 
     @property
@@ -168,6 +169,7 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
             resolved = plain(composed)
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
+            _refuse_unread(resolved)
         return scenario, built.provenance | origins(overrides) | overridden(overrides)
 
 
@@ -222,11 +224,24 @@ def study_from_plain(
         return _study(resolved, overrides)
 
 
-def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
+def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
+    """A goal that is typed takes the place of the file's; null takes one away, and does not bring back the class's."""
+    typed = {text.lstrip("+").partition("=")[0] for text in overrides}
+    for way, other in (("minimise", "maximise"), ("maximise", "minimise")):
+        if objective.get(way, "") is None or (f"objective.{other}" in typed and f"objective.{way}" not in typed):
+            objective[way] = ""
+
+
+def _refuse_unread(resolved: dict[str, Any]) -> None:
+    """What stands at the top and is read by nobody would be forgotten."""
     known = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:
         if key not in known:
             raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
+
+
+def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
+    _refuse_unread(resolved)
     asked = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
     for key in asked:
         if key not in resolved:
@@ -236,6 +251,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
+    _settle_goal(resolved["objective"], overrides)
     built = build({key: complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
         if key in asked and not isinstance(built.objects[key], kind):

@@ -97,7 +97,7 @@ def judge(
 def _leaves(slots: Sequence[int], scenarios: Sequence[Scenario], case: int | None) -> dict[int, Table]:
     """The scenario's numbers: the same in all cases, or one for each case."""
     columns = zip(*(jax.tree.leaves(scenario) for scenario in scenarios), strict=True)
-    found = {}
+    found: dict[int, Table] = {}
     for slot, column in zip(slots, columns, strict=True):
         values = np.stack([np.asarray(value, dtype=float) for value in column])
         alike = case is None or (values == values[:1]).all()

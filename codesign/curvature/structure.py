@@ -34,9 +34,10 @@ def pick(a: Value, *places: Value) -> Value:
 def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:
     """Sums, products, maxima and minima along axes."""
     if name == "cumsum":
-        whole = summed(a, shape[params["axis"]])
+        whole = summed(a, shape[int(params["axis"])])
         return joined([a, whole])
-    count = math.prod(shape[axis] for axis in params["axes"])
+    axes: Sequence[int] = params["axes"]
+    count = math.prod(shape[axis] for axis in axes)
     if name == "reduce_sum":
         return summed(a, count)
     if name == "reduce_max":
@@ -51,5 +52,5 @@ def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -
 
 def contracted(a: Value, b: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:
     """`dot_general`: sums of products."""
-    (axes, _), _ = params["dimension_numbers"]
+    axes: Sequence[int] = params["dimension_numbers"][0][0]
     return summed(multiply(a, b), math.prod(shape[axis] for axis in axes))

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from ..fields import with_numpy
+from ..non_dominated import non_dominated_rows
 from ..objective import feasible
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..results import binding, row_of
-from ..search.non_dominated import non_dominated_rows
 from ..smooth import used_share
 from ..space import DesignSpace
 from ..staging import Answers, at_points, model_of, running

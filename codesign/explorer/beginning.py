@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import Study, study_from_config
+from ..config import Study, own_files, study_from_config
 from ..errors import ConfigError
 from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run
 from ..search import Certified, GridThenProof, Mix, Whole
@@ -47,12 +47,18 @@ def given(words: Sequence[str]) -> Given:
     """
     if len(words) == 1 and "=" not in words[0] and not words[0].startswith("~"):
         run = read_run(words[0])
-        return _given(run.overrides, run)
+        with own_files(*run.conf):
+            return _given(run.overrides, run)
     for word in words:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             what = "a folder goes alone" if Path(word).is_dir() else "write key=value, or the folder of a run alone"
             raise ConfigError(f"explore: {word!r} is no override: {what}")
     return _given(tuple(words), None)
+
+
+def own_words(study: Study) -> list[str]:
+    """`--conf DIR` for each folder of own files that a study is made of."""
+    return [word for folder in study.conf for word in ("--conf", str(folder))]
 
 
 def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:

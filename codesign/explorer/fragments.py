@@ -12,7 +12,7 @@ from ..report import bars, text_tables, wording
 from ..report.labels import number
 from ..report.run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .answers import Explored
-from .beginning import Given
+from .beginning import Given, own_words
 from .knobs import HARDWARE, overrides_of
 from .proving import DONE, FAILED, RUNS, ProofState
 
@@ -124,11 +124,14 @@ def proof(state: ProofState, answer: Explored) -> Markup:
         "more" if run.maximised else "less", wording.inside(label.label), label.text(bound, 4), label.text(best, 4),
         here if run.best["feasible"] else "These sliders keep no plan within the limits.",
     )  # fmt: skip
-    sure = "Proven" if found is not None and found.certified else "Bounded"
+    assuming = found.assuming if found is not None else ""
+    sure = "Proven" if found is not None and found.certified and not assuming else "Bounded"
     gap = ""
     if found is not None and found.gap is not None:
         gap = f" to {number(found.gap, '%', 4)}" if found.gap >= 1e-4 else " to less than 0.01 %"
     model = Markup(' <span class="soft">A proof about the model; how far the model is off, the intervals say.</span>')
+    if assuming:
+        model = Markup(' <span class="soft">A bound under the assumption that {}.</span>').format(assuming)
     return _state("done", f"{sure}{gap}", text + model)
 
 
@@ -138,7 +141,8 @@ def _state(name: str, title: str, text: Markup) -> Markup:
 
 def share(found: Given, values: Mapping[str, float], address: str) -> Markup:
     """What brings this page back: a command, a link on this machine."""
-    words = shlex.join(overrides_of(found.study, found.overrides, found.knobs, values))
+    overrides = overrides_of(found.study, found.overrides, found.knobs, values)
+    words = shlex.join([*own_words(found.study), *overrides])
     moved = {knob.key: repr(values[knob.key]) for knob in found.knobs if values[knob.key] != knob.start}
     link = f"{address}?{urlencode(moved)}" if moved else address
     return Markup(

@@ -1,8 +1,9 @@
-"""The process that proves: `python -P -m codesign.explorer.proof_process NICE FOLDER [OVERRIDE ...]`."""
+"""The process that proves: `python -P -m codesign.explorer.proof_process NICE FOLDER [--conf DIR] [OVERRIDE ...]`."""
 
 import os
 import sys
 
+from ..config import own_files
 from ..errors import CodesignError
 from ..run.optimize import optimize
 
@@ -10,8 +11,12 @@ from ..run.optimize import optimize
 def main(words: list[str]) -> int:
     """Search, with lower priority, into a folder; what is wrong is one line."""
     os.nice(int(words[0]))
+    folders, asked = list[str](), words[2:]
+    while asked[:1] == ["--conf"]:
+        folders, asked = [*folders, asked[1]], asked[2:]
     try:
-        return optimize(words[2:], words[1])
+        with own_files(*folders):
+            return optimize(asked, words[1])
     except CodesignError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2

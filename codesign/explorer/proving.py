@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..report.run_folder import RunFolder, read_run
-from .beginning import PROVING, Given
+from .beginning import PROVING, Given, own_words
 from .knobs import HARDWARE
 
 WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
@@ -97,6 +97,7 @@ class Prover:
     def _start(self) -> None:
         self._count, self._started = self._count + 1, time.monotonic()
         words = [sys.executable, *PROCESS, str(NICE), str(self._folder / str(self._count))]
+        words += own_words(self._given.study)
         paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         place = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen(

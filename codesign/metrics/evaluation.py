@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..hardware import Accelerator
 from ..interpreting import interpreted
+from ..plain_yaml import is_mapping
 from ..scenario import Cluster, Scenario
 from ..smooth import reads_hard, used_share
 from ..workloads import ComputeOp, Op
@@ -53,6 +54,14 @@ class Metrics(eqx.Module):
     memory_bytes: dict[str, Float[Array, "*b"]]
     breakdown_s: dict[str, Float[Array, "*b"]]
 
+    if not TYPE_CHECKING:  # type checkers shall go on to refuse what is no field
+
+        def __getattr__(self, name: str) -> Any:
+            """A metric that only this kind of job has is no attribute: say how it is asked for."""
+            known = self.__dict__.get("extra") or {}
+            where = f": of this job it is metrics.get({name!r})" if name in known else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}")
+
     def get(self, name: str) -> Array:
         """A metric by name: a field, an entry of `extra`, or `usage.hbm` and the like.
 
@@ -70,7 +79,7 @@ class Metrics(eqx.Module):
         for field, value in vars(self).items():
             if field == "extra":
                 result |= value
-            elif isinstance(value, dict):
+            elif is_mapping(value):
                 result |= {f"{field}.{key}": entry for key, entry in value.items()}
             else:
                 result[field] = value
@@ -97,11 +106,15 @@ def evaluate(scenario: Scenario) -> Metrics:
     Raises:
         ConfigError: it is no scenario.
     """
-    if not isinstance(scenario, Scenario):
-        part = ": give its scenario" if hasattr(scenario, "scenario") else ""
-        raise ConfigError(f"evaluate prices a Scenario, not a {type(scenario).__name__}{part}")
+    _refuse_others(scenario)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
     return _evaluate(scenario) if traced or not reads_hard() else _by_numbers()(scenario)
+
+
+def _refuse_others(given: object) -> None:
+    if not isinstance(given, Scenario):
+        part = ": give its scenario" if hasattr(given, "scenario") else ""
+        raise ConfigError(f"evaluate prices a Scenario, not a {type(given).__name__}{part}")
 
 
 @functools.cache
@@ -128,13 +141,14 @@ class Account(NamedTuple):
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     priced = priced_ops(scenario)
-    repeats, rates = scenario.workload.repeats(scenario.layout), {}
+    repeats = scenario.workload.repeats(scenario.layout)
+    rates: dict[str, Array] = {}
     for op, _ in priced:
         if isinstance(op, ComputeOp):
             accelerator, place = computed_by(scenario.cluster, op)
             rates |= {place + op.number_format: accelerator.peak(op.number_format)}
             rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
-    ops, costs = ([pair[i] for pair in priced] for i in (0, 1))
+    ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
     return Account(_metrics(scenario, priced), ops, costs, rates, repeats, parts_of(scenario))
 
 

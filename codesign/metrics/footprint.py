@@ -4,6 +4,7 @@ from jaxtyping import Array
 
 from ..fabrics import Group
 from ..scenario import Cluster, Scenario
+from ..typed_jax import asarray
 
 
 def memory_by_class(scenario: Scenario) -> dict[str, Array]:
@@ -38,7 +39,7 @@ def memory_limits(cluster: Cluster, used: dict[str, Array]) -> dict[str, Array]:
     near = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
     limits = dict(accelerator.hbm.limits(near))
     if accelerator.shoreline is not None:
-        link = cluster.network[cluster.levels[0]].fabric.link(Group(2.0))
+        link = cluster.network[cluster.levels[0]].fabric.link(Group(asarray(2.0)))
         rates = accelerator.hbm.edge_bytes_per_s() | {"scale_up": 1 / link.beta_s_per_byte}
         limits["shoreline"] = accelerator.shoreline.used_share(rates, accelerator.dies())
     return limits

@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..fabrics import Group
 from ..fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
+from ..typed_jax import asarray
 from ..workloads import CommOp, DenseFeedForward, GroupedQueryAttention, Op, Training, TransferOp
 from ..workloads.celestisim import Family, counted_bytes, model_parallel_group
 
@@ -51,7 +52,7 @@ class Entry(eqx.Module):
     def energy_j(self, paths: PathEnergy) -> Array:
         """Joules of the adapters and switches on the way; memories and arithmetic are counted where they work."""
         each = paths.j_per_byte()
-        return sum((getattr(self, name) * joules for name, joules in each.items()), jnp.asarray(0.0))
+        return sum((getattr(self, name) * joules for name, joules in each.items()), asarray(0.0))
 
 
 def spread(nbytes: Array, shares: PathShares) -> Entry:

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..fabrics import Group
 from ..scenario import Cluster, Scenario
+from ..typed_jax import asarray
 from ..workloads.schedule import Timeline
 from .money import summed
 
@@ -27,7 +27,7 @@ def with_spares(cluster: Cluster, amount: Array) -> Array:
 def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bill) -> dict[str, Array]:
     """Metrics of failures, of carbon and of a whole run, where the scenario has them; nothing otherwise."""
     stretched, told = _failures(scenario, cluster)
-    waits = jnp.asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
+    waits = asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
     emitted: dict[str, Array] = {}
     if cluster.carbon is not None:
         emitted = _carbon(cluster, scenario.layout.devices, timeline.time_s, bill.energy_j)
@@ -58,13 +58,13 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
     """(time over time without failures, metrics); a job that keeps nothing begins anew, each replica alone."""
     reliability, layout = cluster.reliability, scenario.layout
     if reliability is None:
-        return jnp.asarray(1.0), {}
+        return asarray(1.0), {}
     saved = scenario.workload.saved_bytes(layout)
     if saved is None:
-        stretched = reliability.stopped(layout.plan.ranks(), jnp.asarray(0.0))
+        stretched = reliability.stopped(layout.plan.ranks(), asarray(0.0))
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
-    network = cluster.network[cluster.levels[-1]].fabric.link(Group(2.0))
+    network = cluster.network[cluster.levels[-1]].fabric.link(Group(asarray(2.0)))
     written = reliability.written_s(
         saved, devices, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
         cluster.accelerator.hbm.beyond_s_per_byte(),

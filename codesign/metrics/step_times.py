@@ -4,7 +4,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -12,6 +11,7 @@ from ..interpreting import interpreted
 from ..scenario import Scenario
 from ..simulation.serving import TabulatedSteps
 from ..smooth import at_least
+from ..typed_jax import asarray
 from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.mixed_step import MixedStep
 from ..workloads.schedule import one_pass
@@ -53,7 +53,7 @@ def step_s(
         work.model, work.precision, decodes, work.verified_tokens, context / layout.plan.cp,
         prompt_tokens / layout.plan.cp, prompts, keys + 0.5 * prompt_tokens / prompts, shared / layout.plan.cp,
     )  # fmt: skip
-    first = shared / work.computed_tokens() if mixed else jnp.asarray(0.0)
+    first = shared / work.computed_tokens() if mixed else asarray(0.0)
     scored = layout.plan.attention_dp * (decodes * work.verified_tokens + first)
     ops = step.lower(layout, work.layers_per_stage(layout), scored, phase="mixed", mixed=mixed, decodes=not alone)
     ops.append(work.cache_in(layout, step, "mixed", prompts=mixed))
@@ -99,7 +99,7 @@ def tabulated_steps(
     slope = np.maximum((long - short) / (decodes * context), 0.0)
     reading = slope * decodes * context
     plain = _ask(scenario, False, host, decodes, context, 0.0, 0.0, 0.0) - reading
-    carried = [np.array(column) for column in zip(*((n, t) for n in decodes for t in tokens), strict=True)]
+    carried = np.repeat(decodes, len(tokens)), np.tile(tokens, len(decodes))
     near, far = (
         _ask(scenario, True, host, carried[0], context, carried[1], factor * keys, alike * carried[1])
         for factor in (1, 1.5)
@@ -108,7 +108,8 @@ def tabulated_steps(
     pair = max(float(np.median(((far - near) / (0.5 * keys * carried[1]))[usual_ones])), 0.0)
     mixed = (near - pair * keys * carried[1]).reshape(len(decodes), len(tokens)) - reading[:, None]
     others = float((rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)) if prompts else 0.0
-    usual = np.array([np.interp(carries, tokens, row) for row in mixed]) + pair * keys * carries
+    middle: list[float] = [np.interp(carries, tokens, row) for row in mixed]
+    usual = np.array(middle) + pair * keys * carries
     linear = np.column_stack([(1 - others) * plain + others * usual, mixed])
     first = linear[:1].copy()
     if alone:

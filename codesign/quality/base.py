@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, switch
 from ..smooth import maximum, used_share
+from ..typed_jax import asarray
 
 Number = Array | float
 SIGMAS = 1.6448536269514722  # of a normal distribution: 5 % lie beyond on each side
@@ -99,7 +100,7 @@ class AbstractLaw(eqx.Module):
 
     def beyond(self, model: Trained) -> Array:
         """Factor by which the model lies outside the range of the fit, 1 inside."""
-        worst = jnp.asarray(1.0)
+        worst = asarray(1.0)
         for span in self.spans(model).values():
             worst = maximum(worst, span.used())
         return worst

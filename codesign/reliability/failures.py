@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError, suggestion
 from ..fields import quantity, static
 from ..smooth import TINY, maximum, used_share
+from ..typed_jax import asarray
 from ..units import HOUR_S
 from .renewal import HOPELESS, best_interval_s, growth, least_growth
 
@@ -76,7 +77,7 @@ class Reliability(eqx.Module):
 
     def rate_hz(self, devices: Array) -> Array:
         """Failures a second of any kind."""
-        return sum(self.rates_hz(devices).values(), jnp.asarray(0.0))
+        return sum(self.rates_hz(devices).values(), asarray(0.0))
 
     def written_s(
         self,
@@ -116,7 +117,7 @@ class Reliability(eqx.Module):
         exp(r R) (1 + sum over kinds of rate * (what is lost with each, and waited for)); a restart can fail again,
         what is waited for or found late comes with each failure.
         """
-        extra = jnp.asarray(1.0)
+        extra = asarray(1.0)
         wait = jnp.where(self.spare_ratio > 0, 0.0, self.repair_s)
         for name, rate in self.rates_hz(devices).items():
             failure = self.failures[name]
@@ -141,7 +142,7 @@ class Reliability(eqx.Module):
 
     def limits(self, devices: Array) -> dict[str, Array]:
         """Used share of the spares; nothing is used where there are none, since failed parts are waited for."""
-        repaired = jnp.asarray(0.0)
+        repaired = asarray(0.0)
         for name, rate in self.rates_hz(devices).items():
             failure = self.failures[name]
             repaired = repaired + rate * failure.replaced * self.repair_s * failure.devices_each
@@ -160,4 +161,4 @@ class Reliability(eqx.Module):
     @classmethod
     def example(cls) -> "Reliability":
         """One kind."""
-        return cls({"device": Failure(50000.0)})
+        return cls({"device": Failure(asarray(50000.0))})

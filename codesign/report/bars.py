@@ -3,6 +3,7 @@
 Everything that is filled in is escaped.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -52,6 +53,11 @@ def _line(line: BarLine) -> Markup:
     )
     end = Markup('<b style="left:{:.2f}%"></b>').format(100 * line.end) if line.end is not None else Markup("")
     return _listed(line.what, Markup('<span class="track">{}{}</span>').format(parts, end), line.total)
+
+
+def _broken_at_words(path: str) -> Markup:
+    """A path that a narrow page breaks behind a dot or an underscore."""
+    return Markup("").join(part + Markup("<wbr>") * (part in "._") for part in map(escape, re.split(r"([._])", path)))
 
 
 def _listed(what: str, track: Markup, total: str) -> Markup:
@@ -134,7 +140,7 @@ def elasticity_bars(run: RunFolder, count: int = series.SHOWN_ELASTICITIES) -> M
         share, start = 50 * abs(value) / reach, 50 - 50 * max(-value, 0.0) / reach
         piece = Markup('<i style="margin-left:{:.2f}%;width:{:.2f}%;background:{}" title="{}"></i>')
         track = Markup('<span class="track both">{}</span>').format(piece.format(start, share, colour, label))
-        rows += _listed(row["path"].removeprefix("cluster."), track, signed(value))
+        rows += _listed(_broken_at_words(row["path"].removeprefix("cluster.")), track, signed(value))
     return Markup('<ul class="bars long">{}</ul>{}').format(rows, _key(used.items()))
 
 

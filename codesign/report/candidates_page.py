@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..errors import ConfigError
 from ..strict_json import dumps
+from ..units import percent
 from ..workloads.words import Words
 from .labels import DASH, number, unit_of
 from .pages import rendered
@@ -76,6 +77,7 @@ def write_page(found: Comparison, folder: Path) -> Path:
         levels=_level_rows(found),
         pictures={name: uri for name, (_, uri) in pictures.items()},
         percent=lambda share: DASH if share is None or share != share else f"{share:.0%}",
+        share=percent,
         without=without,
     )
     page.write_text(text, encoding="utf-8")

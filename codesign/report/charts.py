@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 INK = "#7b8794"  # contrast of 3.9 with white and of 4.6 with the dark page
 FRONT, FEASIBLE, BROKEN, BEST = "#0072b2", "#6fb3e0", "#a9b1ba", "#d55e00"
 Data = dict[str, Sequence[Any]]
+Named = tuple[str, float, float]
+PLOT_PX, LETTER_PX, LINE_PX = (300.0, 240.0), 5.6, 12.0  # inside the axes on a telephone; letters of 11 px
+ABOVE_PX = 4  # of a roof's name over its roof
 SPREAD = 4.0  # ratio of values from which an axis is logarithmic
 TOOLS = "pan,wheel_zoom,box_zoom,box_select,reset"
 
@@ -156,20 +159,43 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
         "x": [x for _, x, _ in (*words, *told)], "y": [y for _, _, y in (*words, *told)],
         "text": [text for text, _, _ in (*words, *told)],
         "align": ["right" if x > middle else "left" for _, x, _ in words] + ["right"] * len(told),
-        "dy": [-(12 + _radius(ops, x, y)) - 13 * at for at, (_, x, y) in enumerate(words)] + [4] * len(told),
+        "dy": [*_beneath(words, told, marks, roofs, (low, high)), *[ABOVE_PX] * len(told)],
     }  # fmt: skip
     return marks, roofs, names, (low, high)
+
+
+def _beneath(
+    words: Sequence[Named], told: Sequence[Named], marks: Data, roofs: Data, ends: tuple[float, float]
+) -> list[float]:
+    """How far under its mark each text stands: beneath marks and texts that it would cover, in pixels of a small chart.
+
+    Args:
+        words: text, and the place of its mark.
+        told: of roofs, and where they begin.
+        marks, roofs, ends: of the chart.
+    """
+    bottom, top = roof_ends(marks, roofs)
+    across, up = PLOT_PX[0] / np.log(ends[1] / ends[0]), PLOT_PX[1] / np.log(top / bottom)
+    x, y = across * np.log(np.array(marks["x"])), up * np.log(np.array(marks["y"]))
+    taken = [(a - r, a + r, b - r, b + r) for a, b, r in zip(x, y, np.array(marks["size"]) / 2, strict=True)]
+    for text, ridge, peak in told:  # left of where a roof begins, above it
+        a, b = across * np.log(ridge), up * np.log(peak)
+        taken += [(a, np.inf, b - 2, b + 2), (a - LETTER_PX * len(text), a, b + ABOVE_PX, b + ABOVE_PX + LINE_PX)]
+    middle, found = across * np.log(ends[0] * ends[1]) / 2, list[float]()
+    for text, place, rate in words:
+        a, b = across * np.log(place), up * np.log(rate)
+        left, right = (a - LETTER_PX * len(text), a) if a > middle else (a, a + LETTER_PX * len(text))
+        beside, under = [one for one in taken if one[0] < right and one[1] > left], b - LINE_PX
+        while covered := [one[2] for one in beside if one[2] < under + LINE_PX and one[3] > under]:
+            under = min(covered) - LINE_PX - 1
+        taken.append((left, right, under, under + LINE_PX))
+        found.append(float(under - b))
+    return found
 
 
 def _sizes(ops: pd.DataFrame) -> np.ndarray:
     """Diameters of the marks in pixels: areas are shares of the time."""
     return 6 + 42 * np.sqrt(ops["share"].to_numpy(dtype=float))
-
-
-def _radius(ops: pd.DataFrame, x: float, y: float) -> float:
-    """Of the largest mark at a place."""
-    here = (ops["intensity"] == x) & (ops["achieved_flops_per_s"] == y)
-    return float(_sizes(ops[here]).max()) / 2
 
 
 def roof_ends(marks: Data, roofs: Data) -> tuple[float, float]:

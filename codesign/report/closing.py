@@ -8,6 +8,7 @@ from matplotlib.ticker import FuncFormatter
 
 from . import proof
 from .drawing import ACCENT, INK, SOFT, canvas
+from .labels import number
 from .run_folder import RunFolder
 
 
@@ -31,7 +32,7 @@ def closing(run: RunFolder) -> Figure:
     axes.set_ylabel(textwrap.fill(known.label, 28))
     axes.set_yscale("log")
     for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_text(FuncFormatter(lambda value, _: known.text(value, 3 if span > 0.1 else 5)))
+        axis_text(FuncFormatter(lambda value, _: number(value, known.unit, 3 if span > 0.1 else 5)))
     axes.tick_params(axis="both", which="both", colors=SOFT)
     axes.legend(loc="best")
     return figure

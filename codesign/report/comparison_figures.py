@@ -6,8 +6,9 @@ from matplotlib.axes import Axes
 
 from ..units import unit_of
 from .drawing import INK, SOFT, canvas, render, style
+from .findings import headline
 from .labels import COLOURS, DASH, metric, number
-from .side_by_side import Comparison, sentences, winners
+from .side_by_side import Comparison, sentences, turning_points, winners
 
 ROW_IN = 0.34
 
@@ -26,7 +27,7 @@ def pictures(found: Comparison) -> dict[str, bytes]:
 def candidates(found: Comparison) -> bytes:
     """A mark and its 90 % interval for each candidate, best at the top, its share of draws at the right."""
     ranked = found.feasible
-    figure, (axes,) = canvas(0.9 + ROW_IN * len(ranked))
+    figure, (axes,) = canvas(1.35 + ROW_IN * len(ranked))
     places = np.arange(len(ranked))
     values = ranked["objective"].to_numpy(float)
     low, high = (ranked.get(f"objective_{end}", pd.Series(values, ranked.index)).to_numpy(float) for end in ENDS)
@@ -46,7 +47,7 @@ def candidates(found: Comparison) -> bytes:
     axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * most])
     axes.set_xlabel(f"{found.label(found.goal)}; bar: 90 % interval")
     axes.grid(axis="y", visible=False)
-    axes.set_title(sentences(found)[0].rstrip("."), fontsize=9, loc="left")
+    headline(figure, sentences(found)[0].rstrip("."))
     return render(figure)
 
 
@@ -55,7 +56,8 @@ ENDS = ("low", "high")
 
 def along(found: Comparison) -> bytes:
     """The goal of each candidate along what was varied, the best one named below each level."""
-    figure, (axes,) = canvas(3.2)
+    figure, (axes,) = canvas(3.6)
+    headline(figure, " ".join(turning_points(found)).rstrip("."))
     told = winners(found)
     levels = [level for level, _ in told]
     for at, name in enumerate(found.table["candidate"]):

@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from ..units import percent
 from . import series
 from .findings import headline
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component, number, signed
@@ -118,8 +119,9 @@ def _closing(run: RunFolder) -> str:
     _, best, bound = closing(run)[-1]
     if best is None or bound is None or not bound:
         return ""
-    gap = abs(best / bound - 1)
-    told = "the two meet" if gap < MEET else f"{100 * gap:.2g} % lie between them"
+    final = certificate(run).gap  # what was polished after the last step of the history counts
+    gap = abs(best / bound - 1) if final is None else final
+    told = "the two meet" if gap < MEET else f"{percent(gap)} lie between them"
     ways = ("falls", "rises") if certificate(run).sense == "minimise" else ("rises", "falls")
     return f"{goal(run).label}: the best design {ways[0]}, the bound on every design {ways[1]}, until {told}"
 

@@ -63,7 +63,8 @@ def text(run: RunFolder) -> str:
         ends = {"low": "least", "high": "most"}
         listed = ", ".join(f"{variable(edge.variable)} (at its {ends[edge.at]})" for edge in edges)
         words.append(f"At the edge of its range: {listed}.")
-    return " ".join(words) + " The proof is of the model, not of reality."
+    under = f", and holds under the assumption that {found.assuming}" if found.assuming else ""
+    return " ".join(words) + f" The proof is of the model, not of reality{under}."
 
 
 def table(run: RunFolder) -> PageTable | None:

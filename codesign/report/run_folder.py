@@ -130,9 +130,20 @@ class RunFolder:
 
     @property
     def device_count(self) -> float | None:
-        """Accelerators of the best design."""
-        count = self.best.get("var.device_count", self.setting("cluster.device_count"))
-        return None if count is None else float(count)
+        """Accelerators of the best design, those of a pool for prompts among them."""
+        found = self.devices_of(self.best)
+        return None if found is None else float(found)
+
+    @property
+    def pool_count(self) -> float:
+        """Those of them that compute prompts apart from decodes."""
+        return float(self.best.get("var.prefill_devices", self.setting("plan.prefill_devices") or 0.0))
+
+    def devices_of(self, rows: Any) -> Any:
+        """Accelerators of a design, or of each row of a frame: designs may buy different numbers; None where unsaid."""
+        count = rows.get("var.device_count", self.setting("cluster.device_count"))
+        pool = rows.get("var.prefill_devices", self.setting("plan.prefill_devices") or 0.0)
+        return None if count is None else count + pool
 
     @property
     def varied_paths(self) -> set[str]:

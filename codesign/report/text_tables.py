@@ -40,8 +40,7 @@ def best_designs(run: RunFolder, count: int = BEST_DESIGNS) -> PageTable:
     top = run.designs.head(count)
     tiers = [f"usage.{tier}" for tier in TIERS if f"usage.{tier}" in top and top[f"usage.{tier}"].any()]
     if run.is_serving and run.device_count and "tokens_per_s" in top:
-        devices = top.get(f"{PLAN_PREFIX}device_count", run.device_count)  # designs may buy different numbers
-        top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / devices)
+        top = top.assign(tokens_per_s_per_device=top["tokens_per_s"] / run.devices_of(top))
     names = [name for name in [*names, *tiers] if name in top]
     varied = hardware_names(run)
     split = len(varied) <= 3  # a column each while the page is wide enough

@@ -120,8 +120,9 @@ def job(run: RunFolder) -> str:
         return f"{len(mixed(run))} workloads on one {run.setting('cluster.accelerator.name') or 'hardware'} design"
     model = run.setting("workload.model.name") or "the workload"
     device = run.best.get("device") or run.setting("cluster.accelerator.name")
-    count = run.device_count
-    where = f" on {count:,.0f} {TIMES} {device}" if device and count else ""
+    count, pool = run.device_count, run.pool_count
+    where = f" on {count - pool:,.0f} {TIMES} {device}" if device and count else ""
+    where += f" and {pool:,.0f} for prompts" if where and pool else ""
     return f"{model} {run.words.job}{where}"
 
 

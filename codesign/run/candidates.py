@@ -79,8 +79,8 @@ def _candidate(job: Sequence[str], varied: Sequence[int]) -> Candidate:
 
 
 def _label(varied: dict[str, str]) -> str:
-    """`h200, tpot_s 0.05`: options of groups alone, values with the last word of their key."""
-    return ", ".join(
+    """`h200 · tpot_s 0.05`: options of groups alone, values with the last word of their key."""
+    return " · ".join(
         value if "." not in key else f"{key.rpartition('.')[2]} {value}" for key, value in varied.items() if value
     )
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Problem, Robust
-from ..search import Cases as Stated
 from ..search.certificate import Certificate, Robustness
+from ..uncertainty import Cases as Stated
 from ..verification import Asked, Refuted, StatedClaim
 from ..verification.judged_cases import Case, StudyCases
 
@@ -21,7 +21,7 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     Raises:
         ConfigError: an uncertain leaf that does not exist, or that the space sets.
     """
-    stated.check(problem)
+    stated.check(problem.scenario, problem.space)
     scenarios = stated.scenarios(problem.scenario, seed)
     moved = [{path: float(leaf) for path, leaf in leaves.items()} for leaves in stated.leaves(problem.scenario, seed)]
     every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))

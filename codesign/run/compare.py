@@ -39,12 +39,13 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     candidates = listed(overrides)
     refuse_along(candidates, along)
     say_default(overrides)
+    there = Path(root).exists()
     folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
     found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
     try:
         refuse_all(found)
     except ConfigError:
-        shutil.rmtree(folder)  # nothing half-written
+        shutil.rmtree(folder if there else root)  # nothing half-written
         raise
     say_devices(overrides)  # of what could be run: a refusal is one line
     levels = phases(candidates, along, _tell)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -15,12 +14,16 @@ from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
 from ..objective import feasible
+from ..ownership import Rented
+from ..plain_yaml import is_mapping
 from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
+from ..typed_jax import asarray
 from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
 from ..workloads.words import OTHERS
 from .candidates import Candidate, listed, refuse_all, study_of
+from .devices import all_devices
 from .infeasible import refuse_infeasible
 from .optimize import check_study
 from .setup import prepare_jax
@@ -28,6 +31,7 @@ from .terminal import plan_text, texts
 from .turning import priced_anew
 
 ALONG = "along="
+CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
 Tell = Callable[[str], None]
 
 
@@ -94,7 +98,7 @@ def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent)
         study = _with_room(study_of(candidate, more))
         check_study(study)
         refuse_without_logarithm(study.search, study.problem)
-        found = solve(study)
+        found = solve(study.problem, study.search, seed=study.seed)
         done = with_designs(candidate, study, found.designs, found.certificate, found.claim)
     except CodesignError as error:
         done = dataclasses.replace(candidate, why=str(error))
@@ -105,7 +109,7 @@ def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent)
 
 def _with_room(study: Study) -> Study:
     """With factors of one in the place of draws, so that one trace prices designs and draws."""
-    roomy = jax.tree.map(jnp.asarray, with_room(study.scenario))
+    roomy = jax.tree.map(asarray, with_room(study.scenario))
     return dataclasses.replace(study, scenario=roomy) if spreads() else study
 
 
@@ -130,7 +134,7 @@ def goal_text(candidate: Candidate) -> str:
 def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], tell: Tell = _silent) -> pd.DataFrame:
     """The best design of each candidate at each level; empty where there are no levels."""
     key, levels = along
-    rows = []
+    rows: list[dict[str, Any]] = []
     for level in levels:
         for candidate in candidates:
             done = solved(candidate, [f"{key}={level}"], tell)
@@ -145,7 +149,7 @@ def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], 
 def _setting(resolved: dict[str, Any], key: str) -> float | None:
     node: Any = resolved
     for part in key.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
+        node = node.get(part) if is_mapping(node) else None
     return float(node) if isinstance(node, int | float) else None
 
 
@@ -185,8 +189,12 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     if best is None or candidate.study is None:
         return {"feasible": False, "why": candidate.why, "objective": np.nan}
     words = candidate.study.scenario.workload.words
-    numbers = {name: float(best[name]) for name in METRICS if name in best}
-    devices = float(candidate.scenario.layout.devices)
+    objective = candidate.study.objective
+    rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
+    asked = {objective.goal, *objective.limits, *objective.floors}
+    told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    numbers = {name: float(best[name]) for name in told}
+    devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
         "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
@@ -197,7 +205,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
 def _row(candidate: Candidate) -> dict[str, Any]:
     proof = candidate.certificate
     row = {"candidate": candidate.label, **{f"varied.{key}": value for key, value in candidate.varied.items()}}
-    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": bool(proof and proof.certified)}
+    certified = bool(proof and proof.certified and not proof.assuming)
+    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": certified}
     row |= {"bound": proof.bound if proof else None, "gap": proof.gap if proof else None}
     row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
     if candidate.study is not None and candidate.best is not None:

@@ -3,7 +3,14 @@
 from ..config import Study
 from ..config.as_sold import device_name, differences_of_rows
 from ..results import Results
+from ..scenario import Scenario
 from ..search import Mix
+
+
+def all_devices(scenario: Scenario) -> float:
+    """Accelerators, those of a pool for prompts among them."""
+    layout = scenario.layout
+    return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
 
 
 def add_devices(study: Study, results: Results) -> None:

@@ -79,6 +79,8 @@ def opening(found: Deployment, target: str) -> list[str]:
     """Which design, for what, and how far its switches were checked."""
     model = str(found.model.get("name", "a model without a name"))
     lines = [f"{found.title}: {model} on {found.devices:,} x {found.accelerator or 'accelerator'}"]
+    if found.of("prefill_devices"):
+        lines[0] += f" for decodes, and {found.of('prefill_devices'):,} accelerators more for prompts"
     lines.append(f"taken: nodes of {found.domain} accelerators, as many as the fastest network joins; set yours")
     lines.insert(0, checked_text(target))
     if not found.hub and found.work in SERVED:

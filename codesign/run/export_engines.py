@@ -72,7 +72,7 @@ def engines(found: Deployment) -> list[EngineGroup]:
     ranks = of("prefill_tp") * of("prefill_pp") * of("prefill_ep")
     prefill = EngineGroup(
         role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
-        sharing=of("prefill_ep"), groups=1, sequences=1, chunk=of("chunk"),
+        sharing=of("prefill_ep"), groups=1, sequences=of("prefill_pp"), chunk=of("chunk"),  # a prompt a stage
     )  # fmt: skip
     return [prefill, decode]
 

@@ -2,6 +2,8 @@
 
 import argparse
 import datetime
+import importlib
+import pkgutil
 import signal
 import sys
 from contextlib import closing
@@ -84,6 +86,7 @@ def multirun(arguments: list[str]) -> int:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
+            _refuse_launcher(ours)
             place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
             say_default(arguments)
             sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
@@ -97,6 +100,21 @@ def multirun(arguments: list[str]) -> int:
         collect_jobs(root)
         raise
     return collect_jobs(root)
+
+
+def _refuse_launcher(overrides: list[str]) -> None:
+    """Hydra says in many lines that it does not know one.
+
+    Raises:
+        ConfigError: the launcher, and those that installed packages bring.
+    """
+    folders = getattr(importlib.import_module("hydra_plugins"), "__path__", ())
+    found = [one.name.removeprefix("hydra_") for one in pkgutil.iter_modules(folders)]
+    known = ["basic", *(name.removesuffix("_launcher") for name in found if name.endswith("_launcher"))]
+    for text in overrides:
+        key, _, name = text.lstrip("+").partition("=")
+        if key == "hydra/launcher" and name not in known:
+            raise ConfigError(f"{key} = {name} does not exist{suggestion(name, known)}")
 
 
 def spread(jobs: list[list[str]], root: Path) -> None:

@@ -15,14 +15,14 @@ from ..config.as_sold import in_words
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..foreign import written
+from ..non_dominated import spread_rows
 from ..report import build_report
 from ..report.run_folder import CONF, MANIFEST, WRITTEN
 from ..results import Results, collect, placed
 from ..scenario import Scenario
-from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace
+from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace, under_assumption
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
-from ..search.non_dominated import spread_rows
 from ..strict_json import dumps
 from ..uncertainty import as_columns, of_designs, strata_of, trace_with_draws
 from .designs_table import designs_table
@@ -160,6 +160,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         wall, cpu = time.perf_counter(), time.process_time()
         with watched as watch:
             trace = _saving(study.search, folder).run(study.problem, study.seed, report)
+        under_assumption(study.problem, trace)
         if trace.evidence is not None:  # `codesign verify` says how long it took beside the search
             took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
             trace.evidence.header["took"] = took

@@ -7,18 +7,17 @@ from pathlib import Path
 
 def prepare_jax() -> None:
     """Call before anything is built or jitted."""
-    import jax
-
     from ..kept_on_disk import keep_in
+    from ..typed_jax import configure, configured
 
-    jax.config.update("jax_enable_x64", True)
+    configure("jax_enable_x64", True)
     logging.getLogger("jax").setLevel(logging.WARNING)
     folder = cache_folder()
     keep_in(folder)
-    if folder is not None and not jax.config.values["jax_compilation_cache_dir"]:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if folder is not None and not configured("jax_compilation_cache_dir"):
+        configure("jax_compilation_cache_dir", str(folder))
+        configure("jax_persistent_cache_min_compile_time_secs", 0)
+        configure("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def cache_folder() -> Path | None:

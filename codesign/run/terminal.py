@@ -48,7 +48,9 @@ def job_text(scenario: Scenario, device: str = "") -> str:
     """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`; `device` where it is called otherwise."""
     cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
     name = device or cluster.accelerator.name
-    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}"
+    pool = float(getattr(scenario.layout.plan, "prefill_devices", 0.0))
+    apart = f" and {pool:g} for prompts" if pool else ""
+    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}{apart}"
 
 
 def plan_text(row: Any, family: Words = OTHERS) -> str:

@@ -67,6 +67,9 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
             answer = answer_of_front(asked, folder.designs, claimed.as_plain()["front"], stored, attack, seed, watch)
         else:
             answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
+    assuming = study.scenario.workload.words.assuming
+    if answer.verified and assuming:
+        answer = dataclasses.replace(answer, line=f"{answer.line}; all under the assumption that {assuming}")
     seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
     return 0 if answer.verified else 1

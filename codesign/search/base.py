@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..space import DesignSpace
 from .certificate import Certificate, Wanted
+
+Same = TypeVar("Same", bound="AbstractSearch")
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,30 @@ class Trace:
     evidence: Evidence | None = None
 
 
+CERTIFIED = "certified: "
+
+
+def under_assumption(problem: Problem, trace: Trace) -> Trace:
+    """The trace with what its proof is conditional on: nothing is called certified that holds under an assumption.
+
+    Args:
+        problem: that was searched.
+        trace: as the search left it; changed in place.
+    """
+    told = problem.scenario.workload.words.assuming
+    if told and trace.certificate is not None and trace.claim.startswith(CERTIFIED):
+        trace.claim = f"bound under the assumption that {told}: {trace.claim.removeprefix(CERTIFIED)}"
+        trace.certificate = replace(trace.certificate, assuming=told)
+    return trace
+
+
 class AbstractSearch(abc.ABC):
-    """A way to look for good designs."""
+    """A way to look for good designs.
+
+    One with parts that know nothing of each other has a field `runner`, which computes them; none: here, in turn.
+    """
+
+    runner: AbstractRunner | None = None
 
     def must_be_positive(self, *names: str) -> None:
         """Refuse settings that are not.
@@ -138,13 +162,25 @@ class AbstractSearch(abc.ABC):
             ConfigError: saying what is too much.
         """
         problem.space.check_listable()
+        self.refuse_runner()
 
-    def over(self, runner: AbstractRunner) -> "AbstractSearch":
+    def refuse_runner(self) -> None:
+        """A runner that is not there.
+
+        Raises:
+            ConfigError: what it lacks.
+        """
+        if self.runner is not None:
+            self.runner.refuse()
+
+    def over(self: Same, runner: AbstractRunner) -> Same:
         """The same search with its parts computed by a runner, where it has parts that know nothing of each other.
 
         Raises:
             ConfigError: it has none.
         """
+        if "runner" in getattr(self, "__dataclass_fields__", {}):
+            return replace(cast(Any, self), runner=runner)
         raise ConfigError(
             f"runner = {type(runner).__name__}: {type(self).__name__} is one search in one process;"
             " take search=grid, certified, robust, pareto, mix, whole, inverse, grid_then_proof or grid_then_gradient,"

@@ -150,7 +150,8 @@ class Certificate:
     best: of the best design; bound: what no design is better than; gap: how far they are apart, relatively; None where
     there is none. history: seconds, best, bound. constraints, at_bounds: what holds the best design; infeasible: what
     must give where there is none. workloads, alone_infeasible, bound_of_own_hardware: of a mix. amortised: facts of
-    the network. All else is None where the search has no such thing.
+    the network. assuming: what all of it holds under, beside the rules of the proof. All else is None where the search
+    has no such thing.
     """
 
     certified: bool = False
@@ -172,6 +173,7 @@ class Certificate:
     front: ProvenFront | None = None
     robust: Robustness | None = None
     amortised: dict[str, Any] | None = None
+    assuming: str = ""
 
     def claimed(self, design: Mapping[str, float] | None = None, *, infeasible: bool = False) -> dict[str, Any]:
         """What is claimed, to be kept beside the derivation of the bound; `design` is the best one's values."""
@@ -185,6 +187,7 @@ class Certificate:
         left = {name for name in OPTIONAL if getattr(self, name) is None}
         left |= set(OF_MIX) if self.workloads is None else set()
         left |= set(CLAIMED) if not self.goal else set()
+        left |= set() if self.assuming else {"assuming"}
         return {name: value for name, value in _plain(self).items() if name not in left}
 
     @classmethod

@@ -1,143 +1,32 @@
 """`search=robust`: the best design when constants are uncertain, chosen before their values are known.
 
-Efficiencies, prices, latencies are guesses or change with the years. A robust design, plan and hardware, is judged in
-several cases at once, each with its own values of the uncertain leaves: by its worst case, its mean, or the mean of
-its worst share (CVaR); its limits hold in every case. The blend of log-convex goals is log-convex, so the answer has
-the same certificate as any other search. What may be off of the model itself, its errors in cross-validation, are
-cases as well: `draws` of them, those that intervals are made of. Each is a positive factor on costs.
+A robust design, plan and hardware, is judged in several cases at once (`uncertainty.Cases`): by its worst case, its
+mean, or the mean of its worst share (CVaR); its limits hold in every case. The blend of log-convex goals is log-convex,
+so the answer has the same certificate as any other search.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..curvature import Judgement
 from ..distributing import AbstractRunner
 from ..errors import ConfigError
-from ..fields import get_path, replace
 from ..scenario import Scenario
-from ..uncertainty import spreads
-from ..uncertainty.draws import draw_doubts, no_doubts, one_by_one, under
+from ..typed_jax import asarray
+from ..uncertainty import Cases, Uncertain
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.model_oracle import AbstractModelOracle, Oracle
 from .branch_and_bound.oracle import Tangents, relayed, rows_of
 from .certificate import Robustness, Wanted
-
-
-@dataclass(frozen=True)
-class Uncertain:
-    """A leaf whose value is not known: factors of its nominal value.
-
-    Args:
-        path: dotted path of the leaf.
-        factors: values to reckon with, as multiples of the scenario's.
-        along: further leaves that move by the same factor.
-    """
-
-    path: str
-    factors: Sequence[float]
-    along: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        """Some positive factors."""
-        known = isinstance(self.factors, Sequence) and not isinstance(self.factors, str) and len(self.factors) > 0
-        if not known or any(not isinstance(f, int | float) or f <= 0 for f in self.factors):
-            raise ConfigError(f"factors of {self.path} = {self.factors!r} must be a non-empty list of positive numbers")
-
-    def leaves(self, scenario: Scenario, factor: float) -> dict[str, Any]:
-        """Dotted path -> value in a case."""
-        return {path: get_path(scenario, path) * factor for path in (self.path, *self.along)}
-
-
-@dataclass(frozen=True)
-class Cases:
-    """The cases that a robust design is judged in.
-
-    Every combination of the listed factors, or `samples` random ones: each factor log-uniform between its least and
-    its largest. Where a row is log-convex in the leaves as well, its worst value over their box lies at a corner, so
-    the two ends of each range cover the whole box. With `draws` each of these in every one of so many joint draws of
-    the model's errors (`uncertainty.draws`).
-    """
-
-    uncertain: dict[str, Uncertain] = field(default_factory=dict[str, Uncertain])
-    samples: int = 0
-    draws: int = 0
-
-    def __post_init__(self) -> None:
-        """No negative number of samples or draws, and no draws of errors that nobody knows."""
-        for name in ("samples", "draws"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} must not be negative")
-        if self.draws and not spreads():
-            raise ConfigError(
-                f"draws = {self.draws}: no errors of the model are known (`codesign calibrate --intervals`)"
-            )
-
-    def check(self, problem: Problem) -> None:
-        """Refuse leaves that do not exist, or that the space sets itself.
-
-        Raises:
-            ConfigError: naming the entry.
-        """
-        chosen = {variable.path: name for name, variable in problem.space.hardware.items()}
-        for name, entry in self.uncertain.items():
-            for path in (entry.path, *entry.along):
-                try:
-                    get_path(problem.scenario, path)
-                except ConfigError as error:
-                    raise ConfigError(f"search.cases.uncertain.{name}: {error}") from error
-                if path in chosen:
-                    raise ConfigError(
-                        f"search.cases.uncertain.{name}: {path} is chosen by space.hardware.{chosen[path]},"
-                        " so it cannot be uncertain as well"
-                    )
-
-    def factors(self, seed: int) -> Float[np.ndarray, "cases entries"]:
-        """Factors of each case, along the entries."""
-        lists = [np.asarray(entry.factors, dtype=float) for entry in self.uncertain.values()]
-        if not self.samples:
-            every = list(itertools.product(*lists))
-            return np.array(every, dtype=float).reshape(len(every), len(lists))
-        rng = np.random.default_rng(seed)
-        ends = np.log([[factors.min(), factors.max()] for factors in lists]).reshape(-1, 2)
-        return np.exp(ends[:, 0] + (ends[:, 1] - ends[:, 0]) * rng.uniform(size=(self.samples, len(lists))))
-
-    def leaves(self, scenario: Scenario, seed: int) -> list[dict[str, Any]]:
-        """Dotted path -> value, in each case."""
-        found: list[dict[str, Any]] = []
-        for row in self.factors(seed):
-            leaves: dict[str, Any] = {}
-            for entry, factor in zip(self.uncertain.values(), row, strict=True):
-                leaves |= entry.leaves(scenario, float(factor))
-            found += [leaves] * max(self.draws, 1)
-        return found
-
-    def named(self, seed: int) -> list[dict[str, float]]:
-        """Entry -> factor, and the number of the draw, in each case."""
-        rows = [dict(zip(self.uncertain, map(float, row), strict=True)) for row in self.factors(seed)]
-        if not self.draws:
-            return rows
-        return [row | {"draw": float(number)} for row in rows for number in range(self.draws)]
-
-    def scenarios(self, scenario: Scenario, seed: int) -> list[Scenario]:
-        """The scenario in each case."""
-        moved = [replace(scenario, leaves) for leaves in self.leaves(scenario, seed)]
-        if not self.draws:
-            return moved
-        drawn = one_by_one(draw_doubts(scenario, self.draws), self.draws)
-        return [under(one, drawn[place % self.draws]) for place, one in enumerate(moved)]
-
-    def with_room(self, scenario: Scenario) -> Scenario:
-        """The scenario with the structure that its cases have."""
-        return under(scenario, no_doubts()) if self.draws else scenario
 
 
 class RobustOracle(AbstractModelOracle):
@@ -147,7 +36,8 @@ class RobustOracle(AbstractModelOracle):
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
         self.problem, self.names, self.plans = inner.problem, inner.names, inner.plans
 
-    count, columns, near = (relayed("inner", name) for name in ("count", "columns", "near"))
+    count: Any = relayed("inner", "count")
+    columns, near = (relayed("inner", name) for name in ("columns", "near"))
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
@@ -228,9 +118,8 @@ class Robust(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """Uncertain leaves that do not exist, or that the space sets."""
         super().refuse(problem)
-        if self.proof.runner is not None:
-            self.proof.runner.refuse()
-        self.cases.check(problem)
+        self.proof.refuse_runner()
+        self.cases.check(problem.scenario, problem.space)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search over plans and hardware.
@@ -287,7 +176,7 @@ class InAllCases:
 
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:
     """An oracle of all cases, equally likely."""
-    cases.check(inner.problem)
+    cases.check(inner.problem.scenario, inner.problem.space)
     if cases.draws and inner.problem.scenario.cluster.doubts is None:
         raise ConfigError(f"draws = {cases.draws}: only search=robust draws errors of the model; allowed here: 0")
     scenarios = cases.scenarios(inner.problem.scenario, seed)
@@ -300,6 +189,6 @@ def located(oracle: RobustOracle, trace: Trace) -> tuple[int, np.ndarray]:
     for name, column in oracle.plans.items():
         if name in trace.points:
             same &= column == trace.points[name][0]
-    values = {name: jnp.asarray(trace.points[name][:1]) for name in oracle.variables}
+    values = {name: asarray(trace.points[name][:1]) for name in oracle.variables}
     coordinates = oracle.problem.space.coordinates(values)
     return int(np.argmax(same)), np.array([float(np.asarray(coordinates[name])[0]) for name in oracle.variables])

@@ -1,11 +1,12 @@
 """Problems as they are sent to another process, which may not have been told to keep 64 bits."""
 
+import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ..typed_jax import asarray, configure
 from .base import Problem
 
 Sent = tuple[Any, Any, Any]
@@ -19,19 +20,26 @@ def plain(problem: Problem) -> Sent:
 
 def read_back(sent: Sent) -> Problem:
     """In float64, as whoever made it."""
-    jax.config.update("jax_enable_x64", True)
+    configure("jax_enable_x64", True)
     scenario, space, objective = sent
-    return Problem(jax.tree.map(jnp.asarray, scenario), space, objective)
+    return Problem(jax.tree.map(asarray, scenario), space, objective)
+
+
+def _sent(work: object) -> dict[str, Any]:
+    """What work is told, without what each process makes of it for itself."""
+    own = type(work)
+    return {name: value for name, value in vars(work).items()
+            if not isinstance(getattr(own, name, None), functools.cached_property)}  # fmt: skip
 
 
 class AbstractSentWork:
-    """Work on a `problem` that is pickled with plain arrays."""
+    """Work on a `problem` that is pickled with plain arrays; cached properties stay where they are."""
 
     problem: Problem
 
     def __getstate__(self) -> dict[str, Any]:
         """With the problem as it is sent."""
-        return vars(self) | {"problem": plain(self.problem)}
+        return _sent(self) | {"problem": plain(self.problem)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """With the problem as it was."""
@@ -45,7 +53,7 @@ class AbstractSentProblems:
 
     def __getstate__(self) -> dict[str, Any]:
         """With the problems as they are sent."""
-        return vars(self) | {"problems": {name: plain(problem) for name, problem in self.problems.items()}}
+        return _sent(self) | {"problems": {name: plain(problem) for name, problem in self.problems.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """With the problems as they were."""

@@ -121,7 +121,7 @@ class CircuitRack(AbstractAllocator):
             return Handle(self._some(min(inside, key=lambda s: room[s]), size))
         for ends in (1, 2):
             usable = [s for s in range(self.servers) if room[s] and self.fibers[s] >= ends]
-            chosen, left, mask = [], size, 0
+            chosen, left, mask = list[tuple[int, int]](), size, 0
             for server in sorted(usable, key=lambda s: -room[s]):
                 part = min(left, room[server])
                 mask |= self._some(server, part)

@@ -17,7 +17,7 @@ def reached(equations: Sequence[Equation], given: Mapping[int, Fields]) -> dict[
     """Slot -> variables that reach it, of all that the equations read or make."""
     fields = dict(given)
     for equation in equations:
-        fields |= dict.fromkeys(equation.outputs, frozenset().union(*(fields[slot] for slot in equation.inputs)))
+        fields |= dict.fromkeys(equation.outputs, frozenset[int]().union(*(fields[slot] for slot in equation.inputs)))
     return fields
 
 

@@ -66,7 +66,7 @@ class Blocks:
         rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
         written, parts = by_lanes(rest, {slot: largest(staged.tables[slot].values) for slot in moving})
         fields = {part: staged.tables[slot].fields for slot in moving for part, _ in parts.get(slot, [(slot, ())])}
-        reach = reached(written.equations, fields | dict.fromkeys(written.known, frozenset()))
+        reach = reached(written.equations, fields | dict.fromkeys(written.known, frozenset[int]()))
         sort = {slot: self._parts(each) for slot, each in reach.items()}
         operations = Counter[tuple[bool, Fields]]()
         for slot in (*written.inputs, *(slot for equation in written.equations for slot in equation.outputs)):
@@ -135,7 +135,7 @@ class Blocks:
         asked = plan.tobytes()
         given = [array for number in range(len(self._spread)) for array in self._given(number, plan, asked, ranges)]
         whole = (*sizes[:apart], *together)
-        answers = []
+        answers: list[np.ndarray] = []
         for found in self._run(*given):
             spread = found.reshape(*found.shape[:-1], *(together if found.shape[-1] > 1 else [1] * len(together)))
             answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))

@@ -40,7 +40,7 @@ class PlanTables:
         self._tabled: list[Equation] = []
         for equation in program.equations:
             if all(slot in self.fields for slot in equation.inputs):
-                reached: Fields = frozenset().union(*(self.fields[slot] for slot in equation.inputs))
+                reached: Fields = frozenset[int]().union(*(self.fields[slot] for slot in equation.inputs))
                 if not reached or self.plans.count(reached) <= MOST_ROWS:
                     self.fields |= dict.fromkeys(equation.outputs, reached)
                     self._tabled.append(equation)

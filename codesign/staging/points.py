@@ -148,7 +148,7 @@ class Points:
             columns = run(slice(0, count))
         else:
             with ThreadPoolExecutor(WORKERS) as pool:
-                columns = np.concatenate(list(pool.map(lambda first: run(slice(first, first + PART)), starts)))
+                columns = np.concatenate(list(pool.map(run, [slice(first, first + PART) for first in starts])))
         if not self.slopes:
             return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)

@@ -1,7 +1,6 @@
 """What every workload keeps, laid out by its own plan on a small cluster: sums that add up, axes that exist, slopes."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -9,6 +8,7 @@ from ..fields import check_ranges, get_path, replace
 from ..interpreting import interpreted
 from ..metrics import Metrics, evaluate
 from ..scenario import Scenario
+from ..typed_jax import asarray, grad
 from ..workloads import AbstractWorkload, CommOp
 from .keeping import all_finite, must
 from .small import cluster
@@ -57,7 +57,7 @@ def axes_exist(workload: AbstractWorkload) -> None:
 def many_at_once_are_the_same(workload: AbstractWorkload) -> None:
     """Three bandwidths in one batch: every metric has the batch's shape."""
     scenario = scenario_of(workload)
-    scales = jnp.asarray([0.5, 1.0, 2.0])
+    scales = asarray([0.5, 1.0, 2.0])
 
     def one(scale: Array) -> Metrics:
         return evaluate(replace(scenario, {RATES[0]: scale * get_path(scenario, RATES[0])}))
@@ -75,7 +75,7 @@ def finite_slopes_in_the_hardware(workload: AbstractWorkload) -> None:
     def seconds(values: list[Array]) -> Array:
         return evaluate(replace(scenario, dict(zip(RATES, values, strict=True)))).time_s
 
-    found = interpreted(jax.grad(seconds), always=True)([get_path(scenario, path) for path in RATES])
+    found = interpreted(grad(seconds), always=True)([get_path(scenario, path) for path in RATES])
     must(all_finite(found), "slopes of the time in bandwidths and latency are not finite")
 
 

@@ -13,4 +13,6 @@ from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE
 from .spreads import Spread as Spread
 from .spreads import spreads as spreads
+from .stated_cases import Cases as Cases
+from .stated_cases import Uncertain as Uncertain
 from .strata import strata_of as strata_of

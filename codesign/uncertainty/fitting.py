@@ -29,7 +29,7 @@ class Missed(NamedTuple):
 
 def covered(parts: Sequence[np.ndarray], inflation: float) -> float:
     """Share of the rows of a group inside the interval of the other groups, mean over groups."""
-    shares = []
+    shares: list[float] = []
     for place, mine in enumerate(parts):
         others = [errors for other, errors in enumerate(parts) if other != place]
         low, _, high = widened(quantiles(others, (TAIL, 0.5, 1 - TAIL)), 1, inflation)

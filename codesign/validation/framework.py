@@ -47,7 +47,7 @@ OF_CLASSES = tuple(field.name for field in dataclasses.fields(Slowdowns))
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
-    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s"),
+    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s", "elementwise"),
     "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
     "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
 }
@@ -186,7 +186,9 @@ def fit(
     if near is not None:
         start = [near[name] / SCALES.get(name, 1.0) for name in names]
     tries = (20 if near is not None else 40) * len(names)
-    found = minimize(loss, np.array(start), method="Nelder-Mead", options={"maxfev": tries, "xatol": 1e-3})
+    options = {"maxfev": tries, "xatol": 1e-3}
+    found = minimize(loss, np.array(start), method="Nelder-Mead", options=options)
+    found = minimize(loss, found.x, method="Nelder-Mead", options=options)  # a simplex may have shrunk on its way
     return {name: float(f"{value:.4g}") for name, value in constants_of(found.x).items()}
 
 

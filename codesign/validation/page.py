@@ -64,7 +64,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("power", "kernels", "energies of boards that serve, nothing on these rows"),
     ("power", ".*", "four constants of steps, energies of boards, on these rows"),
     ("across nodes", "inside one node", "curves, on another source"),
-    ("across nodes", "across nodes", "how both levels go together, two constants, on half of these rows"),
+    ("across nodes", "across nodes", "how both levels go together, three constants, on half of these rows"),
     ("disaggregated", ".*", "engines, on rows of one pool"),
     (".*", ".*", "nothing on whole jobs: kernels and collectives alone"),
 )

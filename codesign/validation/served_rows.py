@@ -7,13 +7,13 @@ what of them it waits for before its first token it does not meet between tokens
 
     P = L (TPOT0 - f0) / C                 f0 a step without prompts, TPOT0 between tokens in the steady state
     W = ((n - 1) + burst_ratio (C - 1)) / 2 P,   at most (C - 1) P
-    TTFT = request_overhead_s + expert_overhead_s + T + W,    TPOT = TPOT0 - W / L
+    TTFT = request_overhead_s + max(T + W, expert_overhead_s),    TPOT = TPOT0 - W / L
 
 T is the first token of a prompt that meets nobody. All prompts of the start wait for half of the others: burst_ratio is
 the share of a run that is still like that, 1 where an engine takes prompts first and requests stay in step for ever.
 Where all lengths are alike, n = cohort_prompts of the requests (at most C) end together and come together again; where
-they vary, none do. expert_overhead_s is the host's, of prompts of models with experts: their many small launches are
-outside of graphs.
+they vary, none do. expert_overhead_s is what the host takes to issue a prompt's launches of a model with experts, many
+and small and outside of graphs: it goes on beside what accelerators do until then, and shows where they wait for it.
 """
 
 import functools
@@ -262,7 +262,7 @@ def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.nd
     together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
     others = requests.sequences - 1
     met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
-    first = host + experts * requests.experts + parts.alone_s + met
+    first = host + np.maximum(parts.alone_s + met, experts * requests.experts)
     return Service(first, parts.between_s - met / requests.output_tokens)
 
 

@@ -27,8 +27,9 @@ LENGTHS = ("input_tokens", "output_tokens")
 DATA_SETS = {r"llama2-70b(-99|-99\.9)?": (294.45, 294.45), r"deepseek-r1": (800.0, 3886.2274)}
 """Benchmark -> mean tokens of a prompt and of an answer, where a table has no columns of them.
 
-Answers as the rules print them (tokens_per_sample); prompts are assumed, of benchmarks whose answers take most of the
-time. Of any other both must be columns.
+Answers as the reference implementations print them (tokens per sample; mean-output-tok-len), read again; prompts are
+assumed, of benchmarks whose answers take most of the time. Of any other both must be columns: of llama3.1-405b answers
+are printed (684.68) but prompts take most of the time, of llama3.1-8b neither is.
 Source: [mlcommons_rules].
 """
 

@@ -25,7 +25,7 @@ def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[t
     listed = {names[j]: column for j, column in zip(kept, _distinct(values[:, kept]).T, strict=True)}
     free = {names[j]: certificate.plan[names[j]] for j in open_fields}
     unproven, ways = model.judged(listed, free)
-    used = {certificate.rows[row] for row in np.unique(certificate.row)} | {GOAL}
+    used = {certificate.rows[int(row)] for row in np.unique(certificate.row)} | {GOAL}
     for row, why in unproven.items():
         if row in used or row == RULES:
             raise Refuted(f"row {row} is not proven convex: {why}")

@@ -86,7 +86,7 @@ class Derivation:
 
     def named(self, node: int) -> str:
         """A node as a reader wants it: `node 17 (tp 8, pp 4, offload_optimizer 0 to 1)`."""
-        words = []
+        words: list[str] = []
         for j, (name, values) in enumerate(self.plan.items()):
             low, high = values[self.low[node, j]], values[self.high[node, j]]
             words.append(f"{name} {low:g}" + (f" to {high:g}" if high > low else ""))
@@ -139,7 +139,7 @@ def claim_of(found: Mapping[str, Any]) -> StatedClaim:
         Refuted: numbers that no claim can have.
     """
     values = {name: None if found.get(name) is None else float(found[name]) for name in ("best", "bound", "gap")}
-    design = {str(name): float(value) for name, value in (found.get("design") or {}).items()}
+    design = {str(name): float(value) for name, value in dict[str, Any](found.get("design") or {}).items()}
     if found["sense"] not in ("minimise", "maximise"):
         raise Refuted(f"claim: sense is {found['sense']!r}, neither minimise nor maximise")
     for name, value in values.items():

@@ -36,7 +36,7 @@ class Envelope:
 
 def envelope(statements: Statements, more: Float[np.ndarray, "points metrics"]) -> Envelope:
     """What these leave possible; `more` are points whose coordinates are edges too."""
-    own, edges = statements.some(np.flatnonzero(statements.metric == 0)), []
+    own, edges = statements.some(np.flatnonzero(statements.metric == 0)), list[np.ndarray]()
     for k in range(1, statements.level.shape[1]):
         alone = (statements.metric == k) & np.isinf(statements.level).all(axis=1)
         least = float(statements.bound[alone].max(initial=-np.inf))
@@ -93,7 +93,9 @@ def volume(points: Float[np.ndarray, "points metrics"], reference: Float[np.ndar
     inside = inside[np.argsort(inside[:, 0], kind="stable")]
     edges = [np.unique(column) for column in inside[:, 1:].T]
     sizes = [np.diff(np.append(edge, last)) for edge, last in zip(edges, reference[1:], strict=True)]
-    place = [np.searchsorted(edge, column) for edge, column in zip(edges, inside[:, 1:].T, strict=True)]
+    place: list[np.ndarray] = [
+        np.searchsorted(edge, column) for edge, column in zip(edges, inside[:, 1:].T, strict=True)
+    ]
     filled, total = np.zeros([len(edge) for edge in edges], dtype=bool), 0.0
     for i, width in enumerate(np.diff(np.append(inside[:, 0], reference[0]))):
         filled[tuple(slice(at[i], None) for at in place)] = True

@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..objective import feasible_logs
 from ..rules import Rules
+from ..typed_jax import asarray
 from .attack import EXTREME, Aim, Attack, aims_of, sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by
@@ -146,7 +146,7 @@ def _check_designs(
     legal, _ = Rules(space.lists, asked.scenario)({name: designs[name] for name in space.plan})
     if not np.all(legal):
         raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
-    found = space.coordinates({name: jnp.asarray(designs[name]) for name in asked.variables})
+    found = space.coordinates({name: asarray(designs[name]) for name in asked.variables})
     count = len(values)
     u = np.stack([np.zeros(count), *(np.clip(np.asarray(found[name]), 0.0, 1.0) for name in asked.variables)], -1)[
         :, 1:

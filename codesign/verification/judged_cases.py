@@ -27,7 +27,7 @@ class Case:
     """
 
     scenario: Scenario
-    moved: Mapping[str, float] = field(default_factory=dict)
+    moved: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def replayed(
     used = 0
     for number, duals in enumerate(certificate.rounds):
         constant, weights = constants(duals, blend)
-        lower = []
+        lower: list[np.ndarray] = []
         for k, (part, model) in enumerate(zip(parts, models, strict=True)):
             told(number * len(parts) + k, len(certificate.rounds) * len(parts))
             cuts = np.flatnonzero((part.round == number) & left[k][part.plans.node])

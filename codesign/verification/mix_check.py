@@ -1,13 +1,13 @@
 """The whole check of a mix: its workloads' plans, rounds of duals, tuples that these leave, its designs, an attack."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 
+from ..typed_jax import asarray
 from .attack import sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import cover
@@ -91,7 +91,7 @@ def _verify(
 
 
 @contextmanager
-def _of(name: str) -> Iterator[None]:
+def _of(name: str) -> Generator[None, None, None]:
     """Say of which workload something was refuted."""
     try:
         yield
@@ -197,7 +197,7 @@ def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> T
     """The claimed tuple."""
     if not said:
         return None
-    plans = []
+    plans: list[int] = []
     for k, (one, each) in enumerate(zip(asked.workloads.values(), said, strict=True)):
         values = np.array([each.design[name] for name in one.space.plan])
         at = np.flatnonzero((tables[k] == values).all(axis=1))
@@ -205,7 +205,7 @@ def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> T
             tables[k] = np.concatenate([tables[k], values[None]])
         plans.append(int(at[0]) if len(at) else len(tables[k]) - 1)
     first, design = next(iter(asked.workloads.values())), said[0].design
-    found = first.space.coordinates({name: jnp.asarray(design[name]) for name in first.variables})
+    found = first.space.coordinates({name: asarray(design[name]) for name in first.variables})
     u = np.clip(np.array([float(found[name]) for name in first.variables]), 0.0, 1.0)
     return Tuple(np.array(plans), u, np.inf)
 
@@ -219,7 +219,7 @@ def _refuse(asked: AskedMix, claim: StatedClaim, tried: MixAttack) -> None:
     found = tried.below(claim.log_bound)
     if found is None:
         return
-    words = []
+    words: list[str] = []
     for k, (name, one) in enumerate(asked.workloads.items()):
         lists = list(one.lists.values())
         place = sample(tried.tables[k][found.plans[k]][None], lists)[0]

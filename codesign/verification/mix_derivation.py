@@ -57,7 +57,7 @@ def mix_derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[st
     try:
         if header["kind"] != KIND or header["version"] != VERSION:
             raise Refuted(f"certificate.json has kind {header['kind']!r} and layout {header['version']}")
-        claim = claim_of({"design": {}} | dict(header["claim"]))
+        claim = claim_of(dict[str, Any](design={}) | dict(header["claim"]))
         counts, workloads = dict(header["counts"]), [dict(each) for each in header["workloads"]]
         variables = [str(name) for name in header["variables"]]
         shape = len(workloads), len(variables)
@@ -122,7 +122,7 @@ def _parts(
     _within(asked, len(workload), "tangents.parquet: node")
     _within(point, count, "tangents.parquet: point")
     place = np.zeros(len(workload), dtype=np.int64)  # of a node among those of its workload
-    parts = []
+    parts: list[Part] = []
     for k, entry in enumerate(workloads):
         name, mine = str(entry["name"]), workload == k
         place[mine] = np.arange(mine.sum())

@@ -70,7 +70,7 @@ def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixDerivation 
 
 def check_designs(asked: AskedMix, claim: StatedClaim, said: Sequence[Said], blend: CheckedBlend) -> str:
     """Designs that are feasible on common hardware, and worth what is claimed."""
-    logs, hardware = [], None
+    logs, hardware = list[float](), None
     for (name, one), each in zip(asked.workloads.items(), said, strict=True):
         value = priced(one, each.design, f"{name}: its design")
         if not abs(value / each.value - 1) <= SAME:

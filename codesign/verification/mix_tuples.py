@@ -50,7 +50,7 @@ def bounded(
         told: hears how many parts are done.
         most: parts.
     """
-    width, done = cuts[0].u.shape[1], 0
+    width, done = int(cuts[0].u.shape[1]), 0
     start = Region(np.zeros(width), np.ones(width), [np.arange(each.count) for each in cuts])
     waiting, programme = [start], TupleProgramme(cuts, blend, points)
     while waiting:
@@ -89,7 +89,7 @@ def _checked(programme: TupleProgramme, solved: SolvedTuples, region: Region, ta
     duals = Duals(programme.points, each / each.sum(), solved.slopes)
     constant, weights = constants(duals, programme.blend)
     own, binding, place = programme.rows(region)
-    lower, goals, limits = [], 0, 0
+    lower, goals, limits = list[np.ndarray](), 0, 0
     for k, (kept, (cut, row)) in enumerate(zip(own, binding, strict=True)):
         goal, limit = solved.goal[goals : goals + len(kept)], solved.limit[limits : limits + len(cut)]
         goals, limits = goals + len(kept), limits + len(cut)

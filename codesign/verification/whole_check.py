@@ -5,13 +5,13 @@ import math
 import shlex
 from collections.abc import Mapping
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..movers import ordered
 from ..objective import feasible
 from ..rules import Rules
 from ..space import shown
+from ..typed_jax import asarray
 from .attack import Attack, aims_of, sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
@@ -217,7 +217,7 @@ def _attacker(
     start = None
     if claim.design:
         place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)
-        values = {name: jnp.asarray(claim.design[name]) for name in asked.variables}
+        values = {name: asarray(claim.design[name]) for name in asked.variables}
         found = asked.space.coordinates(values)
         start = place, np.clip(np.array([[float(found[name]) for name in asked.variables]]), 0.0, 1.0)
     if certificate is not None:
@@ -242,7 +242,7 @@ def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.nd
     """A design with its goal and what `codesign evaluate` needs to price it again."""
     chosen = {name: float(lists[j][place[j]]) for j, name in enumerate(asked.lists)}
     plan = {name: chosen[name] for name in asked.space.plan}
-    found = asked.space.values({name: jnp.asarray(u[i]) for i, name in enumerate(asked.variables)})
+    found = asked.space.values({name: asarray(u[i]) for i, name in enumerate(asked.variables)})
     hardware = {name: float(found[name]) if name in found else chosen[name] for name in asked.space.names}
     value, excess = asked.priced(plan | hardware)
     scenario, leaves, where = asked.scenario, {}, ""

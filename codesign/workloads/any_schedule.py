@@ -72,6 +72,7 @@ class AnySchedule(AbstractContinuousServing):
         "request",
         headline=("requests_per_s", "tokens_per_s", "least_step_s"),
         metrics={"time_s": ("Time between requests", "s"), "least_step_s": ("Step that must occur", "s")},
+        assuming="no step takes more than the share workload.dip less than one that carries less (tested, not proven)",
     )
 
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)
@@ -170,7 +171,7 @@ class AnySchedule(AbstractContinuousServing):
         decodes, tokens, most_decodes, most_tokens = self.carried(layout.plan)
         prompt, steps = self.computed_tokens(), (self.output_tokens - 1) / self.accepted_tokens
         answer, engines = (self.output_tokens - 1) * self.tpot_s, layout.dp * layout.plan.pp
-        first = at_least(self.ttft_s - self.first_overhead_s(), LEAST_LEFT_S)
+        first = at_least(self.ttft_s - self.request_overhead_s, LEAST_LEFT_S)
         waits = between * decodes / answer + before * tokens / (layout.plan.pp * prompt * first)
         asked = (steps + worth * prompt) / (1 + between + before)
         return step * (self.arrivals_per_s / engines + waits) * (asked / (most_decodes + worth * most_tokens))

@@ -69,7 +69,7 @@ class AbstractContinuousServing(AbstractServing):
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
-    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
     choice_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
@@ -191,7 +191,7 @@ class AbstractContinuousServing(AbstractServing):
         counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
-        ttft = self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1 + self.first_overhead_s()
+        ttft = self.first_s(self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1)
         if self.asynchronous:
             ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp

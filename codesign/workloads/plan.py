@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..fabrics import ALGORITHMS, Group
 from ..fields import quantity, switch
 from ..smooth import at_least, at_most
+from ..typed_jax import ones_like
 from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
@@ -108,7 +109,7 @@ class AbstractModelPlan(AbstractPlan):
 
     def members(self, axis: str, layout: "Layout") -> Group:
         """Ranks are ordered tp, cp, dp, pp from the inside out."""
-        one = jnp.ones_like(self.tp)
+        one = ones_like(self.tp)
         groups = {
             "tp": lambda: Group(self.tp, one),
             "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
@@ -116,7 +117,7 @@ class AbstractModelPlan(AbstractPlan):
             "ep": lambda: Group(self.ep, self.tp),
             "expert_data": lambda: Group(layout.dp * self.cp / self.ep, self.tp * self.ep),
             "data": lambda: Group(layout.dp * self.cp, self.tp),
-            "rows": lambda: Group(self.row_shards, jnp.ones_like(self.row_shards)),
+            "rows": lambda: Group(self.row_shards, ones_like(self.row_shards)),
             "tables": lambda: Group(self.tp / self.row_shards, self.row_shards),
             "pp": lambda: Group(self.pp, self.tp * self.cp * layout.dp),
         }
@@ -204,7 +205,7 @@ class Layout(eqx.Module):
         """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
         plan = self.plan
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep}
-        one = jnp.ones_like(plan.prefill_tp)
+        one = ones_like(plan.prefill_tp)
         own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=one, micro_batch=one, device_count=None)
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
@@ -225,7 +226,7 @@ class Layout(eqx.Module):
             ConfigError: the plan has no such axis.
         """
         if axis == "world":
-            found = Group(self.devices, jnp.ones_like(self.devices))
+            found = Group(self.devices, ones_like(self.devices))
         elif axis in self.plan.axes:
             found = self.plan.members(axis, self)
         else:

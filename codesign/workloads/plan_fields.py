@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
@@ -20,6 +19,7 @@ from ..examples import by_default
 from ..fabrics import Group
 from ..fields import as_leaf
 from ..showing import as_text
+from ..typed_jax import asarray
 
 if TYPE_CHECKING:
     from .plan import Layout
@@ -61,7 +61,7 @@ class AbstractPlan(eqx.Module):
     def algorithm(self, axis: str) -> Array:
         """Place in `ALGORITHMS` of what networks that leave the choice to the plan use on an axis: the first."""
         del axis
-        return jnp.asarray(0.0)
+        return asarray(0.0)
 
     def offloaded(self, data: str) -> Array | None:
         """Share of a class of data that the plan keeps in the second tier; None where it leaves it near."""
@@ -103,7 +103,7 @@ def _number(field: str, words: Sequence[str], value: Any) -> Any:
     return as_leaf(value)
 
 
-def plans_known(base: type = AbstractPlan) -> Iterator[type]:
+def plans_known(base: type[AbstractPlan] = AbstractPlan) -> Iterator[type[Any]]:
     """Every class of plans there is."""
     for cls in base.__subclasses__():
         yield from ((cls,) if dataclasses.is_dataclass(cls) else ())

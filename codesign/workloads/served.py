@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..smooth import ceil
+from ..smooth import ceil, maximum
 from ..units import GB
 from .base import AbstractWorkload
 from .broken_rules import broken
@@ -35,9 +35,16 @@ class AbstractServing(AbstractWorkload):
         return ceil(self.model.layers / layout.plan.pp)
 
     def first_overhead_s(self) -> Array:
-        """The host's time of a request to its first step."""
+        """The host's time of a request to its first step where nothing hides it: at a rate an upper bound."""
+        return self.request_overhead_s + self._issuing_s()
+
+    def first_s(self, worked: Array) -> Array:
+        """To the first token where accelerators take `worked` to it, behind which a prompt's launches are issued."""
+        return self.request_overhead_s + maximum(worked, self._issuing_s())
+
+    def _issuing_s(self) -> Array:
         has_experts = hasattr(self.model.feed_forward, "experts")
-        return self.request_overhead_s + (self.expert_overhead_s if has_experts else 0.0)
+        return self.expert_overhead_s if has_experts else jnp.zeros_like(self.expert_overhead_s)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""

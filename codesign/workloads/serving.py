@@ -33,7 +33,7 @@ class Serving(AbstractServing):
     precision: Precision = Precision()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
-    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the same, beyond that, of a model with experts")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
@@ -100,7 +100,7 @@ class Serving(AbstractServing):
         sequences = plan.micro_batch * layout.dp
         flops = self.input_tokens * self.model.forward_flops_per_token(0.5 * self.input_tokens)
         flops = flops + steps * self.model.forward_flops_per_token(self.input_tokens + 0.5 * self.output_tokens)
-        extra = {"ttft_s": ttft + self.first_overhead_s(), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
+        extra = {"ttft_s": self.first_s(ttft), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:

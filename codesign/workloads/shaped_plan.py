@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError
 from ..fields import quantity
 from ..smooth import at_least, ceil
+from ..typed_jax import asarray
 from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .linear_attention import AlternatingAttention
@@ -128,11 +129,11 @@ def broken_shapes(model: Transformer, layout: Layout) -> dict[str, Array]:
     """
     heads: Array = model.attention.heads
     kv_heads, tp = getattr(model.attention, "kv_heads", heads), layout.plan.tp
-    visited = getattr(model.feed_forward, "top_k", jnp.asarray(0.0))
-    there = getattr(model.feed_forward, "experts", jnp.asarray(1.0))
+    visited = getattr(model.feed_forward, "top_k", asarray(0.0))
+    there = getattr(model.feed_forward, "experts", asarray(1.0))
     spread = jnp.where(kv_heads >= tp, indivisible(kv_heads, tp), indivisible(tp, kv_heads))
     return {
-        "whole heads": indivisible(heads, kv_heads) + indivisible(heads, jnp.asarray(1.0)),
+        "whole heads": indivisible(heads, kv_heads) + indivisible(heads, asarray(1.0)),
         "KV heads": spread,
         "visited experts": at_least(visited / there - 1, 0.0),
     }

@@ -12,7 +12,8 @@ class Words:
     job: what is done with the model (`gpt3_175b training on 1,024 x h100_sxm`). step: what takes `time_s`. item: what
     throughput counts, where metrics say token. headline: metrics by which a design is told. metrics: name of a metric
     -> (label, unit as `report.labels.number` takes it). parts: part of the time -> label. memory: class of data ->
-    label. plan: field -> text of its value, such as `{:g} patches`, shown where that is above 1.
+    label. plan: field -> text of its value, such as `{:g} patches`, shown where that is above 1. assuming: what a
+    bound on this family holds under beside the rules of its proof, such as a statement that was tested and not proven.
     """
 
     job: str = "batches"
@@ -23,6 +24,7 @@ class Words:
     parts: Mapping[str, str] = field(default_factory=dict[str, str])
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
     plan: Mapping[str, str] = field(default_factory=dict[str, str])
+    assuming: str = ""
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Words":

@@ -26,6 +26,7 @@ FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
 COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
+COMPANIONS |= {"space=serving_chip": "experiment=chip_175b"}
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}

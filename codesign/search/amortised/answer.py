@@ -5,6 +5,8 @@ settle    those of the best scores, and those that look best by dear and cheap p
           hardware (`settling`), fewer with every round
 exchange  the same again at the best design's hardware, with the neighbours of its plan in two fields, until nothing
           better comes
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import copy
@@ -23,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ...compiling import quick_jit
 from ...scenario import Scenario
 from ...space import DesignSpace
+from ...typed_jax import asarray, jit, zeros
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle, affine
 from ..branch_and_bound.oracle import AbstractOracle, Tangents, relayed, rows_of
@@ -41,7 +44,11 @@ def bare_oracle(problem: Problem) -> Oracle:
 
 def numbers(scenario: Scenario) -> Scenario:
     """The same scenario, every leaf in double precision."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), scenario)
+
+    def double(leaf: Any) -> np.ndarray:
+        return np.asarray(leaf, dtype=float)
+
+    return jax.tree.map(double, scenario)
 
 
 def leaves_of(scenario: Scenario) -> Float[np.ndarray, " numbers"]:
@@ -67,7 +74,7 @@ def cut_model(oracle: Oracle) -> Callable[..., Any]:
     def one(leaves: Any, plan: Any, u: Any, sharpness: Any) -> Any:
         exact, broken = oracle.program.exact(tree(leaves), plan, u)
         if not oracle.variables:
-            return exact, exact, jnp.zeros((len(oracle.names), 0)), broken
+            return exact, exact, zeros((len(oracle.names), 0)), broken
         return exact, *oracle.program.tangent(tree(leaves), plan, u, sharpness), broken
 
     return quick_jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
@@ -78,7 +85,7 @@ def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans
     other = copy.copy(oracle)
     other.problem, other.evaluated = problem, 0
     other.plans = {name: table[:, i] for i, name in enumerate(oracle.plans)}
-    other._table = np.ascontiguousarray(table)
+    other.table = np.ascontiguousarray(table)
     return other
 
 
@@ -91,7 +98,7 @@ class StudyOracle(AbstractOracle):
     def __init__(self, instant: "Instant", leaves: Float[Array, " numbers"]):
         self._instant, self._leaves, self.names, self.evaluated = instant, leaves, instant.oracle.names, 0
 
-    variables = relayed("_instant", "variables")
+    variables: Any = relayed("_instant", "variables")
 
     @property
     def count(self) -> int:
@@ -105,7 +112,8 @@ class StudyOracle(AbstractOracle):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Rows and tangents, in calls of one shape."""
         self.evaluated += len(plan)
-        sharp, parts = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),)), []
+        sharp = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))
+        parts: list[list[np.ndarray]] = []
         for first in range(0, len(plan), AMORTISED.solved):
             at = np.minimum(np.arange(first, first + AMORTISED.solved), len(plan) - 1)
             out = self._instant.cuts(self._leaves, self._instant.table[plan[at]], u[at], sharp[at])
@@ -120,10 +128,10 @@ def legality(problem: Problem) -> Callable[..., Any]:
 
     def one(leaves: Any, plan: Any) -> Any:
         placed = problem.space.place(tree(leaves), dict(zip(fields, plan, strict=True)))
-        broken = [jnp.asarray(value) for value in placed.workload.violations(placed.layout).values()]
-        return jnp.max(jnp.stack([*broken, jnp.asarray(0.0)])) <= 0
+        broken = [asarray(value) for value in placed.workload.violations(placed.layout).values()]
+        return jnp.max(jnp.stack([*broken, asarray(0.0)])) <= 0
 
-    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+    return jit(jax.vmap(one, in_axes=(None, 0)))
 
 
 class Instant:
@@ -147,7 +155,7 @@ class InstantAnswer:
         gap: float = 2e-3,
     ):  # fmt: skip
         self.guesser, self.instant, self.problem = guesser, instant, problem
-        self.leaves = jnp.asarray(leaves_of(problem.scenario))
+        self.leaves = asarray(leaves_of(problem.scenario))
         oracle = StudyOracle(instant, self.leaves)
         self.settling = Settling(Programme(oracle, allowed=allowed or {}), gap)  # it was compiled for other limits
         self.screened = 0

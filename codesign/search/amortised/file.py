@@ -5,16 +5,18 @@ is one line for the user, before anything is asked of the network.
 """
 
 import json
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
+from ...plain_yaml import is_list, is_mapping
 from ...strict_json import dumps
+from ...typed_jax import shapes_of, zeros
 
 TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
 """What a file says in words, and as what."""
@@ -38,8 +40,6 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
     Raises:
         ConfigError: it cannot be read, is of an earlier version, or is not whole.
     """
-    from flax.traverse_util import unflatten_dict
-
     try:
         arrays = read_arrays(path, str(path), most=MOST_BYTES)
         noted = str(arrays.pop("checksum", ""))
@@ -48,7 +48,7 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
         told = json.loads(str(arrays["told"]))
         centre, whiten = (np.asarray(arrays[name], dtype=float) for name in ("centre", "whiten"))
         leaves = {n.removeprefix(LEAF): a.astype(np.float32) for n, a in arrays.items() if n.startswith(LEAF)}
-        tree = unflatten_dict(leaves, sep="/")
+        tree = _traversal().unflatten_dict(leaves, sep="/")
     except (ConfigError, ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             f"search.weights = {str(path)!r} is damaged or holds no weights:"
@@ -68,7 +68,7 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
 
     centre, whiten, parameters = arrays
     kept = whiten.shape[-1] if whiten.ndim == 2 else 0
-    made = jax.eval_shape(Network(outputs).init, jax.random.key(0), jnp.zeros(max(kept, 1)))
+    made = shapes_of(cast(Any, Network(outputs)).init, jax.random.key(0), zeros(max(kept, 1)))
     wanted = {"centre": (features,), "whiten": (features, kept)} | {
         name: leaf.shape for name, leaf in flat(made).items()
     }
@@ -83,14 +83,17 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
 
 def flat(tree: Any) -> dict[str, Any]:
     """Names and values of a tree of mappings."""
-    from flax.traverse_util import flatten_dict  # Flax takes a second to import: only for those who ask
+    return _traversal().flatten_dict(tree, sep="/")
 
-    return flatten_dict(tree, sep="/")
+
+def _traversal() -> Any:
+    """Flax takes a second to import: only for those who ask."""
+    return import_module("flax.traverse_util")
 
 
 def _check_told(path: Path, told: Any) -> None:
     """The words must be all there, each of its kind."""
-    if not isinstance(told, dict):
+    if not is_mapping(told):
         raise _unfit(path, "what it says of itself is no mapping")
     if "plan" not in told:
         raise ConfigError(f"{path} is of an earlier version: train it again, codesign train-amortised")
@@ -106,7 +109,7 @@ def _check_told(path: Path, told: Any) -> None:
 
 
 def _numbers(values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and all(isinstance(value, int | float) for value in values)
+    return is_list(values) and bool(values) and all(isinstance(value, int | float) for value in values)
 
 
 def _unfit(path: Path, why: str) -> ConfigError:

@@ -4,7 +4,7 @@ import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from ...errors import ConfigError
 from ...fields import get_path
 from ...space import DesignSpace
+from ...typed_jax import asarray, jit, zeros
 from ..base import Problem
 from .file import check_numbers, read, write
 
@@ -76,8 +77,7 @@ class NetworkShape:
     def split(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs -> ([..., values, values] scores of pairs, [..., 1 + values, hardware] logits of coordinates)."""
         shape, count = outputs.shape[:-1], len(self.hardware) * (1 + self.values)
-        zeros = jnp.zeros((*shape, self.values, self.values), outputs.dtype)
-        pairs = zeros.at[..., *self.pairs].set(outputs[..., count:])
+        pairs = zeros((*shape, self.values, self.values), outputs.dtype).at[..., *self.pairs].set(outputs[..., count:])
         return pairs, outputs[..., :count].reshape(*shape, 1 + self.values, len(self.hardware))
 
     def scores(self, pairs: Float[np.ndarray, "*batch values values"]) -> Float[np.ndarray, "*batch plans"]:
@@ -132,7 +132,7 @@ class Guesser:
 
     def guess(self, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         """(scores of all plans, logits of their hardware: see `Shape.suits`)."""
-        features = jnp.asarray(self.features(problem), dtype=jnp.float32)
+        features = asarray(self.features(problem), dtype=jnp.float32)
         pairs, logits = map(np.asarray, self._network(self.parameters, features))
         return self.shape.scores(pairs), logits
 
@@ -140,8 +140,12 @@ class Guesser:
     def _network(self) -> Any:
         from .network import Network  # Flax takes a second to import: only for those who ask
 
-        network = Network(self.shape.outputs)
-        return jax.jit(lambda parameters, features: self.shape.split(network.apply(parameters, features)))
+        network = cast(Any, Network(self.shape.outputs))
+
+        def outputs(parameters: Any, features: Any) -> tuple[Any, Any]:
+            return self.shape.split(network.apply(parameters, features))
+
+        return jit(outputs)
 
     def misfit(self, problem: Problem) -> str:
         """Why the network says nothing about a study; empty where it does."""

@@ -79,8 +79,8 @@ class Settling:
         low, high = np.maximum(centre - reach, 0.0), np.minimum(centre + reach, 1.0)
         affine[..., 0] += np.einsum("ltrv,lv->ltr", affine[..., 1:], low)
         affine[..., 1:] *= (high - low)[:, None, None]
-        known, bound = self.cuts.soft_of(plan), self.inside[plan]
-        gap = np.clip(np.where(np.isfinite(bound), known - bound, AMORTISED.most_gap), self.gap, AMORTISED.most_gap)
+        known, least = self.cuts.soft_of(plan), self.inside[plan]
+        gap = np.clip(np.where(np.isfinite(least), known - least, AMORTISED.most_gap), self.gap, AMORTISED.most_gap)
         price = np.full(len(plan), interior.ELASTIC)
         solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, *AMORTISED.tolerance), enough, price)
         self.inside[plan], self.seen[plan] = solved.lower, True

@@ -1,6 +1,8 @@
 """`search=differential_evolution`, `cmaes`, `nsga2`, `optuna`, `random`: searches that know nothing of the model.
 
 For models that are not log-convex, and to hold the certified search against. Same frame, no proof.
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import contextlib
@@ -82,13 +84,14 @@ class Blackbox(AbstractSearch):
         """The best designs with different plans, then the front where there are several goals."""
         box, counts = trial.evaluator.box, {"points": trial.count}
         seconds = {self.peer.name: trial.elapsed}
-        if not trial.found:
+        found = trial.incumbent.feasible
+        if not found:
             _, plan, u = trial.least
             claim = f"no feasible design found by {self.peer.name}, no proof{stopped}"
             return Trace(box.designs(np.array([plan]), u[None]), [self.peer.name], counts, seconds, claim)
-        best = sorted(trial.found, key=lambda p: trial.found[p][0])[: self.keep]
+        best = trial.incumbent.ranked(self.keep)
         plans = [*best, *(point[1] for point in trial.front)]
-        u = np.array([*(trial.found[p][1] for p in best), *(point[2] for point in trial.front)])
+        u = np.array([*(found[p][1] for p in best), *(point[2] for point in trial.front)])
         claim = f"best found by {self.peer.name}, no proof{stopped}"
         method = [self.peer.name] * len(best) + ["pareto"] * len(trial.front)
         return Trace(box.designs(np.array(plans), u.reshape(len(plans), -1)), method, counts, seconds, claim)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 from jaxtyping import Float, Int
 
 from ...rules import as_it_stands

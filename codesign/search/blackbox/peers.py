@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
 from ...errors import ConfigError
 from ...examples import by_default
@@ -91,9 +91,13 @@ class DifferentialEvolution(AbstractPeer):
     def minimise(self, trial: Trial, seed: int) -> None:
         """Runs from fresh populations, for ever."""
         rng, width = np.random.default_rng(seed), len(trial.evaluator.box.names)
+
+        def losses(x: np.ndarray) -> np.ndarray:
+            return trial.losses(x.T, self.penalty)
+
         while True:
             scipy.optimize.differential_evolution(
-                lambda x: trial.losses(x.T, self.penalty), [(0.0, 1.0)] * width, vectorized=True, updating="deferred",
+                losses, [(0.0, 1.0)] * width, vectorized=True, updating="deferred",
                 polish=False, maxiter=100_000, tol=1e-4, strategy=self.strategy, mutation=tuple(self.mutation),
                 recombination=self.recombination, rng=rng, init=rng.uniform(size=(self.batch, width)),
             )  # fmt: skip

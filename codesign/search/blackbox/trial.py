@@ -5,12 +5,11 @@ import time
 import numpy as np
 from jaxtyping import Float
 
+from ...non_dominated import non_dominated_rows
 from ...objective import feasible_logs
 from ..base import Progress, Report, silent
-from ..non_dominated import non_dominated_rows
+from ..branch_and_bound.incumbent import Incumbent
 from .box import Evaluator
-
-KEPT_WITHIN = 0.1  # of the best, in the log of the goal: designs with other plans worth showing
 
 
 class Exhausted(Exception):
@@ -27,7 +26,7 @@ class Trial:
         stage: name for the report.
 
     Attributes:
-        best: log of the best feasible first goal; found: plan -> (value, hardware coordinates) of good designs.
+        incumbent: the best design by its first goal, and others with other plans that come near it.
         front: feasible points that no other dominates (several goals only), as (goals, plan, coordinates).
         history: (seconds, best) at every improvement.
     """
@@ -37,8 +36,8 @@ class Trial:
     ):
         self.evaluator, self.seconds, self.evaluations = evaluator, seconds, evaluations
         self.report, self.stage = report, stage
-        self.best, self.least, self.count = np.inf, (np.inf, 0, np.zeros(0)), 0
-        self.found: dict[int, tuple[float, np.ndarray]] = {}
+        self.incumbent, self.count = Incumbent(len(evaluator.box.problem.space.names)), 0
+        self.least = (np.inf, 0, np.zeros(0))
         self.history: list[tuple[float, float]] = []
         self.front: list[tuple[np.ndarray, int, np.ndarray]] = []
         box = evaluator.box
@@ -46,6 +45,11 @@ class Trial:
         evaluator(box.plan_numbers(self.warm_up), box.hardware(self.warm_up))
         self.began = time.perf_counter()
         self._told = self.began
+
+    @property
+    def best(self) -> float:
+        """Log of the best feasible first goal."""
+        return self.incumbent.upper
 
     @property
     def elapsed(self) -> float:
@@ -76,17 +80,13 @@ class Trial:
     def _note(
         self, goals: np.ndarray, violation: np.ndarray, worst: np.ndarray, plan: np.ndarray, u: np.ndarray
     ) -> None:
-        holds = feasible_logs(worst)
-        values = np.where(holds, goals[:, 0], np.inf)
+        holds, before = feasible_logs(worst), self.best
         if not np.isfinite(self.best):
             at = int(np.argmin(violation))
             if violation[at] < self.least[0]:
                 self.least = (float(violation[at]), int(plan[at]), u[at].copy())
-        for i in np.flatnonzero(values < self.best + KEPT_WITHIN):
-            if values[i] < self.found.get(int(plan[i]), (np.inf,))[0]:
-                self.found[int(plan[i])] = (float(values[i]), u[i].copy())
-        if values.min() < self.best:
-            self.best = float(values.min())
+        self.incumbent.notice(plan, u, np.stack([goals[:, 0], worst], axis=-1), np.ones(len(plan), dtype=bool))
+        if self.best < before:
             self.history.append((self.elapsed, self.best))
         if goals.shape[1] > 1 and holds.any():
             self._extend(goals[holds], plan[holds], u[holds])
@@ -99,9 +99,9 @@ class Trial:
         """Few points against a long front, without sorting it: what this costs is taken from the search's time."""
         own = non_dominated_rows(goals)
         new, known = goals[own], np.array([point[0] for point in self.front]).reshape(-1, goals.shape[1])
-        own = own[~(known[None] <= new[:, None]).all(axis=2).any(axis=1)]
+        own = own[~np.any(np.all(known[None] <= new[:, None], axis=2), axis=1)]
         if len(own):
-            keep = ~(goals[own][None] <= known[:, None]).all(axis=2).any(axis=1)
+            keep = ~np.any(np.all(goals[own][None] <= known[:, None], axis=2), axis=1)
             self.front = [self.front[i] for i in np.flatnonzero(keep)]
             self.front += [(goals[i], int(plan[i]), u[i].copy()) for i in own]
 

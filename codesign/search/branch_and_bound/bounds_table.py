@@ -1,4 +1,7 @@
-"""The lower bound of every node of a branch and bound: an array that only rises, changed by nobody else."""
+"""The lower bound of every node of a branch and bound: an array that only rises, changed by nobody else.
+
+Source: see docs/optimisation.md, section 4.
+"""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int

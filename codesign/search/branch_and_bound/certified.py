@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...distributing import AbstractRunner
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from .branch_and_bound import BranchAndBound
@@ -74,10 +75,6 @@ class Certified(AbstractSearch):
         maker = RowsOfProblem(self.block, seed)
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
-    def over(self, runner: AbstractRunner) -> "Certified":
-        """Parts of the plans."""
-        return replace(self, runner=runner)
-
     def refuse(self, problem: Problem) -> None:
         """What cannot be searched; any number of plans can.
 
@@ -85,8 +82,7 @@ class Certified(AbstractSearch):
             ConfigError: nothing varies.
         """
         problem.check_varies()
-        if self.runner is not None:
-            self.runner.refuse()
+        self.refuse_runner()
 
     def search(
         self,
@@ -183,7 +179,8 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
     history = outcome.bounding.history
     return certify(
         wanted, outcome.upper, outcome.lower, convex=verdict.convex, closed=not outcome.stopped,
-        reason=verdict.reason or outcome.stopped, convexity=Convexity(verdict.pairs, verdict.worst, verdict.unproven),
+        reason=verdict.reason or outcome.stopped,
+        convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven),
         history=tuple((seconds, wanted.value(upper), wanted.value(lower)) for seconds, upper, lower in history), **more,
     )  # fmt: skip
 
@@ -191,7 +188,7 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
 def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> Evidence | None:
     """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
     found = outcome.bounding
-    if found.recorder is None or not isinstance(oracle, AbstractModelOracle):  # not of mixes: many models, not one
+    if not isinstance(found.recorder, Recorder):
         return None
     kept = evidence_of(oracle, found.recorder, found.programme.rows, found.table.leaf, found.lower, outcome.lower)
     if kept is not None:
@@ -235,9 +232,8 @@ def _claim(verdict: Verdict, outcome: Outcome) -> str:
         return f"best found, no proof: {verdict.reason}"
     if math.isinf(outcome.gap):
         return f"best found, nothing proven yet: {outcome.stopped}"
-    proven = (
-        f"within {100 * max(math.expm1(outcome.gap), 1e-6):.2g} % of the optimum over {outcome.counts['plans']:,} plans"
-    )
+    within = percent(math.expm1(outcome.gap), 1e-6)
+    proven = f"within {within} of the optimum over {outcome.counts['plans']:,} plans"
     if outcome.stopped:
         return f"best found, {outcome.stopped}: proven {proven}"
     return f"certified: proven {proven} and the whole box of hardware"

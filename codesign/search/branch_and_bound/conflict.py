@@ -13,7 +13,7 @@ import numpy as np
 from ..base import Progress, Report, silent
 from ..certificate import MustGive
 from .branch_and_bound import BranchAndBound
-from .effort import INTERRUPTED, Effort, Outcome
+from .effort import Effort, Outcome
 from .oracle import AbstractOracle, AbstractRelay, Tangents
 from .programme import Programme
 
@@ -80,9 +80,7 @@ class Conflict:
 
     def _least(self, oracle: AbstractOracle, goal: str, others: tuple[str, ...], given: dict[str, float]) -> Outcome:
         effort = replace(self.effort, seconds=max(self.ends - time.perf_counter(), 0.1))
-        outcome = BranchAndBound(Programme(oracle, goal, others, given), effort, self.seed).run()
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
+        outcome = BranchAndBound(Programme(oracle, goal, others, given), effort, self.seed).run().unless_interrupted()
         self.solved += 1
         self.report(Progress("what must give", self.solved, max(self.solved, self.planned), math.nan))
         return outcome

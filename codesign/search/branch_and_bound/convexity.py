@@ -5,6 +5,8 @@ everywhere in the box. `curvature` proves it by a walk over the traced program o
 is tested where it is used: exact rows against tangents taken elsewhere, and midpoints against ends, at random pairs,
 along single variables and from corner to corner (`check_convexity`), then around the designs found (`doubted`). A test
 proves nothing, and no result that rests on one is called proven.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from dataclasses import dataclass, field, replace
@@ -138,7 +140,7 @@ def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: 
     rows = excess[:, oracle.names.index(name)]
     if not np.isfinite(rows).all():
         return f"{name} is no number in {np.mean(~np.isfinite(rows)):.1%} of the space"
-    alone = sorted({oracle.variables[axis[i]] for i in np.flatnonzero((kind == 1) & (rows > TOLERANCE))})
+    alone = sorted({oracle.variables[int(axis[i])] for i in np.flatnonzero((kind == 1) & (rows > TOLERANCE))})
     along = f" along {', '.join(alone)}" if alone else ""
     return (
         f"{name} is not log-convex{along}: {rows.max():.2g} above convexity in {np.mean(rows > TOLERANCE):.1%} of pairs"

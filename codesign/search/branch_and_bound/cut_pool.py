@@ -1,4 +1,7 @@
-"""The cuts of the nodes that a branch and bound still works on, and what the points they were taken at have shown."""
+"""The cuts of the nodes that a branch and bound still works on, and what the points they were taken at have shown.
+
+Source: see docs/optimisation.md, section 2.
+"""
 
 from collections.abc import Iterator, Mapping
 

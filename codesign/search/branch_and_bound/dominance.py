@@ -137,13 +137,15 @@ def views(orders: Sequence[Order], rows: int) -> list[View]:
         else:
             groups.append([row])
     return [
-        View(np.array(group), [_best_of_ranges(_ranking(*(order.below[r] for r in group))) for order in orders])
+        View(np.array(group), [_best_of_ranges(*(order.below[r] for r in group)) for order in orders])
         for group in groups
     ]
 
 
-def _best_of_ranges(ranking: np.ndarray) -> np.ndarray:
-    """[first, last] -> the place of lowest rank between them."""
+def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
+    """[first, last] -> the place of lowest rank between them, of relations that have a ranking."""
+    ranking = _ranking(*below)
+    assert ranking is not None
     count = len(ranking)
     rank = np.empty(count, dtype=int)
     rank[ranking] = np.arange(count)

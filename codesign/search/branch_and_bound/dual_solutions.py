@@ -1,4 +1,7 @@
-"""What the latest programme of each plan said: where its cuts are lowest, its multipliers, its Lagrangian cut."""
+"""What the latest programme of each plan said: where its cuts are lowest, its multipliers, its Lagrangian cut.
+
+Source: see docs/optimisation.md, section 3.
+"""
 
 from typing import NamedTuple
 

@@ -37,6 +37,16 @@ class Outcome:
     seconds: float
     stopped: str = ""
 
+    def unless_interrupted(self) -> "Outcome":
+        """Itself.
+
+        Raises:
+            KeyboardInterrupt: somebody ended it early, and wants no other search to begin.
+        """
+        if self.stopped == INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
     @property
     def upper(self) -> float:
         """Log of the best design's goal; inf where no design was found."""

@@ -12,7 +12,7 @@ class Held(AbstractRelay):
 
     def __init__(self, inner: AbstractOracle, held: dict[int, float]):
         super().__init__(inner)
-        self.free = np.array([i for i in range(len(inner.variables)) if i not in held], dtype=int)
+        self.free = np.flatnonzero([i not in held for i in range(len(inner.variables))])
         self.fixed = np.array(sorted(held), dtype=int)
         self.at = np.array([held[int(i)] for i in self.fixed])
 
@@ -23,7 +23,9 @@ class Held(AbstractRelay):
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
         """Of the rows over the free coordinates."""
-        own = {self.inner.variables[i]: [at] for i, at in zip(self.fixed.tolist(), self.at.tolist(), strict=True)}
+        own: dict[str, Sequence[float]] = {
+            self.inner.variables[int(i)]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)
+        }
         return self.inner.unproven(own | dict(held or {}))
 
     def whole(self, u: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from ..sent_problem import AbstractSentWork
 from .branch_and_bound import BranchAndBound
 from .certified import Certified
 from .convexity import PROVEN, Verdict, check_convexity
-from .effort import INTERRUPTED, Outcome
+from .effort import Outcome
 from .evidence import Recorder, evidence_of
 from .held import Held
 from .model_oracle import Oracle
@@ -97,10 +97,6 @@ class HeldWork(AbstractSentWork):
     def __init__(self, problem: Problem, proof: Certified, proven: bool, seed: int):
         self.problem, self.proof, self.proven, self.seed = problem, replace(proof, runner=None), proven, seed
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the oracle: each process makes its own."""
-        return {name: value for name, value in super().__getstate__().items() if name != "oracle"}
-
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Rows of every plan."""
@@ -115,9 +111,7 @@ class HeldWork(AbstractSentWork):
             outcome = real.outcome
         else:
             known, outcome = {}, closed(self.oracle, held, self.proof, self.seed)
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        return HeldFound(part, SentOutcome(outcome), self.oracle.evaluated - before, **known)
+        return HeldFound(part, SentOutcome(outcome.unless_interrupted()), self.oracle.evaluated - before, **known)
 
 
 def held_by_runner(

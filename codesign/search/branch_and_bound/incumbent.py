@@ -1,4 +1,7 @@
-"""The best designs that a search has evaluated, and which bounds they leave open."""
+"""The best designs that a search has evaluated, and which bounds they leave open.
+
+Source: see docs/optimisation.md, section 4.
+"""
 
 import abc
 

@@ -1,4 +1,7 @@
-"""Points that keep every constraint of a plan: edges that break one are pulled back towards them."""
+"""Points that keep every constraint of a plan: edges that break one are pulled back towards them.
+
+Source: see docs/optimisation.md, section 3.
+"""
 
 import numpy as np
 

@@ -12,6 +12,7 @@ Source: [mehrotra1992]; see docs/optimisation.md, section 3.
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from itertools import repeat
 
 import numpy as np
 from jaxtyping import Float
@@ -243,9 +244,9 @@ def solve(
     price = np.broadcast_to(np.asarray(elastic, dtype=float), (len(affine),))
     if parts < 2:
         return _solve(affine, spread, tolerance, price, enough)
-    pieces = zip(*(np.array_split(part, parts) for part in (affine, spread, tolerance, price)), strict=True)
+    pieces = [np.array_split(part, parts) for part in (affine, spread, tolerance, price)]
     with ThreadPoolExecutor(parts) as pool:
-        solved = list(pool.map(lambda piece: _solve(piece[0], piece[1], piece[2], piece[3], enough), pieces))
+        solved = list(pool.map(_solve, *pieces, repeat(enough)))
     return Solved(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(Solved)))
 
 
@@ -266,7 +267,8 @@ def _solve(
     v[:] = 0.1 / w
     v[-1] = np.maximum(price - v[count:tangents].sum(axis=0), v[-1])  # a dear violation starts with its price
     central, final_z, final_v = z.copy(), z.copy(), v.copy()
-    active = np.arange(lanes)
+    active = np.arange(len(affine))
+    last = (active, z, v)
     for step in range(iterations):
         product = w * v
         gap = np.add.reduce(product)

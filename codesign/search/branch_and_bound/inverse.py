@@ -2,6 +2,8 @@
 
 "Which bandwidth must the photonic fabric have so that it is no dearer than the other rack at its speed": the wanted
 number becomes the goal, the targets become constraints, and the answer has the same certificate as any other search.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,8 +41,7 @@ class Inverse(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
         known = problem.space.hardware
-        if self.proof.runner is not None:
-            self.proof.runner.refuse()
+        self.proof.refuse_runner()
         if self.variable not in known:
             raise ConfigError(
                 f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, known)}"

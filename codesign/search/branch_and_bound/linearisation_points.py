@@ -1,4 +1,7 @@
-"""Solved plans that others are bounded from."""
+"""Solved plans that others are bounded from.
+
+Source: see docs/optimisation.md, section 4.
+"""
 
 import numpy as np
 

@@ -1,11 +1,13 @@
-"""The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy."""
+"""The oracle of one model: its rows and their tangents for the plans that are listed, traced once, run by NumPy.
+
+Source: see docs/optimisation.md, section 2.
+"""
 
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -13,6 +15,7 @@ from ...curvature import Judgement, judge
 from ...rules import as_it_stands
 from ...scenario import Scenario
 from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
+from ...typed_jax import configured
 from ..base import Problem
 from .oracle import GOAL, AbstractOracle, Tangents
 
@@ -39,7 +42,7 @@ class AbstractModelOracle(AbstractOracle):
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
         """Rows that the walk does not prove; all of them in single precision, where rounding breaks bounds."""
-        if not jax.config.values["jax_enable_x64"]:
+        if not configured("jax_enable_x64"):
             return dict.fromkeys(
                 self.names, "single precision: jax.config.update('jax_enable_x64', True) before JAX runs"
             )
@@ -78,7 +81,7 @@ class Oracle(AbstractModelOracle):
         scenario, space = self.problem.scenario, self.problem.space
         if not self.plans:
             self.plans = space.plans(scenario) or as_it_stands(scenario)
-        self._table = np.stack(list(self.plans.values()), axis=-1)
+        self.table = np.stack(list(self.plans.values()), axis=-1)
         self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
         self.names = self.program.names
 
@@ -100,7 +103,7 @@ class Oracle(AbstractModelOracle):
     @property
     def count(self) -> int:
         """Legal plans."""
-        return len(self._table)
+        return len(self.table)
 
     def tangents(
         self,
@@ -110,7 +113,7 @@ class Oracle(AbstractModelOracle):
         scenario: Scenario | None = None,
     ) -> Tangents:
         """Rows and tangents; `scenario` stands in for the problem's own if given."""
-        return self.of_rows(self._table[plan], u, sharpness, scenario)
+        return self.of_rows(self.table[plan], u, sharpness, scenario)
 
     def values(
         self,
@@ -119,7 +122,7 @@ class Oracle(AbstractModelOracle):
         scenario: Scenario | None = None,
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
         """Rows alone; `scenario` as in `tangents`."""
-        found = self.found(self._table[plan], u, 1.0, scenario, slopes=False)
+        found = self.found(self.table[plan], u, 1.0, scenario, slopes=False)
         return found.exact, found.broken
 
     def of_rows(

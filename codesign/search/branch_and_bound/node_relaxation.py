@@ -3,9 +3,12 @@
 A group stands for all plans that agree but for a range of values in fields that every row orders (`orders`). Each row
 of the group is the model's at the value that is best for this row, so it lies below that of every plan of the group,
 and its tangents bound all of them. Groups that may hold the optimum are split until they are single plans.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -116,10 +119,13 @@ class GroupOracle(AbstractModelOracle):
         found = self.model.found(rows, u, 1.0, slopes=False)
         return found.exact, found.broken
 
-    evaluated = relayed("model", "evaluated")
-    count, plan_count, parents = (relayed("tree", name) for name in ("count", "plans", "parent"))
+    evaluated: Any = relayed("model", "evaluated")
+    count: Any = relayed("tree", "count")
+    plan_count: Any = relayed("tree", "plans")
+    parents: Any = relayed("tree", "parent")
+    divided: Any = relayed("tree", "divided")
     sample, single, weight = (relayed("tree", name) for name in ("sample", "single", "weight"))
-    split, divided, near = (relayed("tree", name) for name in ("split", "divided", "near"))
+    split, near = (relayed("tree", name) for name in ("split", "near"))
 
     @property
     def roots(self) -> np.ndarray:
@@ -138,7 +144,7 @@ class GroupOracle(AbstractModelOracle):
         group, rows = self._best_of(plan)
         found = self.model.of_rows(rows, u, sharpness, scenario)
         for view in self.views[1:] if len(group) else []:
-            names, table = [self.names[row] for row in view.rows.tolist()], self.tree.table(plan[group], view.best)
+            names, table = [self.names[row] for row in map(int, view.rows)], self.tree.table(plan[group], view.best)
             other = self.model.of_rows(table, u[group], sharpness[group], scenario, names)
             found.exact[np.ix_(group, view.rows)] = other.exact
             found.affine[np.ix_(group, view.rows)] = other.affine
@@ -152,7 +158,7 @@ class GroupOracle(AbstractModelOracle):
         group, rows = self._best_of(plan)
         found = self.model.found(rows, u, 1.0, scenario, slopes=False)
         for view in self.views[1:] if len(group) else []:
-            names, table = [self.names[row] for row in view.rows.tolist()], self.tree.table(plan[group], view.best)
+            names, table = [self.names[row] for row in map(int, view.rows)], self.tree.table(plan[group], view.best)
             other = self.model.found(table, u[group], 1.0, scenario, names, slopes=False)
             found.exact[np.ix_(group, view.rows)] = other.exact
         return found.exact, found.broken

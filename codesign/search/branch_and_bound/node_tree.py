@@ -3,6 +3,8 @@
 A node is a legal combination of the outer fields and, for each inner field, a range of its listed values. A range of
 one value everywhere is a single plan. Splitting a node halves or quarters one of its ranges; what a node was split into
 is remembered, so that a plan has one number however it was reached.
+
+Source: see docs/optimisation.md, section 4.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,7 +100,7 @@ class PlanTree:
             self._list_children(fresh)
         counts = self._children[node]
         parent = np.repeat(np.arange(len(node)), counts)
-        offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         return self._settled(self._first_child[node[parent]] + offset), parent
 
     def _list_children(self, node: np.ndarray) -> None:
@@ -109,7 +111,7 @@ class PlanTree:
         low, size = self.low[node, chosen[rows]], width[rows, chosen] + 1
         parts = np.minimum(size, PARTS)
         parent = np.repeat(rows, parts)
-        part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        part = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         new_low, new_high = self.low[node[parent]].copy(), self.high[node[parent]].copy()
         line = np.arange(len(parent))
         new_low[line, chosen[parent]] = low[parent] + part * size[parent] // parts[parent]
@@ -173,7 +175,7 @@ class PlanTree:
     def near(self, node: int, changes: int) -> Int[np.ndarray, " k"]:
         """Numbers of the plans that differ from one in at most so many fields; in long lists by at most `NEAR`."""
         base = self.table(np.array([node]))[0]
-        at = np.array([int(np.searchsorted(self.lists[name], base[i])) for i, name in enumerate(self.fields)])
+        at = np.array([int(np.searchsorted(self.lists[name], float(base[i]))) for i, name in enumerate(self.fields)])
         rows, changed = at[None], np.zeros(1, dtype=int)
         for i, name in enumerate(self.fields):
             first, last = 0, len(self.lists[name])

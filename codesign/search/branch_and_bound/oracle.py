@@ -156,7 +156,11 @@ class AbstractRelay(AbstractOracle):
     def __init__(self, inner: AbstractOracle):
         self.inner, self.names, self.doubt, self.evaluated = inner, inner.names, inner.doubt, 0
 
-    count, plan_count, variables = (relayed("inner", name) for name in ("count", "plan_count", "variables"))
-    roots, parents, divided = (relayed("inner", name) for name in ("roots", "parents", "divided"))
+    count: Any = relayed("inner", "count")
+    plan_count: Any = relayed("inner", "plan_count")
+    variables: Any = relayed("inner", "variables")
+    roots: Any = relayed("inner", "roots")
+    parents: Any = relayed("inner", "parents")
+    divided: Any = relayed("inner", "divided")
     near, sample, single = (relayed("inner", name) for name in ("near", "sample", "single"))
     weight, split, unproven = (relayed("inner", name) for name in ("weight", "split", "unproven"))

@@ -53,9 +53,7 @@ class PartWork(AbstractSentWork):
         programme = Programme(oracle)
         warm = WarmStart(incumbent=Incumbent(programme.width, part.beat))
         outcome = BranchAndBound(programme, self.effort, self.seed, recorder=recorder, warm=warm).run()
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        bounding = outcome.bounding
+        bounding = outcome.unless_interrupted().bounding
         lower = bounding.table.least
         kept = evidence_of(oracle, recorder, programme.rows, bounding.table.leaf, bounding.lower, lower)
         best = bounding.incumbent.ranked(self.keep)

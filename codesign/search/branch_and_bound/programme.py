@@ -1,4 +1,7 @@
-"""The programme that a branch and bound solves: one row of an oracle minimised under others."""
+"""The programme that a branch and bound solves: one row of an oracle minimised under others.
+
+Source: see docs/optimisation.md, section 3.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""What is known before a branch and bound begins."""
+"""What is known before a branch and bound begins.
+
+Source: see docs/optimisation.md, section 4.
+"""
 
 from dataclasses import dataclass
 

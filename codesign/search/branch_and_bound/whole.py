@@ -2,6 +2,8 @@
 
 The real optimum bounds every whole design from below, so the gap that is reported is to all of them, not only to those
 that were tried. Variables in which the model is not convex are held at every value they may have.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import contextlib
@@ -9,15 +11,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...distributing import AbstractRunner
 from ...errors import CodesignError, ConfigError, suggestion
+from ...plain_yaml import is_some
 from ...space import levels
+from ...typed_jax import asarray
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
 from .certified import Certified, held_by, in_values
@@ -49,7 +53,8 @@ class Whole(AbstractSearch):
         units: hardware variable -> its unit (1 for a count; the bytes of one stack).
         proof: how each of the searches is run.
         values: hardware variable -> the values it may have, within its range.
-        runner: runs the searches apart from each other; none: one after the other, here.
+        runner: runs the searches apart from each other, one a combination of values, and one a combination of whole
+            numbers around its optimum; none: one after the other, here.
     """
 
     units: dict[str, float] = field(default_factory=dict[str, float])
@@ -59,11 +64,11 @@ class Whole(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Some names, positive units, non-empty lists, and not too many of either."""
-        for name, unit in self.units.items():
+        for name, unit in cast(dict[str, Any], self.units).items():
             if not isinstance(unit, int | float) or not unit > 0:
                 raise ConfigError(f"search.units.{name} = {unit!r} must be a positive number")
         for name, values in self.values.items():
-            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) == 0:
+            if not is_some(values):
                 raise ConfigError(f"search.values.{name} = {values!r} must be a non-empty list of values")
             if name in self.units:
                 raise ConfigError(f"search.values.{name} is also in search.units: leave one of them out")
@@ -78,8 +83,6 @@ class Whole(AbstractSearch):
     def refuse(self, problem: Problem) -> None:
         """A variable that is not in the space, or a value outside its range."""
         super().refuse(problem)
-        if self.runner is not None:
-            self.runner.refuse()
         for group in ("units", "values"):
             for name in getattr(self, group):
                 if name not in problem.space.hardware:
@@ -103,10 +106,6 @@ class Whole(AbstractSearch):
         self.refuse(problem)
         return self.search(problem, Oracle(problem, rows_of(problem), self.proof.block), seed, report)
 
-    def over(self, runner: AbstractRunner) -> "Whole":
-        """One search a combination of values, and one a combination of whole numbers around its optimum."""
-        return replace(self, runner=runner)
-
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
         told, listed = in_values(report, problem.wanted), self._listed(oracle)
@@ -116,14 +115,14 @@ class Whole(AbstractSearch):
         try:
             for one in self._reals(oracle, listed, work, told):
                 real.append(one)
-                _go_on(one.outcome)
+                one.outcome.unless_interrupted()
             close = self._wholes(oracle, real, work, _named(told, "whole, "))
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
                     for held in self._around(oracle, one):
                         tried.append((held, one.outcome if held == one.held else close(held)))
-                        _go_on(tried[-1][1])
+                        tried[-1][1].unless_interrupted()
         except ConfigError:
             raise
         except (CodesignError, KeyboardInterrupt) as error:
@@ -152,7 +151,7 @@ class Whole(AbstractSearch):
                 wanted, upper, found.lower, convex=convex, closed=closed, reason=reason, bounded=complete, **more
             )
 
-        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=({}, first.outcome))
+        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=(dict[int, float](), first.outcome))
         if not found.tried or best.bounding.plan < 0:
             points = designs_of(
                 oracle, np.array([first.outcome.bounding.plan]), self._full(oracle, first.held, first.u)
@@ -168,8 +167,8 @@ class Whole(AbstractSearch):
         designs = self._designs(oracle, found)
         claim = f"best found, no proof: {certificate.reason}"
         if certificate.certified:
-            within = 100 * max(math.expm1(best.upper - found.lower), 1e-6)
-            claim = f"certified: within {within:.2g} % of the bound on all designs, whole or not"
+            within = percent(math.expm1(best.upper - found.lower), 1e-6)
+            claim = f"certified: within {within} of the bound on all designs, whole or not"
         kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
         method = ["whole"] * len(designs[next(iter(designs))])
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
@@ -261,7 +260,7 @@ class Whole(AbstractSearch):
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
         u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
-        options = []
+        options: list[list[tuple[int, float]]] = []
         for name, unit in self.units.items():
             index, variable = oracle.variables.index(name), oracle.problem.space.hardware[name]
             number = variable.low * (variable.high / variable.low) ** u[index] / unit
@@ -291,12 +290,6 @@ def _named(report: Report, place: str) -> Report:
     return lambda progress: report(replace(progress, stage=place + progress.stage))
 
 
-def _go_on(outcome: Outcome) -> None:
-    """After an interrupt that a search answered, none of the others begins."""
-    if outcome.stopped == INTERRUPTED:
-        raise KeyboardInterrupt
-
-
 def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
     """Whether a value of a variable changes workload or layout, of which plans are legal or not."""
     there = [problem.scenario] + [problem.space.place(problem.scenario, {name: float(value)}) for value in values]
@@ -306,5 +299,5 @@ def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
 
 def _coordinates(oracle: Oracle, name: str, values: Sequence[float]) -> list[tuple[int, float]]:
     """(place of the variable, coordinate) of each value."""
-    at = oracle.problem.space.coordinates({name: jnp.asarray(values)})[name]
+    at = oracle.problem.space.coordinates({name: asarray(values)})[name]
     return [(oracle.variables.index(name), float(value)) for value in np.clip(np.asarray(at), 0.0, 1.0)]

@@ -1,14 +1,17 @@
-"""Gradient search over the hardware variables of the best plans: any Optax optimizer, many starts, one compilation."""
+"""Gradient search over the hardware variables of the best plans: any Optax optimizer, many starts, one compilation.
+
+Source: see docs/optimisation.md, section 7.
+"""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Array
 
 from ...compiling import quick_jit
@@ -19,6 +22,7 @@ from ...metrics import evaluate
 from ...objective import feasible
 from ...scenario import Scenario
 from ...smooth import reading_with_sharpness
+from ...typed_jax import asarray, block_until_ready, grad, linspace
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.distributed import ChunkFolders, screen_in_chunks
 from ..exhaustive.grid import kept_of, screen
@@ -57,38 +61,40 @@ class Descent:
         """
         names = problem.space.names
         optimizer, length = self.optimizer.build(self.steps), segment(self.steps)
-        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+        priced = reading_with_sharpness(evaluate)
 
-        def loss(u: Array, plan: dict[str, Array], scenario: Scenario, sharpness, weight, margin) -> Array:
+        def loss(
+            u: Array, plan: dict[str, Array], scenario: Scenario, sharpness: Array, weight: Array, margin: Array
+        ) -> Array:
             point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
             metrics = priced(sharpness, problem.space.place(scenario, point))
             return problem.objective.loss(metrics, weight, margin)
 
         def descend(carry: Any, plan: dict[str, Array], scenario: Scenario, progress: Array) -> Any:
-            def step(carry, progress):
+            def step(carry: Any, progress: Array) -> Any:
                 u, state = carry
                 sharpness = annealed(self.sharpness, progress)
                 weight = annealed(self.penalty, progress)
                 margin = jnp.where(progress > 0.8, self.margin, 0.0)
-                gradient = jax.grad(loss)(u, plan, scenario, sharpness, weight, margin)
+                gradient = grad(loss)(u, plan, scenario, sharpness, weight, margin)
                 gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
                 updates, state = optimizer.update(gradient, state, u)
-                return (jnp.clip(optax.apply_updates(u, updates), 0.0, 1.0), state), None
+                return (jnp.clip(cast(Array, optax.apply_updates(u, updates)), 0.0, 1.0), state), None
 
             return jax.lax.scan(step, carry, progress)[0]
 
         over_starts = jax.vmap(descend, in_axes=(0, None, None, None))
         over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
-        carry = jnp.asarray(start), jax.vmap(jax.vmap(optimizer.init))(jnp.asarray(start))
-        for number, part in enumerate(jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)):
+        carry = asarray(start), jax.vmap(jax.vmap(optimizer.init))(asarray(start))
+        for number, part in enumerate(linspace(0.0, 1.0, self.steps).reshape(-1, length)):
             told(number * length)
             carry = over_plans(carry, _arrays(plans), problem.scenario, part)
-            jax.block_until_ready(carry)
+            block_until_ready(carry)
         return np.asarray(carry[0])
 
 
 def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
-    return {name: jnp.asarray(column) for name, column in plans.items()}
+    return {name: asarray(column) for name, column in plans.items()}
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class GridThenGradient(AbstractSearch):
         keep: plans whose best level is kept for the frame.
         candidates: plans that are refined.
         descent: how they are refined.
-        runner: computes the grid in chunks; none: here, in one pass.
+        runner: computes the grid in chunks, of which no files are kept; none: here, in one pass.
     """
 
     block: int = 16384
@@ -114,16 +120,6 @@ class GridThenGradient(AbstractSearch):
         for name in ("block", "keep", "candidates"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
-
-    def over(self, runner: AbstractRunner) -> "GridThenGradient":
-        """The grid in chunks, of which no files are kept; the descent is one."""
-        return replace(self, runner=runner)
-
-    def refuse(self, problem: Problem) -> None:
-        """More plans than can be listed, or a runner that is not there."""
-        super().refuse(problem)
-        if self.runner is not None:
-            self.runner.refuse()
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
@@ -153,7 +149,7 @@ class GridThenGradient(AbstractSearch):
         axes, pairs = screened.axes, screened.kept.best_at[: self.candidates]
         plans = {name: column[pairs[:, 0]] for name, column in axes.plans.items()}
         names, count = problem.space.names, len(pairs)
-        levels = {name: jnp.asarray(column) for name, column in axes.values_of(pairs[:, 1]).items()}
+        levels = {name: asarray(column) for name, column in axes.values_of(pairs[:, 1]).items()}
         coordinates = problem.space.coordinates(levels)
         first = np.stack([np.asarray(coordinates[name]) for name in names], axis=-1)
         rng = np.random.default_rng(seed)
@@ -193,8 +189,8 @@ def _best_on_segments(
         return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
 
     priced = interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
-    goal, excess = (np.asarray(a) for a in priced(jnp.asarray(flat), _arrays(plans), problem.scenario))
+    goal, excess = (np.asarray(a) for a in priced(asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(feasible(excess), goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]
-    values = problem.space.values({name: jnp.asarray(best[:, i]) for i, name in enumerate(names)})
+    values = problem.space.values({name: asarray(best[:, i]) for i, name in enumerate(names)})
     return plans | {name: np.asarray(value) for name, value in values.items()}

@@ -8,6 +8,7 @@ A field of the plan with values v_1 < ... < v_k becomes one coordinate, in log2 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float
 
 from ...errors import ConfigError, suggestion
 from ...space import DesignSpace
+from ...typed_jax import asarray, zeros
 from ...workloads.plan_fields import plan_value
 from .transformations import annealed
 
@@ -66,17 +68,17 @@ class Relaxation:
         if self.kind == "gumbel":
             temperature = annealed((HOTTEST, COLDEST), progress)
             return self._mixed((x + noise) / temperature)
-        found = {}
+        found: dict[str, Array] = {}
         for i, (name, values) in enumerate(self.values.items()):
             relaxed = _unscaled(values, _interpolated(values, x[i]))
             if self.kind == "straight_through":
-                nearest = jnp.asarray(values)[jnp.argmin(jnp.abs(_scaled_all(values) - _interpolated(values, x[i])))]
+                nearest = asarray(values)[jnp.argmin(jnp.abs(_scaled_all(values) - _interpolated(values, x[i])))]
                 relaxed = relaxed + jax.lax.stop_gradient(nearest - relaxed)
             found[name] = relaxed
         return found
 
     def _mixed(self, logits: Array) -> dict[str, Array]:
-        found, first = {}, 0
+        found, first = dict[str, Array](), 0
         for name, values in self.values.items():
             weights = jax.nn.softmax(logits[first : first + len(values)])
             found[name] = _unscaled(values, jnp.sum(weights * _scaled_all(values)))
@@ -85,9 +87,9 @@ class Relaxation:
 
     def settled(self, x: Float[np.ndarray, "starts size"]) -> Float[np.ndarray, "starts fields"]:
         """Where each start stopped, in scaled units (log2 where values are positive), without noise."""
-        noise, end = jnp.zeros(x.shape[1]), jnp.asarray(1.0)
+        noise, end = zeros(x.shape[1]), asarray(1.0)
         relaxed = self if self.kind != "straight_through" else Relaxation(self.values, "log2")
-        fields = jax.vmap(lambda row: relaxed.fields(row, noise, end))(jnp.asarray(x))
+        fields = jax.vmap(partial(relaxed.fields, noise=noise, progress=end))(asarray(x))
         columns = [_scaled(values, np.asarray(fields[name])) for name, values in self.values.items()]
         return np.stack(columns, axis=-1) if columns else np.zeros((len(x), 0))
 
@@ -112,7 +114,7 @@ def _scaled(values: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _scaled_all(values: np.ndarray) -> Array:
-    return jnp.asarray(_scaled(values, values))
+    return asarray(_scaled(values, values))
 
 
 def _unscaled(values: np.ndarray, x: Array) -> Array:

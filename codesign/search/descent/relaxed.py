@@ -1,20 +1,24 @@
-"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again."""
+"""`search=gradient`: plan and hardware descended together from many starts, then rounded, repaired and solved again.
+
+Source: see docs/optimisation.md, section 7.
+"""
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Array
 
 from ...compiling import quick_jit
 from ...metrics import Metrics, evaluate
 from ...scenario import Scenario
 from ...smooth import at_least, reading_with_sharpness
+from ...typed_jax import asarray, jacfwd, linspace
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.model_oracle import Oracle, designs_of
@@ -111,7 +115,7 @@ class Gradient(AbstractSearch):
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(steps done, coordinates of the plan, of the hardware, [starts, ...] each), from the start to the end."""
         names, optimizer = problem.space.names, self.optimizer.build(self.steps)
-        priced = reading_with_sharpness(lambda scenario: evaluate(scenario))
+        priced = reading_with_sharpness(evaluate)
 
         def loss(at: tuple[Array, Array], noise: Array, scenario: Scenario, progress: Array) -> Array:
             x, u = at
@@ -123,15 +127,15 @@ class Gradient(AbstractSearch):
             return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
 
         def descend(carry: Any, progress: Array, scenario: Scenario) -> Any:
-            def step(carry, progress):
+            def step(carry: Any, progress: Array) -> Any:
                 at, state, key = carry
                 key, own = jax.random.split(key)
                 noise = jax.random.gumbel(own, at[0].shape) * (1 - progress)
                 # few inputs: reverse mode compiles for longer
-                gradient = jax.jacfwd(loss)(at, noise, scenario, progress)
-                gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
+                gradient = jacfwd(loss)(at, noise, scenario, progress)
+                gradient = jax.tree.map(_finite, gradient)
                 updates, state = optimizer.update(gradient, state, at)
-                x, u = optax.apply_updates(at, updates)
+                x, u = cast(tuple[Array, Array], optax.apply_updates(at, updates))
                 x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
                 return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
 
@@ -139,11 +143,11 @@ class Gradient(AbstractSearch):
 
         rng, length = np.random.default_rng(seed), segment(self.steps)
         start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
-        at = (jnp.asarray(start[0]), jnp.asarray(start[1]))
+        at = (asarray(start[0]), asarray(start[1]))
         carry = at, jax.vmap(optimizer.init)(at), jax.random.split(jax.random.key(seed), self.starts)
         yield 0, *start
         run = quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
-        progress = jnp.linspace(0.0, 1.0, self.steps).reshape(-1, length)
+        progress = linspace(0.0, 1.0, self.steps).reshape(-1, length)
         for number, part in enumerate(progress, start=1):
             carry = run(carry, part, problem.scenario)
             yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
@@ -216,9 +220,13 @@ class Gradient(AbstractSearch):
         return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
 
 
+def _finite(slope: Array) -> Array:
+    return jnp.where(jnp.isfinite(slope), slope, 0.0)
+
+
 def _broken(metrics: Metrics) -> Array:
     """Rules of the plan that no rounding would mend, such as more ranks than devices."""
-    total = jnp.asarray(0.0)
+    total = asarray(0.0)
     for broken in metrics.violations.values():
         total = total + jnp.log1p(at_least(broken - HALF, 0.0))
     return total

@@ -4,7 +4,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
-import optax
+import optax  # pyright: ignore[reportMissingTypeStubs]
 
 from ...errors import ConfigError, suggestion
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,7 @@ def save_portion(portion: Portion, sweep: Sweep, folder: Path) -> Path:
     Raises:
         OSError: it cannot be written.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
+    pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     first, blocks = portion.chunks[0].tolist()
     path = folder / name_of(portion.study, first, blocks)
     row = _row(portion, sweep)
@@ -96,7 +95,7 @@ def load_portion(path: Path) -> Portion:
         numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
         values = {name: np.asarray(value) for name, value in row.items() if name in LISTS or name.startswith("var.")}
         whole = len(frame) == 1 and row["checksum"] == _checksum(str(row["study"]), numbers, values)
-        if not whole or path.name != name_of(str(row["study"]), numbers["first"], numbers["blocks"]):
+        if not whole or path.name != name_of(str(row["study"]), int(numbers["first"]), int(numbers["blocks"])):
             raise ValueError("its checksum is not that of its numbers, or it is named as another")
         return _portion(str(row["study"]), numbers, values)
     except UNREADABLE as error:

@@ -3,6 +3,8 @@
 Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
 each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
 continues where it stopped.
+
+Source: see docs/optimisation.md, section 7.
 """
 
 import itertools
@@ -11,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +134,9 @@ class Grid(AbstractSearch):
         """More plans than can be listed, or no state to continue from."""
         super().refuse(problem)
         if self.runner is not None:
-            self.runner.refuse()
             self._folders.check()
         elif self.resume:
             Kept.check(_state(self.resume))
-
-    def over(self, runner: AbstractRunner) -> "Grid":
-        """In chunks."""
-        return replace(self, runner=runner)
 
     @property
     def _folders(self) -> ChunkFolders:

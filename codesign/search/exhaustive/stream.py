@@ -11,9 +11,10 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
+from ...non_dominated import non_dominated_rows
 from ...objective import feasible
+from ...typed_jax import structure
 from ..base import Problem
-from ..non_dominated import non_dominated_rows
 
 BINS = 64  # of the histogram: bars that a page of its width shows apart
 EDITION = "2"  # of the saved state: what another edition left is not continued
@@ -79,7 +80,7 @@ class Kept:
         arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         words = {"edition": EDITION, "study": study, "checksum": checksum(arrays)}
         with open(partial, "wb") as file:
-            np.savez(file, **{name: np.array(word) for name, word in words.items()}, **arrays)
+            np.savez(file, allow_pickle=False, **{name: np.array(word) for name, word in words.items()}, **arrays)
         os.replace(partial, path)
 
     @classmethod
@@ -163,7 +164,7 @@ class Kept:
     def _histogram(self, values: np.ndarray) -> None:
         """The first block with feasible points sets the range, with room on both sides."""
         if len(self.edges) == 0:
-            self.edges = np.linspace(values.min() - 1.0, values.max() + 1.0, BINS + 1)
+            self.edges = np.linspace(float(values.min()) - 1.0, float(values.max()) + 1.0, BINS + 1)
         place = (values - self.edges[0]) * (BINS / (self.edges[-1] - self.edges[0]))
         bins = np.bincount(np.clip(place, 0, BINS - 1).astype(np.int64), minlength=BINS)
         self.histogram = self.histogram + bins
@@ -200,7 +201,7 @@ def fingerprint(
     digest = hashlib.sha256()
     objective = problem.objective
     words = (objective.minimise, objective.maximise, sorted(objective.limits.items()), sorted(objective.floors.items()))
-    parts = (words, sorted(problem.space.hardware.items()), sorted(plans), block, jax.tree.structure(problem.scenario))
+    parts = (words, sorted(problem.space.hardware.items()), sorted(plans), block, structure(problem.scenario))
     digest.update(repr(parts).encode())
     for array in (*(plans[name] for name in sorted(plans)), *levels, *jax.tree.leaves(problem.scenario)):
         digest.update(np.ascontiguousarray(array).tobytes())

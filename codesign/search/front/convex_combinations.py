@@ -2,6 +2,8 @@
 
 For a plan the logarithms of all metrics are convex in the coordinates, so that a blend of two designs keeps every
 constraint that both keep and lies, in every metric, on the straight line between them or below it.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import numpy as np

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from ...non_dominated import non_dominated_rows
 from ...objective import feasible_logs
 from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome
 from ..branch_and_bound.oracle import GOAL
-from ..non_dominated import non_dominated_rows
 from ..settings import FRONT
 from .convex_combinations import blends
 from .level_pairs import Point
@@ -124,9 +124,7 @@ class FrontWalk:
         if goal == GOAL and outcome.bounding.plan >= 0:
             self.found.append(self._design(outcome, allowed))
         self.told("front", self.done, max(self.planned, self.done))
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        return outcome
+        return outcome.unless_interrupted()
 
     def told(self, stage: str, done: int, total: int) -> None:
         """Report how far a stage is, with the widest gap."""

@@ -1,4 +1,7 @@
-"""What a front rests on, for others to check: statements about its metrics, and weighted tangents that prove them."""
+"""What a front rests on, for others to check: statements about its metrics, and weighted tangents that prove them.
+
+Source: see docs/optimisation.md, section 5.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Plans (or groups of them) at levels of a front: pairs that are bounded and closed side by side."""
+"""Plans (or groups of them) at levels of a front: pairs that are bounded and closed side by side.
+
+Source: see docs/optimisation.md, section 6.
+"""
 
 from dataclasses import dataclass, field
 

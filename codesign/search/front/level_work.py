@@ -61,9 +61,7 @@ class LevelWork(AbstractSentWork):
     def __call__(self, level: FrontLevel) -> LevelProof:
         """One programme, whatever was solved before in this process."""
         sequence, allowed = self.sequence_of(self.problem), dict(level.allowed)
-        outcome = sequence.solve(GOAL, allowed)
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
+        outcome = sequence.solve(GOAL, allowed).unless_interrupted()
         bounding, oracle = outcome.bounding, sequence.oracle.inner
         backed = sequence.pool.back([Statement(GOAL, allowed, outcome.lower)], oracle)
         notes = sequence.pool.notes(backed.used)

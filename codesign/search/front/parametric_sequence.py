@@ -1,4 +1,7 @@
-"""Programmes over the same rows that differ in what is minimised and what is allowed: each helps the next."""
+"""Programmes over the same rows that differ in what is minimised and what is allowed: each helps the next.
+
+Source: see docs/optimisation.md, section 6.
+"""
 
 import time
 from dataclasses import dataclass, field, replace

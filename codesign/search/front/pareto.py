@@ -22,7 +22,9 @@ from jaxtyping import Array, Float
 from ...distributing import AbstractRunner
 from ...errors import ConfigError
 from ...metrics import Metrics
+from ...non_dominated import hypervolume, knee, non_dominated_rows
 from ...objective import POSITIVE
+from ...units import percent
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
@@ -34,7 +36,6 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
-from ..non_dominated import hypervolume, knee, non_dominated_rows
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
 from .level_work import LevelWork, walked_by
@@ -120,12 +121,7 @@ class Pareto(AbstractSearch):
         """Nothing that varies; over a runner more plans than are bounded one by one."""
         problem.check_varies()
         if self.runner is not None:
-            self.runner.refuse()
             super().refuse(problem)
-
-    def over(self, runner: AbstractRunner) -> "Pareto":
-        """Level by level."""
-        return replace(self, runner=runner)
 
     def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
         """What solves the programmes of an oracle with these rows."""
@@ -239,7 +235,7 @@ def _claim(verdict: Verdict, front: list[FrontDesign], gap: float, stopped: str)
         return f"front of the best found, no proof: {verdict.reason}"
     closed = [one for one in front if one.closed and one.gap <= gap + SHORT]
     worst = math.expm1(max(one.gap for one in front))
-    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {100 * math.expm1(gap):.2g} %"
+    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {percent(math.expm1(gap))}"
     if len(closed) < len(front):
-        proven += f", the worst to {100 * worst:.2g} %"
+        proven += f", the worst to {percent(worst)}"
     return f"certified: {proven}" if not stopped else f"front so far, {stopped}: {proven}"

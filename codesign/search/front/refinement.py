@@ -4,6 +4,8 @@ For one plan the front is a convex curve in the logarithms, so plans that are go
 levels between them. What was proven at the neighbours bounds all other plans there: a bound holds at every tighter
 level, and a Lagrangian bound is a straight line over all levels. The few pairs of a plan and a level that neither
 excludes are closed like plans, all side by side.
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import numpy as np

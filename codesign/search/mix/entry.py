@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from ...errors import ConfigError
 from ...fields import walk
+from ...plain_yaml import is_mapping
+from ...typed_jax import structure
 from ..base import Problem
 
 
@@ -44,10 +44,11 @@ def entry_of(name: str, given: Any) -> MixEntry:
     if isinstance(given, MixEntry):
         return given
     known = {f.name for f in dataclasses.fields(MixEntry)}
-    if not isinstance(given, dict) or set(given) - known:
+    if not is_mapping(given) or set(given) - known:
         raise ConfigError(f"search.workloads.{name} = {given!r} must be a mapping with overrides and weight")
     try:
-        return MixEntry(**(given | {"overrides": tuple(given.get("overrides", ()))}))
+        overrides: dict[str, Any] = {"overrides": tuple(given.get("overrides", ()))}
+        return MixEntry(**(given | overrides))
     except ConfigError as error:
         raise ConfigError(f"search.workloads.{name}.{error}") from error
 
@@ -67,7 +68,7 @@ def check_hardware(first: str, one: Problem, second: str, other: Problem) -> Non
     for name in sorted({*one.space.hardware, *other.space.hardware}):
         if one.space.hardware.get(name) != other.space.hardware.get(name):
             refuse(f"space.hardware.{name}")
-    if jax.tree.structure(one.scenario.cluster) != jax.tree.structure(other.scenario.cluster):
+    if structure(one.scenario.cluster) != structure(other.scenario.cluster):
         refuse("the structure of the cluster (fabric, kernels, collectives)")
     values = [{path: float(value) for path, _, value in walk(p.scenario.cluster, "cluster")} for p in (one, other)]
     for path, value in values[0].items():

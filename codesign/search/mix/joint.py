@@ -1,4 +1,7 @@
-"""Tuples of plans of several workloads on one hardware, as one oracle: with the plans fixed, one convex programme."""
+"""Tuples of plans of several workloads on one hardware, as one oracle: with the plans fixed, one convex programme.
+
+Source: see docs/optimisation.md, section 6.
+"""
 
 from dataclasses import dataclass, field
 

@@ -13,7 +13,7 @@ Source: [balas1979], [ceria1999]; see docs/optimisation.md, section 6 (mixes).
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 from jaxtyping import Float
 
 from ..blend import Blend
@@ -130,7 +130,7 @@ class Master:
         total, n, K = self.total, self.n, len(self.members)
         matrix = scipy.sparse.lil_array((2 * K + n * (K - 1), width))
         for k in range(K):
-            mine = np.arange(self.first[k], self.first[k + 1])
+            mine = np.arange(int(self.first[k]), int(self.first[k + 1]))
             matrix[k, mine] = 1.0
             matrix[K + k, total * (n + 1) + mine] = 1.0
             matrix[K + k, total * (n + 2) + k] = -1.0

@@ -6,6 +6,8 @@ minimised is a blend of their goals (`how`), absolute or relative to what each c
     good tuple    `alternating`: plans exchanged one by one or all together, hardware solved for whole tuples
     own hardware  every workload alone, certified: what sharing costs, and a first bound
     bound         `pricing`: duals that lean the workloads towards common hardware, plans dropped, tuples bounded
+
+Source: see docs/optimisation.md, section 6.
 """
 
 import dataclasses
@@ -17,6 +19,8 @@ import numpy as np
 
 from ...distributing import AbstractRunner
 from ...errors import CodesignError, ConfigError
+from ...uncertainty import Cases
+from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
 from ..branch_and_bound.convexity import Verdict, check_convexity
@@ -25,7 +29,6 @@ from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, Convexity, Shared, Wanted, certify, columns_of
-from ..robust import Cases
 from .alternating import Alternating
 from .entry import MixEntry, check_hardware, entry_of
 from .joint import Member
@@ -55,7 +58,8 @@ class Mix(AbstractSearch):
         block: points in one call of the model.
         pairs: pairs of points of the test of convexity, for each workload.
         problems: name -> its problem; the configuration fills this in from the overrides.
-        runner: runs each workload's own searches apart from each other; none: one after the other, here.
+        runner: runs each workload's own searches apart from each other (what exchanges plans and chooses duals stays
+            here); none: one after the other, here.
     """
 
     workloads: dict[str, MixEntry | dict[str, object] | None]
@@ -105,16 +109,6 @@ class Mix(AbstractSearch):
             rows = judged(oracle, self.cases, self.over_cases, self.tail, seed)
             found.append(Member(name, Programme(rows, allowed=allowed)))
         return found
-
-    def over(self, runner: AbstractRunner) -> "Mix":
-        """Each workload's own searches; what exchanges plans and chooses duals stays here."""
-        return dataclasses.replace(self, runner=runner)
-
-    def refuse(self, problem: Problem) -> None:
-        """More plans of a workload than can be listed, or a runner that is not there."""
-        super().refuse(problem)
-        if self.runner is not None:
-            self.runner.refuse()
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """The first workload's design, the certificate all of them; without problems of its own, of the one problem."""
@@ -221,11 +215,8 @@ class _MixRun:
 
         for k, outcome in enumerate(self.searches.run(asked)):
             self.own[self.members[k].name] = outcome
-            if outcome.stopped == INTERRUPTED:
-                raise KeyboardInterrupt
-            self.search.samples[k] = np.union1d(
-                self.search.samples[k], np.array(list(outcome.bounding.feasible), dtype=int)
-            )
+            designs = np.array(list(outcome.unless_interrupted().bounding.feasible), dtype=int)
+            self.search.samples[k] = np.union1d(self.search.samples[k], designs)
 
     def _hopeless(self) -> list[str]:
         """Workloads that no plan on any hardware satisfies."""
@@ -278,7 +269,7 @@ class _MixRun:
         gap = math.expm1(self.search.upper - self.lower)
         if math.isinf(gap):
             return f"best found, nothing proven yet; {self.stopped}"
-        proven = f"within {100 * max(gap, 1e-6):.2g} % of the optimum over all tuples of {self.total:,} plans"
+        proven = f"within {percent(gap, 1e-6)} of the optimum over all tuples of {self.total:,} plans"
         if gap > self.mix.gap * 1.001:
             return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
         return f"certified: proven {proven} and the whole box of hardware"

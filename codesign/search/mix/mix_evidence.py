@@ -3,6 +3,8 @@
 A round leans every workload's goal by its duals and bounds each plan's leaned goal; what reaches the claim is dropped
 from the rounds that follow. Kept are only the rounds without which the claim would not follow, with the weights of the
 plans that are still in question there, and, where tuples are left at the end, tangents of their plans.
+
+Source: see docs/optimisation.md, section 5.
 """
 
 import math

@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
-
-import equinox as eqx
-import jax
+from operator import attrgetter
+from typing import Any, cast
 
 from ...scenario import Scenario
+from ...typed_jax import structure, tree_at
+from ...uncertainty import Cases
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.oracle import AbstractOracle, rows_of
-from ..robust import Cases, robust_oracle
+from ..robust import robust_oracle
 
 Oracles = dict[str, tuple[Oracle, dict[str, float]]]  # workload -> its oracle, and what its limits are allowed over it
 
@@ -46,10 +47,10 @@ def _nameless(problem: Problem) -> Problem:
 
 def nameless(scenario: Scenario) -> Scenario:
     """Without the name of the model, which is part of a tree's structure but prices nothing."""
-    model = getattr(scenario.workload, "model", None)
+    model: Any = cast(Any, getattr(scenario.workload, "model", None))
     if not isinstance(getattr(model, "name", None), str):
         return scenario
-    workload = eqx.tree_at(lambda w: w.model, scenario.workload, dataclasses.replace(model, name=""))
+    workload = tree_at(attrgetter("model"), scenario.workload, dataclasses.replace(model, name=""))
     return dataclasses.replace(scenario, workload=workload)
 
 
@@ -59,7 +60,7 @@ def _alike(one: Problem, other: Problem) -> bool:
     names = (set(a.limits), set(a.floors)) == (set(b.limits), set(b.floors))
     goals = names and a == dataclasses.replace(b, limits=a.limits, floors=a.floors)
     spaces = one.space.hardware == other.space.hardware and list(one.space.plan) == list(other.space.plan)
-    return goals and spaces and jax.tree.structure(one.scenario) == jax.tree.structure(other.scenario)
+    return goals and spaces and structure(one.scenario) == structure(other.scenario)
 
 
 def moved_limits(one: Problem, other: Problem) -> dict[str, float]:

@@ -1,11 +1,14 @@
-"""One workload of a mix under duals: its leaned goals bounded plan by plan, plans dropped, the promising ones named."""
+"""One workload of a mix under duals: its leaned goals bounded plan by plan, plans dropped, the promising ones named.
+
+Source: see docs/optimisation.md, section 6.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
-from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
+from ..branch_and_bound.effort import Effort, Outcome
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.incumbent import Incumbent
 from ..branch_and_bound.warm_start import WarmStart
@@ -48,9 +51,7 @@ class Side:
 
     def priced(self, outcome: Outcome) -> None:
         """Take over what such a search left."""
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
-        self.bounding, self.asked = outcome.bounding, self.alive.copy()
+        self.bounding, self.asked = outcome.unless_interrupted().bounding, self.alive.copy()
         self.least = float(outcome.bounding.lower.min())
 
     def widen(self, margin: float, tolerance: float, late: Callable[[], bool], rounds: int = 24) -> None:

@@ -11,20 +11,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from ...distributing import AbstractRunner
+from ...uncertainty import Cases
 from ..base import Problem
 from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.effort import INTERRUPTED, Effort, Outcome
+from ..branch_and_bound.effort import Effort, Outcome
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.model_oracle import Oracle
 from ..branch_and_bound.programme import Programme
 from ..branch_and_bound.sent_outcome import SentOutcome
 from ..branch_and_bound.warm_start import COLD, WarmStart
-from ..robust import Cases
 from ..sent_problem import AbstractSentProblems
 from .joint import Member
 from .leaned_oracle import LeanedOracle
@@ -79,10 +78,6 @@ class WorkloadWork(AbstractSentProblems):
         self.problems, self.block, self.seed = problems, block, seed
         self.cases, self.over_cases, self.tail = cases, over_cases, tail
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the programmes: each process makes its own."""
-        return {name: value for name, value in super().__getstate__().items() if name != "programmes"}
-
     @functools.cached_property
     def programmes(self) -> dict[str, tuple[Oracle, Programme]]:
         """Of the workloads that were asked for so far."""
@@ -96,9 +91,7 @@ class WorkloadWork(AbstractSentProblems):
             self.programmes[asked.name] = oracle, Programme(rows, allowed=allowed)
         oracle, programme = self.programmes[asked.name]
         before = oracle.evaluated
-        outcome = asked.run(programme, self.seed)
-        if outcome.stopped == INTERRUPTED:
-            raise KeyboardInterrupt
+        outcome = asked.run(programme, self.seed).unless_interrupted()
         return asked.name, SentOutcome(outcome), oracle.evaluated - before
 
 
@@ -116,7 +109,7 @@ class Searches:
 
     members: Sequence[Member]
     seed: int
-    oracles: Oracles = field(default_factory=dict)
+    oracles: Oracles = field(default_factory=dict[str, tuple[Oracle, dict[str, float]]])
     work: WorkloadWork | None = None
     runner: AbstractRunner | None = None
 
