@@ -173,7 +173,8 @@ def pools(count: int, seed: int) -> pd.DataFrame:
         decodes = engines[1] * MOST / ((one["answer"] - 1) * full)
         prompts = lengths(np.random.default_rng(0), one["prompt"], one["cv_prompt"], REQUESTS)
         engine = Engine(steps, one["budget"], sequences=10 * MOST)
-        rate = float(load * min(engines[0] / prompt_seconds(engine, prompts).mean(), decodes))
+        links = engines[0] / max(link * one["prompt"], 1e-12)
+        rate = float(load * min(engines[0] / prompt_seconds(engine, prompts).mean(), links, decodes))
         shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": 10.0 * MOST}
         demand = Demand(rate, one["prompt"], one["answer"], float(one["budget"]), **shape)
         own = [jnp.asarray(float(value)) for value in (*engines, link * one["prompt"])]
