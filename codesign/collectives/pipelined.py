@@ -33,7 +33,7 @@ class Pipelined(eqx.Module):
     """
 
     norm: Float[Array, "*b"] = quantity(low=1.0, high=20.0, default=3.0)
-    hop_s: Float[Array, "*b"] = quantity(default=7e-6, usual=(5e-6, 1e-5), doc="past one member of a domain")
+    hop_s: Float[Array, "*b"] = quantity(default=7e-6, usual=(6e-6, 1e-5), doc="past one member of a domain")
     tree_hops: Float[Array, "*b"] = quantity(low=1.0, high=100.0, default=6.0, doc="as long as a tree's one level")
     short_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.13, doc="of a hop, that a short piece takes")
     switch_bytes: Float[Array, "*b"] = quantity(low=1.0, default=1e5, doc="of a member's piece: short below")
