@@ -32,7 +32,7 @@ def keeps() -> bool:
 
 
 def kept_text(
-    kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool, most: int = MOST_KEPT
+    kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool, most: int | None = None
 ) -> str:
     """The text of a kind under a key, made where it is not there.
 
@@ -41,7 +41,7 @@ def kept_text(
         key: as `key_of` has it.
         make: the text; an empty one is not kept.
         is_whole: whether what was read is a text that `make` could have made.
-        most: texts of this kind.
+        most: texts of this kind; none: `MOST_KEPT`.
     """
     if not _place:
         return make()
@@ -53,7 +53,7 @@ def kept_text(
     made = make()
     if made:
         with contextlib.suppress(OSError):
-            _write(path, made, most)
+            _write(path, made, most or MOST_KEPT)
     return made
 
 

@@ -184,7 +184,7 @@ def test_slopes_are_differences_and_transformations_agree():
     found, slopes = along(at, towards)
     ends = [along({name: at[name] + d * towards[name] for name in at}, towards)[0] for d in (-1e-5, 1e-5)]
     np.testing.assert_allclose(slopes, (ends[1] - ends[0]) / 2e-5, rtol=1e-5)
-    many = jax.vmap(told)({name: jnp.stack([value, 1.1 * value]) for name, value in at.items()})
+    many = jax.jit(jax.vmap(told))({name: jnp.stack([value, 1.1 * value]) for name, value in at.items()})
     np.testing.assert_allclose(many[0], found, rtol=1e-9)
     np.testing.assert_allclose(told(at), found, rtol=1e-9)
     assert np.isfinite(np.asarray(many)).all()

@@ -107,6 +107,7 @@ def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     monkeypatch.setattr("codesign.staging.model.account", counting)
     monkeypatch.setattr("codesign.staging.model._bases", OrderedDict())
     monkeypatch.setattr("codesign.staging.model._models", OrderedDict())
+    monkeypatch.setattr("codesign.kept_on_disk._place", [])
     assert screen(problem, block=16).evaluated > 32
     trace = Certified(pairs=16, explain=False).run(problem, 0)
     collect(problem, trace, 0, {})
