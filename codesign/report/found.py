@@ -63,10 +63,9 @@ def _cost(run: RunFolder) -> str:
         told = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
         return f"{told}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
-    more = float(cheap["time_s"] / fast["time_s"]) - 1
-    return (
-        f"Of {kept:,} feasible designs {len(front)} are worth a choice: {more:.1%} more time saves {less:.1%} of cost"
-    )
+    times = float(cheap["time_s"] / fast["time_s"])
+    slower = f"{times - 1:.1%} more time" if times < 2 else f"{times:.3g} times the time"
+    return f"Of {kept:,} feasible designs {len(front)} are worth a choice: {slower} saves {less:.1%} of cost"
 
 
 def _roofline(run: RunFolder) -> str:
