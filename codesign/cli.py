@@ -122,9 +122,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    remarks: Sequence[str] = ()
     if options.launch is not None:
-        options.overrides = later("run.launch_command", "with_launch")(options.launch, options.overrides)
-    later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top)
+        found, remarks = later("run.launch_command", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(found)
+    later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top, remarks=remarks)
     return 0
 
 
