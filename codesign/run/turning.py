@@ -53,7 +53,9 @@ def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataF
     until = 1 + (now[second] - now[first]) / slope if slope > 0 else np.inf
     paid = "price" if paths[first] == PRICE else "rent"
     what = f"the {paid} of {names[first]}'s accelerators"
-    rows.append({"what": what, "path": paths[first], "factor": until, "best": names[second], "goal": sign * now[second]})
+    rows.append(
+        {"what": what, "path": paths[first], "factor": until, "best": names[second], "goal": sign * now[second]}
+    )
     return pd.DataFrame(rows)
 
 
