@@ -16,19 +16,31 @@ zeros: Callable[..., Array] = jnp.zeros
 ones_like: Callable[[Array], Array] = jnp.ones_like
 linspace: Callable[[float, float, int], Array] = jnp.linspace
 
+einsum: Callable[..., Array] = jnp.einsum
+arange: Callable[..., Array] = jnp.arange
+ones: Callable[..., Array] = jnp.ones
+
 structure: Callable[[Any], Any] = jax.tree.structure
 flatten: Callable[[Any], tuple[list[Any], Any]] = jax.tree.flatten
+flatten_with_path: Callable[[Any], tuple[list[tuple[tuple[Any, ...], Any]], Any]] = jax.tree_util.tree_flatten_with_path
 unflatten: Callable[[Any, Any], Any] = jax.tree.unflatten
 tree_at: Callable[..., Any] = eqx.tree_at
 
-grad: Callable[[Callable[..., Array]], Callable[..., Any]] = jax.grad
+grad: Callable[..., Callable[..., Any]] = jax.grad
+jacrev: Callable[..., Callable[..., Any]] = jax.jacrev
 jacfwd: Callable[[Callable[..., Array]], Callable[..., Any]] = jax.jacfwd
 jit: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.jit
 shapes_of: Callable[..., Any] = jax.eval_shape
+make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
 
 device_put: Callable[[Any], Any] = jax.device_put
 block_until_ready: Callable[[Any], Any] = jax.block_until_ready
 configure: Callable[[str, Any], None] = jax.config.update
+
+
+def arrays(*numbers: float) -> tuple[Any, ...]:
+    """Each as an array, for the first fields of a component, whatever the others hold."""
+    return tuple(asarray(float(number)) for number in numbers)
 
 
 def configured(name: str) -> Any:
