@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
 Tree = TypeVar("Tree")
@@ -33,10 +34,12 @@ tree_at: Callable[..., Any] = eqx.tree_at
 
 grad: Callable[..., Callable[..., Any]] = jax.grad
 jacrev: Callable[..., Callable[..., Any]] = jax.jacrev
-jacfwd: Callable[[Callable[..., Array]], Callable[..., Any]] = jax.jacfwd
+jacfwd: Callable[..., Callable[..., Any]] = jax.jacfwd
 fori_loop: Callable[..., Any] = jax.lax.fori_loop
+jvp: Callable[..., tuple[Any, Any]] = jax.jvp
 jit: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.jit
 shapes_of: Callable[..., Any] = jax.eval_shape
+as_function: Callable[[Any], Callable[..., list[Any]]] = jaxpr_as_fun
 make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
 
 device_put: Callable[[Any], Any] = jax.device_put
