@@ -61,11 +61,7 @@ class AbstractServing(AbstractWorkload):
     def without_effect(self, layout: Layout) -> dict[str, Array]:
         """Expert parallelism of a model without experts."""
         del layout
-        return (
-            {}
-            if hasattr(self.model.feed_forward, "experts")
-            else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
-        )
+        return {} if self.model.has_experts else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
 
     def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
         """Refuse to vary what only training has: each plan would come back once for each value.
