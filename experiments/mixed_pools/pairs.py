@@ -14,7 +14,6 @@ import pandas as pd
 
 from codesign import ConfigError, study_from_config
 from codesign.report import style
-from codesign.report.drawing import render
 from codesign.report.findings import headline, panels
 
 jax.config.update("jax_enable_x64", True)
@@ -93,7 +92,7 @@ def draw(table: pd.DataFrame) -> None:
             f"Two pools cost {two / one:.0%} of the cheapest one; best is {pair[DEVICES[row] == columns[column]]}"
             " (2,048 : 512 tokens, first token in 1 s, 50 ms a token)",
         )
-        (HERE / "pairs.png").write_bytes(render(figure))
+        figure.savefig(HERE / "pairs.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import pandas as pd
 
 from codesign import prepare_jax, study_from_config
 from codesign.report import style
-from codesign.report.drawing import render
 from codesign.report.findings import headline, panels, plain_ticks
 
 prepare_jax()
@@ -68,7 +67,7 @@ def draw(table: pd.DataFrame) -> None:
             f" {usd.max() / usd.min():.0f} times as much;"
             f" {moved or 'no'} best designs keep caches in the host's memory",
         )
-        (HERE / "front.png").write_bytes(render(figure))
+        figure.savefig(HERE / "front.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":
