@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from builders import training
 
@@ -18,7 +19,7 @@ from codesign.plain_yaml import read_yaml
 from codesign.scenario import Scenario
 from codesign.search import Certified, Problem
 from codesign.space import Continuous, DesignSpace
-from codesign.validation.framework import OF_CLASSES, SCALES, stored
+from codesign.validation.framework import OF_CLASSES, SCALES, parts_of, stored
 from codesign.workloads import Plan, Slowdowns
 
 SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_overlap=0.0)
@@ -30,6 +31,7 @@ OPTIONS = {
     "mosaic_fsdp_h100": "mosaicml_llm_foundry-hopper",
     "nemo": "nemo_megatron_bridge",
     "nemo_26_06": "nemo_megatron_bridge-since_26_06",
+    "nemo_h100": "nemo_megatron_bridge-hopper",
     "eager_node": "vtrain_single_node",
 }
 
@@ -106,3 +108,27 @@ def test_options_are_what_was_fitted(option):
 def test_an_unknown_class_is_refused():
     with pytest.raises(ConfigError, match="slowdowns"):
         scenario_from_config("framework=mosaic_fsdp", "+workload.slowdowns.attenton=2")
+
+
+def test_parts_of_a_table_are_generations_and_releases():
+    """Hopper is a part whatever its release; a table of another source finds the part of its own generation."""
+    releases = ["26.08 NeMo Container", "25.09 x", "26.06 NeMo Container", "26.04.01 x"]
+    nemo = pd.DataFrame({"gpu": ["H100-SXM", "H100-SXM", "GB200", "B200"], "release": releases})
+    assert parts_of(nemo).tolist() == ["hopper", "hopper", "since_26_06", ""]
+    assert parts_of(pd.DataFrame({"gpu": ["H100-SXM", "A100-SXM-80GB"]})).tolist() == ["hopper", "ampere"]
+    assert "attention" not in stored()["nemo_megatron_bridge-hopper"]
+
+
+def test_a_loss_that_is_not_fused_reads_its_logits_again_and_again():
+    """38 and 14 bytes a logit of 6 and 6; nothing else of the step changes."""
+    plain = training(plan=SHARDED)
+    ops = {}
+    for fused in (True, False):
+        job = dataclasses.replace(plain.workload, model=dataclasses.replace(plain.workload.model, fused_loss=fused))
+        lowered = job.lower(plain.layout)
+        ops[fused] = {(op.name, op.phase, i): op.work.nbytes for i, op in enumerate(lowered) if hasattr(op, "work")}
+    moved = {key[:2]: float(ops[False][key] / ops[True][key]) for key in ops[True] if ops[True][key] != ops[False][key]}
+    assert moved == {
+        ("head_softmax", "forward"): pytest.approx(38 / 6),
+        ("head_softmax", "backward"): pytest.approx(14 / 6),
+    }

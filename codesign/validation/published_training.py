@@ -11,8 +11,8 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
     named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed;
                        tensor-parallel traffic and messages between stages hidden, as its recipes do
-    frontier_rates     the same, tensor-parallel traffic not hidden, gradients summed in 32 bits (3.3.2 of
-                       [grattafiori2024llama3])
+    frontier_rates     the same, tensor-parallel traffic and what context ranks gather not hidden, gradients summed in
+                       32 bits (3.3.2 of [grattafiori2024llama3])
 """
 
 import functools
@@ -170,7 +170,7 @@ def frontier(row: Any) -> list[Run]:
     model = configured_model("llama31_405b")
     plan = dict(
         tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0,
-        pp_overlap=1.0,
+        pp_overlap=1.0, cp_overlap=0.0,
     )  # fmt: skip
     flops = (
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
