@@ -52,7 +52,7 @@ BARS = (
 )  # fmt: skip
 FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions -> what was fitted; the first counts
     (".*", "peer .*", "a peer's prediction"),
-    ("closed loop", ".*left out", "six constants an engine, on its rows of others"),
+    ("closed loop", ".*left out", "seven constants an engine, on its rows of others"),
     (".*", ".*GPU left out.*", "relatives: the device is left out"),
     ("training", ".*framework fitted", "the framework, on this table"),
     (".*training", ".*framework of .*", "the framework, on another source"),
@@ -61,7 +61,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("kernels", ".*", "physics and learned factors, on these rows"),
     ("collectives", ".*", "curves, on these rows"),
     ("expert exchange", ".*", "four constants a library and phase, on these rows"),
-    ("closed loop", ".*", "six constants an engine, on these rows"),
+    ("closed loop", ".*", "seven constants an engine, on these rows"),
     ("open loop", ".*", "one constant, on these rows"),
     ("power", ".*left out", "four constants of steps, energies of boards, on rows of others"),
     ("power", "kernels", "energies of boards that serve, nothing on these rows"),
