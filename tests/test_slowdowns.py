@@ -19,7 +19,10 @@ from codesign.plain_yaml import read_yaml
 from codesign.scenario import Scenario
 from codesign.search import Certified, Problem
 from codesign.space import Continuous, DesignSpace
-from codesign.validation.framework import OF_CLASSES, SCALES, parts_of, stored
+from codesign.validation import published_training
+from codesign.validation.batches import batches, grouped, sized, vectorised
+from codesign.validation.framework import OF_CLASSES, SCALES, adjustment, parts_of, stored
+from codesign.validation.hardware import measured_cluster
 from codesign.workloads import Plan, Slowdowns
 
 SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_overlap=0.0)
@@ -132,3 +135,20 @@ def test_a_loss_that_is_not_fused_reads_its_logits_again_and_again():
         ("head_softmax", "forward"): pytest.approx(38 / 6),
         ("head_softmax", "backward"): pytest.approx(14 / 6),
     }
+
+
+def test_devices_and_frameworks_are_one_structure():
+    """Steps of two devices, with and without a framework, are traced once, and cost what each costs alone."""
+    model = published_training.megatron_model(pd.Series({"hidden": 1024.0, "num_heads": 16.0, "num_layers": 4.0}))
+    gpus, plan = ("H100-SXM", "B200"), {"tp": 2.0, "micro_batch": 2.0}
+    runs = [published_training.Run(gpu, model, plan, 8.0, 512.0, 32.0, 1.0) for gpu in gpus]
+    scenarios = [run.scenario(measured_cluster(run.gpu)) for run in runs]
+    (batch,) = batches(scenarios)
+    plain, slow = published_training.with_slowdowns(batch.scenarios), adjustment({"elementwise": 2.0})(batch.scenarios)
+    assert jax.tree.structure(plain) == jax.tree.structure(slow)
+    (found,) = grouped([batch], vectorised(lambda one: (evaluate(one).time_s,)), published_training.with_slowdowns)
+    named = [run.job for run in runs]
+    alone = [
+        seconds(Scenario(sized(measured_cluster(run.gpu), 8.0), *job)) for run, job in zip(runs, named, strict=True)
+    ]
+    assert found == pytest.approx(alone, rel=1e-12)

@@ -5,7 +5,6 @@ every step. They are fitted on one table and kept in `conf/calibration/framework
 judged on another source, they say how well a framework's overhead carries over.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from ..fields import replace
 from ..measurements import FoundTable, reader, tables
 from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
-from ..workloads import Slowdowns
 from .hardware import accelerator_option
-from .published_training import Prepared, prepare
+from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
 
 __all__ = [
     "Sample",
@@ -43,7 +41,6 @@ __all__ = [
 
 SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
 LEAST = 0.1  # of a factor
-OF_CLASSES = tuple(field.name for field in dataclasses.fields(Slowdowns))
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
@@ -102,10 +99,7 @@ def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
 
     def change(batch: Scenario) -> Scenario:
         like = jnp.ones_like(batch.plan.tp)
-        classes = {n: value * like for n, value in constants.items() if n in OF_CLASSES}
-        if classes:
-            slowdowns = Slowdowns(**{n: classes.get(n, 0 * like if n in SCALES else like) for n in OF_CLASSES})
-            batch = dataclasses.replace(batch, workload=dataclasses.replace(batch.workload, slowdowns=slowdowns))
+        batch = with_slowdowns(batch, {n: value for n, value in constants.items() if n in OF_CLASSES})
         others = {n: value * like for n, value in constants.items() if n not in OF_CLASSES}
         return replace(batch, {f"workload.{n}": value for n, value in others.items()})
 
