@@ -10,8 +10,10 @@ import pandas as pd
 from .spreads import LEVELS, SHARE, column
 
 TRIED = np.linspace(0.7, 3.0, 93)
-"""Times that quantiles are stretched about their median, least first; where more were needed groups have little in
-common, and the file says how many rows are covered."""
+"""Times that quantiles are stretched about their median, least first."""
+APART = 1.5
+"""Times where no stretch covers: groups have nothing in common, the widest would say nothing, and the file says how
+many rows are covered."""
 DIGITS = 4
 TAIL = round((1 - SHARE) / 2, 3)  # outside on either side
 
@@ -65,7 +67,7 @@ def fitted(missed: Missed) -> dict[str, Any]:
     """A row of the file."""
     parts = parts_of(missed)
     shares = covered(parts, TRIED)
-    place = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else len(TRIED) - 1
+    place = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else int(np.argmin(np.abs(TRIED - APART)))
     ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), TRIED[place])
     told: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
     told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[place]}

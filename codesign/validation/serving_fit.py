@@ -113,7 +113,7 @@ def fit_seen(seen: SeenRows, theirs: Sequence[np.ndarray]) -> FittedEngine:
 
     def engine_of(x: np.ndarray) -> FittedEngine:
         slowdown, *others, cohort = np.abs(x) * told * SCALES
-        return FittedEngine(slowdown, *others, max(float(cohort), 1.0))
+        return FittedEngine._make([slowdown, *others, max(float(cohort), 1.0)])
 
     def missed(x: np.ndarray) -> float:
         engine = engine_of(x)
