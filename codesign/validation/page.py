@@ -117,12 +117,13 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
     """What does not keep its bar, worst first; and intervals that hold too few or too many."""
     late = [(row["median"] / bar, row, bar) for row in strata if (bar := bar_of(row)) and row["median"] > bar]
     held = sum(bar_of(row) is not None for row in strata) - len(late)
-    yield f"Of {held + len(late)} strata with a bar {held} keep it. These do not:\n"
-    lines = [
-        [row["suite"], row["stratum"], row["quantity"], _share(row["median"]), _share(bar)]
-        for _, row, bar in sorted(late, key=lambda one: -one[0])
-    ]
-    yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
+    yield f"Of {held + len(late)} strata with a bar {held} keep it." + (" These do not:\n" if late else "")
+    if late:
+        lines = [
+            [row["suite"], row["stratum"], row["quantity"], _share(row["median"]), _share(bar)]
+            for _, row, bar in sorted(late, key=lambda one: -one[0])
+        ]
+        yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
     known = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
     off = [row for row in known if not 0.85 <= row["left_out"] <= 0.95]
     good, ending = len(known) - len(off), "not in these:\n" if off else "all of them."
