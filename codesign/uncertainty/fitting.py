@@ -36,10 +36,11 @@ def covered(parts: Sequence[np.ndarray], inflations: np.ndarray) -> np.ndarray:
     for place, mine in enumerate(parts):
         others = [errors for other, errors in enumerate(parts) if other != place]
         ends = quantiles(others, (TAIL, 0.5, 1 - TAIL))
-        low, _, high = map(np.asarray, widened(ends[:, None], 1, inflations))
-        mine = np.sort(mine)
-        below = np.searchsorted(mine, np.minimum(low, 0.0), side="left")
-        shares.append((np.searchsorted(mine, np.maximum(high, 0.0), side="right") - below) / len(mine))
+        low, _, high = widened(ends[:, None], 1, inflations)
+        ordered = np.sort(mine)
+        below: np.ndarray = np.searchsorted(ordered, np.asarray(np.minimum(low, 0.0)), side="left")
+        under: np.ndarray = np.searchsorted(ordered, np.asarray(np.maximum(high, 0.0)), side="right")
+        shares.append((under - below) / len(mine))
     return np.mean(shares, axis=0)
 
 
