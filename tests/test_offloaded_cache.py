@@ -11,6 +11,7 @@ import pytest
 from builders import cluster, gpt3
 
 from codesign.config import scenario_from_config
+from codesign.config.checks import shortage, smallest_change
 from codesign.errors import ConfigError
 from codesign.fields import check_ranges, replace
 from codesign.metrics import evaluate
@@ -135,3 +136,17 @@ def test_a_share_beyond_all_is_refused_in_a_line():
     small = dataclasses.replace(cluster(16.0), host=host)
     plan = Plan(tp=16.0, micro_batch=16.0, chunk=512.0, offload_kv_cache=1.0)
     assert float(evaluate(Scenario(small, ContinuousServing(gpt3(), **LENGTHS), plan)).usage["ddr"]) > 1
+
+
+def test_offloading_the_cache_is_among_what_would_help():
+    """One sequence whose cache lacks more than all weights are: nothing else fits it on these devices."""
+    laid = Plan(tp=16.0, micro_batch=1.0, chunk=512.0)
+    work = ContinuousServing(model=gpt3(), input_tokens=280000.0, output_tokens=2049.0)
+    scenario = Scenario(cluster(16.0), work, laid)
+    change = laid.changes()["offload_kv_cache"]
+    assert change(0.0) == [1.0]
+    assert change(1.0) == []
+    assert shortage(scenario)
+    assert smallest_change(scenario) == ["plan.offload_kv_cache=1"]
+    near = replace(scenario, {"plan.offload_kv_cache": jnp.asarray(1.0)})
+    assert not shortage(near)

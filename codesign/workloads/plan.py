@@ -150,6 +150,7 @@ class AbstractModelPlan(AbstractPlan):
             "offload_optimizer": lambda x: [1.0] if x < 1 else [],
             "offload_activations": lambda x: [1.0] if x < 1 else [],
             "offload_weights": lambda x: [1.0] if x < 1 else [],
+            "offload_kv_cache": lambda x: [1.0] if x < 1 else [],
         }
 
     def told(self) -> dict[str, Array]:
