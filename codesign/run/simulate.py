@@ -95,7 +95,9 @@ def simulate_design(
             cached = float(asked.prefix_tokens) if len(asked.prefixes) else 0.0
             form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
             came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
-            closed = closed | form_told(form.later(host)) | {"requests_per_s": came}
+            full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
+            busy = max(float(form.load), float(form.fill), full)
+            closed = closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy}
         if pools is not None:
             bar.begin(len(asked))
             found = pools.simulated(asked, bar.tell, timeline=True)
