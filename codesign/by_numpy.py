@@ -236,6 +236,11 @@ def doer(
     return functools.partial(_by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 
 
+def several(found: Any) -> list[Any]:
+    """What `doer` made, as a list wherever the primitive has one result too."""
+    return found if isinstance(found, list) else [found]
+
+
 def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
     """`doer` for arguments that have their axes of points behind their own: slices of arrays then lie side by side."""
     name = primitive.name

@@ -20,8 +20,8 @@ from .plain_yaml import is_list, is_mapping
 from .typed_jax import asarray, flatten, tree_at
 
 __all__ = [
-    "Usual", "as_leaf", "check_ranges", "get_path", "quantities", "quantity", "range_of", "replace", "static",
-    "switch", "walk",
+    "Usual", "as_leaf", "as_leaves", "check_ranges", "get_path", "part", "quantities", "quantity", "range_of",
+    "replace", "static", "switch", "walk",
 ]  # fmt: skip
 
 
@@ -81,6 +81,11 @@ def switch(*, default: Any = dataclasses.MISSING, doc: str = "") -> Any:
 def static(**kwargs: Any) -> Any:
     """A choice of structure: part of the tree's shape, one compilation for each value."""
     return eqx.field(static=True, **kwargs)
+
+
+def part() -> Any:
+    """A component of its own that stands behind numbers: a checker takes these for fields with a default."""
+    return eqx.field()
 
 
 def walk(module: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], Any]]:

@@ -97,7 +97,7 @@ NODE = (
     "fabric=scin",
     "collective=scin_inq",
     "workload=serving",
-    "space=serving_plans",
+    "space=dense_serving_plans",
     "experiment=serve_llama31_405b_static",
 )
 

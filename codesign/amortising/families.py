@@ -37,7 +37,7 @@ class StudyFamily:
     def draw(self, problem: Problem, rng: np.random.Generator, count: int) -> np.ndarray:
         """[count, inputs + limits] values of random studies."""
         nominal = {path: float(get_path(problem.scenario, path)) for path in self.factors}
-        rows = []
+        rows: list[list[float]] = []
         for _ in range(count):
             row = dict(self.shapes[rng.integers(len(self.shapes))])
             row |= {path: float(rng.choice(values)) for path, values in self.choices.items()}
@@ -45,7 +45,8 @@ class StudyFamily:
             devices = row.get("cluster.device_count", float(problem.scenario.cluster.device_count))
             for name in sorted(self.budgets):
                 low, high, each = self.budgets[name]
-                row[name] = float(np.exp(rng.uniform(np.log(low), np.log(high)))) * (devices if each else 1.0)
+                edges = float(np.log(low)), float(np.log(high))
+                row[name] = float(np.exp(rng.uniform(*edges))) * (devices if each else 1.0)
             rows.append([row[key] for key in (*self.inputs, *sorted(self.budgets))])
         return np.array(rows)
 

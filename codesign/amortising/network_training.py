@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Array
 
 from ..compiling import quick_jit
@@ -28,6 +28,7 @@ from ..search.base import Problem
 from ..search.branch_and_bound.oracle import GOAL, rows_of
 from ..search.descent.transformations import annealed
 from ..smooth import Weighted, at_least, reading
+from ..typed_jax import asarray, einsum, grad, jacfwd, jit, zeros
 from .families import StudyFamily
 
 PLANS, SLOPED = 32, 8  # priced for each study of a step; of these, followed
@@ -48,7 +49,7 @@ def losses(family: StudyFamily, base: Problem, shape: NetworkShape) -> Callable[
         found = rows(metrics, values)
         moved = {name: jnp.log(row[len(inputs) + i] / base.objective.limits[name]) for i, name in enumerate(limits)}
         over = sum(at_least(found[name] - moved.get(name, 0.0), 0.0) for name in found if name != GOAL)
-        broken = jnp.max(jnp.stack([*map(jnp.asarray, metrics.violations.values()), jnp.asarray(0.0)]))
+        broken = jnp.max(jnp.stack([*map(asarray, metrics.violations.values()), asarray(0.0)]))
         return jnp.where(broken > 0, jnp.inf, found[GOAL] + PRICE * over)
 
     return loss
@@ -69,19 +70,24 @@ def train(
     """
     began, rng, shape = time.perf_counter(), np.random.default_rng(seed), NetworkShape.of(base.space)
     centre, whiten = _whitening(np.log(family.draw(base, rng, 4096)))
-    network = Network(shape.outputs)
-    parameters = network.init(jax.random.key(seed), jnp.zeros(whiten.shape[1]))
+    network: Any = Network(shape.outputs)
+    parameters = network.init(jax.random.key(seed), zeros(whiten.shape[1]))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps, 0.01)))
     state, plans = optimizer.init(parameters), min(PLANS, len(shape.table))
-    ask = jax.jit(lambda parameters, features: shape.split(network.apply(parameters, features))[0])
+
+    def scored(parameters: Any, features: Any) -> Any:
+        return shape.split(network.apply(parameters, features))[0]
+
+    ask = jit(scored)
     step = quick_jit(_step(family, base, shape, network, optimizer))
+    quiet, loud = (float(np.log(edge)) for edge in NOISE)
     noise = rng.gumbel(size=2 * len(shape.table)).astype(np.float32)
     for index in range(steps):
         rows, progress = family.draw(base, rng, batch), index / steps
-        features = jnp.asarray((np.log(rows) - centre) @ whiten, dtype=jnp.float32)
+        features = asarray((np.log(rows) - centre) @ whiten, dtype=jnp.float32)
         scores = shape.scores(np.asarray(ask(parameters, features)))
         for row, first in zip(scores, rng.integers(len(shape.table), size=batch), strict=True):
-            row += np.exp(rng.uniform(*np.log(NOISE))) * noise[first : first + len(row)]
+            row += float(np.exp(rng.uniform(quiet, loud))) * noise[first : first + len(row)]
         picked = np.argpartition(scores, -plans, axis=1)[:, -plans:]
         table = shape.table[picked]
         has = shape.has(table.reshape(-1, table.shape[-1])).reshape(batch, plans, -1)
@@ -106,14 +112,19 @@ def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre, vectors[:, kept] / np.sqrt(values[kept])
 
 
-def _step(
-    family: StudyFamily, base: Problem, shape: NetworkShape, network: Network, optimizer: optax.GradientTransformation
-) -> Callable[..., Any]:
+def _finite(slopes: Array) -> Array:
+    return jnp.where(jnp.isfinite(slopes), slopes, 0.0)
+
+
+def _step(family: StudyFamily, base: Problem, shape: NetworkShape, network: Any, optimizer: Any) -> Callable[..., Any]:
     loss = losses(family, base, shape)
     priced = jax.vmap(jax.vmap(loss, in_axes=(None, None, 0, 0)), in_axes=(None, 0, 0, 0))
 
     def slope(scenario: Scenario, row: Array, plan: Array, u: Array, sharpness: Array) -> Array:
-        return jax.jacfwd(lambda u: reading(Weighted(sharpness), loss)(scenario, row, plan, u))(u)
+        def at(u: Array) -> Array:
+            return reading(Weighted(sharpness), loss)(scenario, row, plan, u)
+
+        return jacfwd(at)(u)
 
     sloped = jax.vmap(jax.vmap(slope, in_axes=(None, None, 0, 0, None)), in_axes=(None, 0, 0, 0, None))
 
@@ -132,11 +143,11 @@ def _step(
         def surrogate(parameters: Any) -> Array:
             pairs, logits = shape.split(network.apply(parameters, features))
             u = shape.suits(logits, jnp.take_along_axis(has, best, axis=1))
-            scores = jnp.einsum("bci,bij,bcj->bc", has, pairs, has)
+            scores = einsum("bci,bij,bcj->bc", has, pairs, has)
             ranked = -(wanted * jax.nn.log_softmax(scores, axis=-1)).sum(axis=-1)
             return (u * slopes).sum(axis=-1).mean() + 0.1 * ranked.mean()
 
-        gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), jax.grad(surrogate)(parameters))
+        gradient = jax.tree.map(_finite, grad(surrogate)(parameters))
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(parameters, updates), state, values.min(axis=1).mean()
 

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError
 from ..fields import quantities, quantity
 from ..smooth import at_least, at_most
+from ..typed_jax import arrays, asarray
 from ..units import KWH
 
 HOURS = 24
@@ -43,9 +44,9 @@ class PowerGrid(eqx.Module):
         if not self.by_hour:
             return mean
         hours = list(self.by_hour.values())
-        total = jnp.asarray(0.0)
+        total = asarray(0.0)
         for place, hour in enumerate(hours):
-            before = jnp.asarray(0.0)
+            before = asarray(0.0)
             for other, value in enumerate(hours):
                 before = before + jnp.where((value < hour) | ((value == hour) & (other < place)), 1.0, 0.0)
             total = total + hour * at_most(at_least(self.hours_a_day - before, 0.0), 1.0)
@@ -95,4 +96,4 @@ class Carbon(eqx.Module):
     @classmethod
     def example(cls) -> "Carbon":
         """A grid without hours."""
-        return cls(PowerGrid(400.0, {}), 800.0, 2.5, hbm_kg_per_byte=2e-10, ddr_kg_per_byte=6.5e-11)
+        return cls(PowerGrid(asarray(400.0), {}), *arrays(800.0, 2.5, 2e-10, 6.5e-11))

@@ -18,6 +18,7 @@ from ..examples import by_default
 from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
+from ..typed_jax import arrays, asarray, zeros_like
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast", "reduce")
 
@@ -49,7 +50,7 @@ class AbstractCollective(eqx.Module):
 
     def capex_usd(self, endpoints: Array) -> Array:
         """Price of the hardware that it needs beside accelerators and fabric, an endpoint: none."""
-        return jnp.zeros_like(endpoints)
+        return zeros_like(endpoints)
 
     def limits(self, endpoints: Array) -> dict[str, Array]:
         """Used share of whatever bounds that hardware, feasible up to 1: nothing here."""
@@ -58,7 +59,7 @@ class AbstractCollective(eqx.Module):
 
     def log_perplexity_penalty(self, group: Group) -> Array:
         """Increase of ln(perplexity) of a language model whose partial results are summed like this: none."""
-        return jnp.zeros_like(group.size)
+        return zeros_like(group.size)
 
 
 def among_many(group: Group, link: Link, steps: Array, sent_bytes: Array, new_partners: Array | float = 0.0) -> Cost:
@@ -90,7 +91,7 @@ class Tuned(AbstractCollective):
             beta_s_per_byte=link.beta_s_per_byte / self.bandwidth_ratio,
         )
         launch = jnp.where((group.size > 1) & (nbytes > 0), self.launch_s, 0.0)
-        return Cost(launch, jnp.zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
+        return Cost(launch, zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
 
     def capex_usd(self, endpoints: Array) -> Array:
         """As the inner algorithm."""
@@ -111,7 +112,7 @@ class Tuned(AbstractCollective):
     @classmethod
     def example(cls) -> "Tuned":
         """Of a ring's volume."""
-        return cls(ScaledVolume(scalar=2.0, offset=-1.0), launch_s=5e-6, bandwidth_ratio=0.8, latency_ratio=2.0)
+        return cls(ScaledVolume.example(), *arrays(5e-6, 0.8, 2.0))
 
 
 class ScaledVolume(AbstractCollective):
@@ -125,9 +126,9 @@ class ScaledVolume(AbstractCollective):
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One latency plus the scaled volume at the link's rate."""
-        return among_many(group, link, jnp.asarray(1.0), nbytes * self.scalar * (1 + self.offset / group.size))
+        return among_many(group, link, asarray(1.0), nbytes * self.scalar * (1 + self.offset / group.size))
 
     @classmethod
     def example(cls) -> "ScaledVolume":
         """A ring's."""
-        return cls(scalar=2.0, offset=-1.0)
+        return cls(*arrays(2.0, -1.0))

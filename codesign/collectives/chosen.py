@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -11,6 +10,7 @@ from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..fabrics import ALGORITHMS, Group
 from ..hardware import Link
+from ..typed_jax import asarray, where
 from .base import AbstractCollective
 from .ring import RingAllReduce
 from .standing import SipacAllReduce
@@ -55,11 +55,10 @@ class Chosen(AbstractCollective):
         found = asked(self.options[offered[0]])
         for name in offered[1:]:
             chosen = jnp.abs(group.algorithm - ALGORITHMS.index(name)) < 0.5
-            other = asked(self.options[name])
-            found = jax.tree.map(lambda one, two, use=chosen: jnp.where(use, two, one), found, other)
+            found = where(chosen, asked(self.options[name]), found)
         return found
 
     @classmethod
     def example(cls) -> "Chosen":
         """Of two algorithms."""
-        return cls({"ring": RingAllReduce(), "sipac": SipacAllReduce(radix=4.0)})
+        return cls({"ring": RingAllReduce(), "sipac": SipacAllReduce(radix=asarray(4.0))})

@@ -147,7 +147,7 @@ class Rack:
 
         With `repeat` the same schedule runs several times on circuits as the run before left them.
         """
-        size, chunks = values.shape
+        size, chunks = map(int, values.shape)
         out = ScheduleOutcome(values=values.copy(), sent=np.zeros(size))
         circuits: set[tuple[int, int]] = set()
         for whole in itertools.chain.from_iterable([rounds] * repeat):

@@ -8,6 +8,7 @@ from ..cost import Cost
 from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
+from ..typed_jax import asarray
 from .base import AbstractCollective, among_many
 
 
@@ -76,4 +77,4 @@ class DirectAllToAll(AbstractCollective):
     @classmethod
     def example(cls) -> "DirectAllToAll":
         """With plain numbers."""
-        return cls(imbalance_ratio=1.3)
+        return cls(imbalance_ratio=asarray(1.3))

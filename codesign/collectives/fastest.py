@@ -42,7 +42,11 @@ class Fastest(AbstractCollective):
     def each(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Costs of all options along a new first axis, in the order of `names`."""
         costs = [self.options[name].cost(nbytes, group, link) for name in self.names()]
-        return jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *costs)
+
+        def stacked(*leaves: Array) -> Array:
+            return jnp.stack(jnp.broadcast_arrays(*leaves))
+
+        return jax.tree.map(stacked, *costs)
 
     def winner(self, nbytes: Array, group: Group, link: Link) -> Array:
         """Index into `names` of the fastest, the first of equals."""
@@ -61,7 +65,11 @@ class Fastest(AbstractCollective):
         """Cost of the fastest."""
         each = self.each(nbytes, group, link)
         best = jnp.argmin(each.time_s, axis=0)[None]
-        return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, best, axis=0)[0], each)
+
+        def chosen(leaf: Array) -> Array:
+            return jnp.take_along_axis(leaf, best, axis=0)[0]
+
+        return jax.tree.map(chosen, each)
 
     @classmethod
     def example(cls) -> "Fastest":

@@ -9,6 +9,7 @@ from jaxtyping import Array
 from ..cost import Cost
 from ..fabrics import Group
 from ..hardware import Channel, Link, ThreeStagePath, infiniband, pcie
+from ..typed_jax import arrays
 from .base import AbstractCollective
 
 
@@ -37,4 +38,4 @@ class HostPath(AbstractCollective):
     @classmethod
     def example(cls) -> "HostPath":
         """From card to card."""
-        return cls(ThreeStagePath(pcie(5), infiniband("NDR"), pcie(5), 0.0, 4e-7, 220.0, 8e-7))
+        return cls(ThreeStagePath(pcie(5), infiniband("NDR"), pcie(5), *arrays(0.0, 4e-7, 220.0, 8e-7)))

@@ -9,6 +9,7 @@ from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import at_most, maximum, used_share
+from ..typed_jax import asarray, zeros_like
 from .base import AbstractCollective
 
 
@@ -77,7 +78,7 @@ class InNetworkAllReduce(AbstractCollective):
     def capex_usd(self, endpoints: Array) -> Array:
         """Silicon of the buffers of all switches, over the endpoints."""
         if self.memory is None:
-            return jnp.zeros_like(endpoints)
+            return zeros_like(endpoints)
         return self.switches * self._memory_mm2(self.memory, endpoints) * self.memory.usd_per_mm2 / endpoints
 
     def limits(self, endpoints: Array) -> dict[str, Array]:
@@ -100,7 +101,7 @@ class InNetworkAllReduce(AbstractCollective):
     @classmethod
     def example(cls) -> "InNetworkAllReduce":
         """With plain numbers."""
-        return cls(wave_bytes=32768.0)
+        return cls(wave_bytes=asarray(32768.0))
 
 
 class MulticastAllReduce(AbstractCollective):

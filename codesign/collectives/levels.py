@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,6 +11,7 @@ from ..cost import Cost, overlap, zero
 from ..errors import ConfigError
 from ..fabrics import AbstractFabric, Group
 from ..fields import quantity
+from ..typed_jax import asarray, where
 from .base import OPERATIONS, AbstractCollective
 from .pipelined import Pipelined
 from .tree import PipelinedChain
@@ -67,7 +67,7 @@ class Stage(NamedTuple):
 
 def stages(levels: Sequence[NetworkLevel], group: Group) -> list[Stage]:
     """Split a group over levels, innermost first; each level takes what its reach holds."""
-    result, rest = [], group
+    result, rest = list[Stage](), group
     for level in levels[:-1]:
         inner, rest = rest.split(level.fabric.reach())
         result.append(Stage(level, inner))
@@ -106,7 +106,7 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
         return outside + inner.run(operation, nbytes)
     beyond = _members(rest) > 1
     around = inner.run("reduce_scatter", nbytes) + inner.run("all_gather", nbytes)
-    return outside + _where(beyond, around, inner.run("all_reduce", nbytes))
+    return outside + where(beyond, around, inner.run("all_reduce", nbytes))
 
 
 def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
@@ -126,21 +126,17 @@ def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
 
 
 def _members(parts: Sequence[Stage]) -> Array:
-    total = jnp.asarray(1.0)
+    total = asarray(1.0)
     for part in parts:
         total = total * part.group.size
     return total
-
-
-def _where(condition: Array, a: Cost, b: Cost) -> Cost:
-    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), a, b)
 
 
 def _crossing_send(nbytes: Array, parts: Sequence[Stage]) -> Cost:
     """The outermost level that the group reaches sets the pace of neighbour messages."""
     chosen = parts[0].run("send", nbytes)
     for part in parts[1:]:
-        chosen = _where(part.group.size > 1, part.run("send", nbytes), chosen)
+        chosen = where(part.group.size > 1, part.run("send", nbytes), chosen)
     return chosen
 
 
@@ -151,7 +147,7 @@ def _split_all_to_all(nbytes: Array, parts: Sequence[Stage]) -> Cost:
     algorithm of g members sends (g-1)/g of what it is handed, hence the g/n.
     """
     everyone = _members(parts)
-    total, met = zero(), jnp.asarray(1.0)
+    total, met = zero(), asarray(1.0)
     for part in parts:
         size = part.group.size
         share = met * size / everyone

@@ -11,6 +11,7 @@ from ..fabrics import Group
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import at_least
+from ..typed_jax import asarray
 from .base import AbstractCollective
 
 MEMBERS = (2.0, 4.0, 8.0, 16.0, 64.0)  # where the curves over group size have their knots
@@ -69,4 +70,4 @@ class Measured(AbstractCollective):
     @classmethod
     def example(cls) -> "Measured":
         """With plain numbers."""
-        return cls(rounds=2.0)
+        return cls(rounds=asarray(2.0))

@@ -1,6 +1,5 @@
 """All-reduce on few bits: what it saves on the wire, what its codec takes, what it does to a language model."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -9,6 +8,7 @@ from ..fabrics import Group
 from ..fields import quantity, switch
 from ..hardware import Link
 from ..smooth import at_least
+from ..typed_jax import asarray, where
 from .base import AbstractCollective
 from .in_network import InNetworkAllReduce
 
@@ -90,7 +90,7 @@ class Quantised(AbstractCollective):
 
     def wire_ratio(self, group: Group | None = None) -> Array:
         """Bytes sent over bytes meant; of 2-byte numbers unless a group says otherwise."""
-        element = jnp.asarray(2.0) if group is None else at_least(group.element_bytes, 0.5)
+        element = asarray(2.0) if group is None else at_least(group.element_bytes, 0.5)
         ratio = (self.bits / 8 + self.scale_bytes / self.block_elements) / element
         return ratio if group is None else jnp.where(self.shrinks(group), ratio, 1.0)
 
@@ -111,7 +111,7 @@ class Quantised(AbstractCollective):
         if self.plain is None:
             return rounded
         exact, shrinks = self.plain.cost(nbytes, group, link), self.shrinks(group)
-        return jax.tree.map(lambda one, other: jnp.where(shrinks, one, other), rounded, exact)
+        return where(shrinks, rounded, exact)
 
     def capex_usd(self, endpoints: Array) -> Array:
         """As the inner algorithm."""
@@ -134,4 +134,4 @@ class Quantised(AbstractCollective):
     @classmethod
     def example(cls) -> "Quantised":
         """Of an all-reduce in the network."""
-        return cls(InNetworkAllReduce(wave_bytes=4224.0), codec_s=1e-6, codec_s_per_byte=1e-13)
+        return cls(InNetworkAllReduce(asarray(4224.0)), codec_s=asarray(1e-6), codec_s_per_byte=asarray(1e-13))

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..typed_jax import arange, pad
+
 __all__ = ["in_network_sum", "normalised_error", "quantised", "ring_sum"]
 
 
@@ -12,7 +14,7 @@ def quantised(values: Float[Array, "*batch n"], bits: float, block: int) -> Floa
     The last block may be shorter. Source: [scin] sections 3.4 and 4.1.
     """
     size = values.shape[-1]
-    padded = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -size % block)])
+    padded = pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -size % block)])
     blocks = padded.reshape(*padded.shape[:-1], -1, block)
     steps = 2.0 ** (bits - 1) - 1
     scale = jnp.max(jnp.abs(blocks), axis=-1, keepdims=True) / steps
@@ -32,9 +34,9 @@ def ring_sum(parts: Float[Array, "n *batch d"], bits: float, block: int) -> Floa
     The last axis is cut into n chunks; chunk c starts at member c and ends, summed, at member c - 1.
     """
     members, width = parts.shape[0], parts.shape[-1]
-    padded = jnp.pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, -width % members)])
+    padded = pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, -width % members)])
     chunks = jnp.moveaxis(padded.reshape(*padded.shape[:-1], members, -1), -2, 1)  # [member, chunk, ..., part]
-    chunk = jnp.arange(members)
+    chunk = arange(members)
     partial = chunks[chunk, chunk]
     for hop in range(1, members):
         partial = quantised(partial, bits, block) + chunks[(chunk + hop) % members, chunk]

@@ -14,6 +14,7 @@ from ..fabrics import Group
 from ..fields import quantity, static
 from ..hardware import Link
 from ..smooth import at_least, ceil, floor, ratio
+from ..typed_jax import asarray, ones_like
 from .base import AbstractCollective
 
 SPLITTINGS = ("lanes", "ideal", "equal")
@@ -50,7 +51,7 @@ def divide(partners: Array, lanes: Array, splitting: str) -> Division:
 
     Source: [lumorph] section 4 for what is divided; it prints no loss.
     """
-    one = jnp.ones_like(partners * lanes)
+    one = ones_like(partners * lanes)
     if splitting == "ideal":
         return Division(one, one)
     if splitting == "equal":
@@ -145,7 +146,7 @@ class RadixAllGather(AbstractCollective):
     @classmethod
     def example(cls) -> "RadixAllGather":
         """With plain numbers."""
-        return cls(radix=3.0)
+        return cls(radix=asarray(3.0))
 
 
 class RadixAllReduce(AbstractCollective):
@@ -176,7 +177,7 @@ class RadixAllReduce(AbstractCollective):
     @classmethod
     def example(cls) -> "RadixAllReduce":
         """With plain numbers."""
-        return cls(radix=4.0)
+        return cls(radix=asarray(4.0))
 
 
 class RadixAllToAll(AbstractCollective):
@@ -205,4 +206,4 @@ class RadixAllToAll(AbstractCollective):
     @classmethod
     def example(cls) -> "RadixAllToAll":
         """With plain numbers."""
-        return cls(radix=4.0, splitting="equal")
+        return cls(radix=asarray(4.0), splitting="equal")

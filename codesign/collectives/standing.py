@@ -10,6 +10,7 @@ from ..fabrics import Group
 from ..fields import quantity, static
 from ..hardware import Link
 from ..smooth import at_least, at_most, ceil
+from ..typed_jax import asarray
 from .base import AbstractCollective
 from .radix import Phase, divide, in_rounds, known_splitting
 
@@ -61,7 +62,7 @@ class SipacAllReduce(AbstractCollective):
     @classmethod
     def example(cls) -> "SipacAllReduce":
         """With plain numbers."""
-        return cls(radix=4.0)
+        return cls(radix=asarray(4.0))
 
 
 class SipacAllGather(AbstractCollective):
@@ -81,7 +82,7 @@ class SipacAllGather(AbstractCollective):
     @classmethod
     def example(cls) -> "SipacAllGather":
         """With plain numbers."""
-        return cls(radix=3.0, splitting="ideal")
+        return cls(radix=asarray(3.0), splitting="ideal")
 
 
 class CliqueAllReduce(AbstractCollective):
@@ -95,7 +96,7 @@ class CliqueAllReduce(AbstractCollective):
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Reduce-scatter, then all-gather, in one dimension that holds the whole group."""
-        return SipacAllReduce(radix=WIDE, splitting=self.splitting).cost(nbytes, group, link)
+        return SipacAllReduce(radix=asarray(WIDE), splitting=self.splitting).cost(nbytes, group, link)
 
 
 class CliqueAllGather(AbstractCollective):
@@ -107,7 +108,7 @@ class CliqueAllGather(AbstractCollective):
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One phase."""
-        return SipacAllGather(radix=WIDE, splitting=self.splitting).cost(nbytes, group, link)
+        return SipacAllGather(radix=asarray(WIDE), splitting=self.splitting).cost(nbytes, group, link)
 
     @classmethod
     def example(cls) -> "CliqueAllGather":

@@ -17,7 +17,26 @@ from .values import Value, joined, unknown
 
 HALF, ONE, TWO = (decided_number(x) for x in (0.5, 1.0, 2.0))
 
+_BY_ONE: dict[str, Callable[[Value], Value]] = {
+    "exp2": lambda x: power(TWO, x),
+    "log1p": lambda x: logarithm(add(ONE, x)),
+    "expm1": lambda x: arithmetic.subtract(exponential(x), ONE),
+    "sqrt": lambda x: power(x, HALF),
+    "rsqrt": lambda x: power(x, decided_number(-0.5)),
+    "cbrt": lambda x: power(x, decided_number(1 / 3)),
+    "square": lambda x: power(x, TWO),
+    "floor": lambda x: choices.rounded(x, "floor"),
+    "ceil": lambda x: choices.rounded(x, "ceil"),
+    "round": lambda x: choices.rounded(x, "round"),
+}
+_BY_TWO: dict[str, Callable[[Value, Value], Value]] = {
+    "gt": lambda a, b: choices.less(b, a),
+    "ge": lambda a, b: choices.less_equal(b, a),
+    "ne": lambda a, b: choices.inverted(choices.equal(a, b)),
+}
 ELEMENTWISE: dict[str, Callable[..., Value]] = {
+    **_BY_ONE,
+    **_BY_TWO,
     "add": add,
     "add_any": add,
     "sub": arithmetic.subtract,
@@ -29,26 +48,13 @@ ELEMENTWISE: dict[str, Callable[..., Value]] = {
     "min": choices.minimum,
     "clamp": choices.clamp,
     "exp": exponential,
-    "exp2": lambda x: power(TWO, x),
     "log": logarithm,
-    "log1p": lambda x: logarithm(add(ONE, x)),
-    "expm1": lambda x: arithmetic.subtract(exponential(x), ONE),
     "pow": power,
-    "sqrt": lambda x: power(x, HALF),
-    "rsqrt": lambda x: power(x, decided_number(-0.5)),
-    "cbrt": lambda x: power(x, decided_number(1 / 3)),
-    "square": lambda x: power(x, TWO),
     "tanh": arithmetic.squashed,
     "sign": choices.sign,
-    "floor": lambda x: choices.rounded(x, "floor"),
-    "ceil": lambda x: choices.rounded(x, "ceil"),
-    "round": lambda x: choices.rounded(x, "round"),
     "lt": choices.less,
     "le": choices.less_equal,
-    "gt": lambda a, b: choices.less(b, a),
-    "ge": lambda a, b: choices.less_equal(b, a),
     "eq": choices.equal,
-    "ne": lambda a, b: choices.inverted(choices.equal(a, b)),
     "and": choices.both,
     "or": choices.either,
     "not": choices.inverted,

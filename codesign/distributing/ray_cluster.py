@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,7 @@ class RayCluster(AbstractRunner):
         self.refuse()
         before = dict(os.environ)
         os.environ.update(_settings(alone=not self.address))
-        import ray
-
+        ray: Any = import_module("ray")
         started = not ray.is_initialized()
         try:
             if started:

@@ -23,6 +23,7 @@ from ..smooth import used_share
 from ..space import DesignSpace
 from ..staging import Answers, at_points, model_of, running
 from ..staging.every_plan import EveryPlan
+from ..typed_jax import structure, unflatten
 from ..workloads.plan_fields import plan_value
 from .beginning import Given
 from .knobs import FLOORS, HARDWARE, LIMITS, limits_of
@@ -64,7 +65,7 @@ class Answerer:
         self._objective = dataclasses.replace(study.objective, limits={}, floors={})
         self._asked = [study.objective.goal, *study.objective.limits, *study.objective.floors]
         model = model_of(self._scenario, DesignSpace({}, study.space.hardware), tuple(plans))
-        self._names, self._fields, self._tiers = model.variables, tuple(plans), []
+        self._names, self._fields, self._tiers = model.variables, tuple(plans), list[str]()
         self._whole = self._sweep(model, plans)
         self._some, self._plans = self._whole, plans
         self._every = np.arange(self._whole.count)
@@ -88,7 +89,7 @@ class Answerer:
     def _in_full(self, answers: Answers) -> Any:
         metrics = answers.metrics
         told = (row_of(answers.account), [self._given.study.objective.value(metrics, name) for name in self._asked])
-        self._trees[:] = [jax.tree.structure((*told, _worst(metrics)))]
+        self._trees[:] = [structure((*told, _worst(metrics)))]
         return (*told, _worst(metrics))
 
     def _shortlist(self, model: Any) -> None:
@@ -154,7 +155,7 @@ class Answerer:
         hardware = {name: np.full(count, values[f"{HARDWARE}.{name}"]) for name in self._names}
         columns = [*plans.values(), *hardware.values()]
         found = at_points(self._program, jax.tree.leaves(self._scenario), columns, self._made)
-        rows, asked, worst = jax.tree.unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in found])
+        rows, asked, worst = unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in found])
         limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
         used = {f"usage.{tier}": rows[f"usage.{tier}"] for tier in self._tiers}
         used |= {name: asked[1 + at] / bound for at, (name, bound) in enumerate(limits.items())}

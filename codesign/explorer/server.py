@@ -9,7 +9,7 @@ import logging
 import secrets
 import signal
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from bokeh.application import Application
 from bokeh.application.handlers import FunctionHandler
@@ -38,7 +38,7 @@ class Refused(RequestHandler):
         """Whatever the method."""
         self.set_status(403)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish("403: this page needs the address that `codesign explore` printed\n")
+        cast(Any, self).finish("403: this page needs the address that `codesign explore` printed\n")
 
 
 class Stranger(Matcher):
@@ -47,7 +47,7 @@ class Stranger(Matcher):
     def __init__(self, token: str, host: Callable[[], str]):
         self._token, self._host = token, host
 
-    def match(self, request: object) -> Mapping[str, object] | None:
+    def match(self, request: object) -> dict[str, Any] | None:
         """None lets a request pass."""
         first = getattr(request, "path", "/").split("/")[1:2]
         known = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
@@ -67,7 +67,7 @@ def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer |
 
     def told(document: Document) -> None:
         context: Any = document.session_context
-        asked = context.request.arguments if context else {}
+        asked: dict[str, list[bytes]] = context.request.arguments if context else {}
         pages[:] = [page for page in pages if page.document.session_context is not None]
         pages.append(Page(found, shared, document, address, moved(found.knobs, asked)))
 
@@ -81,15 +81,16 @@ def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer |
     except OSError as error:
         raise ConfigError(f"--port {port}: {error.strerror}; without --port a free one is taken") from error
     host = f"{ADDRESS}:{made.port}"
-    made._tornado._websocket_origins = {host}
-    made._tornado.wildcard_router.rules.insert(0, Rule(Stranger(token, lambda: host), Refused))
+    tornado = cast(Any, made)._tornado
+    tornado._websocket_origins = {host}
+    tornado.wildcard_router.rules.insert(0, Rule(Stranger(token, lambda: host), Refused))
     address = f"http://{host}/{token}/"
     return made, address
 
 
 def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict[str, float]:
     """Key of a knob -> value, of a link; what is no number or nobody's is left aside."""
-    found = {}
+    found: dict[str, float] = {}
     for knob in knobs:
         for text in arguments.get(knob.key, [])[-1:]:
             try:
@@ -103,8 +104,12 @@ def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict
 
 def run_until_stopped(made: Server) -> None:
     """Serve until Ctrl-C, or until the process is told to end: what proves ends with it."""
+
+    def stop(*_: object) -> None:
+        cast(Any, made.io_loop).add_callback_from_signal(made.io_loop.stop)
+
     for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: made.io_loop.add_callback_from_signal(made.io_loop.stop))
+        signal.signal(kind, stop)
     made.start()
     made.io_loop.start()
     made.stop()

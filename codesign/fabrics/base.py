@@ -5,7 +5,6 @@ import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..examples import by_default
@@ -13,6 +12,7 @@ from ..fields import quantity
 from ..hardware import Link
 from ..showing import as_text
 from ..smooth import at_least, at_most, floor
+from ..typed_jax import asarray
 
 ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")
 """Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
@@ -117,4 +117,4 @@ class AbstractFabric(eqx.Module):
 
 def everywhere() -> Array:
     """The reach of the outermost fabric."""
-    return jnp.asarray(1e9)
+    return asarray(1e9)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import maximum, operation
+from ..typed_jax import asarray
 from .base import AbstractFabric, Group
 from .fat_tree import FatTree
 
@@ -94,4 +95,4 @@ class Contended(AbstractFabric):
     @classmethod
     def example(cls) -> "Contended":
         """A tree with somebody else on it."""
-        return cls(FatTree.example(), background_bytes_per_s=20e9)
+        return cls(FatTree.example(), background_bytes_per_s=asarray(20e9))

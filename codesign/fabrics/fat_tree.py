@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
+from ..typed_jax import asarray
 from .base import AbstractFabric, Group, everywhere
 
 
@@ -52,13 +53,13 @@ class FatTree(AbstractFabric):
     def example(cls) -> "FatTree":
         """Leaves of 32 ports, half as wide above."""
         return cls(
-            50e9,
-            5e-6,
-            1e-6,
-            leaf_endpoints=32.0,
-            blocking=2.0,
-            energy_j_per_byte=1e-11,
-            usd_per_bytes_per_s=4e-9,
-            static_w_per_bytes_per_s=1e-10,
-            fixed_usd=50.0,
+            asarray(50e9),
+            asarray(5e-6),
+            asarray(1e-6),
+            leaf_endpoints=asarray(32.0),
+            blocking=asarray(2.0),
+            energy_j_per_byte=asarray(1e-11),
+            usd_per_bytes_per_s=asarray(4e-9),
+            static_w_per_bytes_per_s=asarray(1e-10),
+            fixed_usd=asarray(50.0),
         )

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import at_least, at_most, ceil, used_share
+from ..typed_jax import arrays
 from .base import AbstractFabric, Group
 
 
@@ -111,4 +112,4 @@ class FoldedClos(AbstractFabric):
     @classmethod
     def example(cls) -> "FoldedClos":
         """Three tiers of a rail."""
-        return cls(16.0, 50e9, 1e-6, 2e-7, 4e-11, 500.0, 2.0, 3e12, 2e-8, 1e-8, 2e-8, 5e-10, 2e-10, 3e-10)
+        return cls(*arrays(16.0, 50e9, 1e-6, 2e-7, 4e-11, 500.0, 2.0, 3e12, 2e-8, 1e-8, 2e-8, 5e-10, 2e-10, 3e-10))

@@ -10,11 +10,11 @@ Waits are those of M/D/1 queues, q(u, s) = u s / (2 (1 - u)); `s` is the time of
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import as_leaf, quantity
 from ..smooth import maximum
+from ..typed_jax import asarray
 from .contended import slowdown
 
 __all__ = [
@@ -86,7 +86,7 @@ class RealLifeFatTree(eqx.Module):
 
 def equal_switch_tree(nodes: float, hop_latency_s: float = 6e-9) -> RealLifeFatTree:
     """The tree of switches of one size k: nodes = k^2 / 2, hence k/2 nodes on a leaf."""
-    return RealLifeFatTree(nodes, (nodes / 2) ** 0.5, hop_latency_s)
+    return RealLifeFatTree(as_leaf(nodes), as_leaf((nodes / 2) ** 0.5), as_leaf(hop_latency_s))
 
 
 class Throughput(NamedTuple):
@@ -103,7 +103,7 @@ def head_of_line_ratio(buffer_messages: Array) -> Array:
 
 def inverse_limits(node: CoupledNode, beyond: Array) -> dict[str, Array]:
     """1 / rho_i of each limit on the load: card, its port, the accelerators' queues; 0 where a limit is absent."""
-    leaving = node.messages_per_s(jnp.asarray(1.0), beyond)
+    leaving = node.messages_per_s(asarray(1.0), beyond)
     return {
         "nic": leaving * node.on_wire_s(),
         "port": leaving * node.on_port_s(),

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..fields import Usual, quantity
 from ..hardware import Link, OpticalSwitch
 from ..smooth import at_least, maximum
+from ..typed_jax import asarray
 from .base import AbstractFabric, Group
 
 
@@ -106,13 +107,13 @@ class OpticalCircuit(AbstractFabric):
     def example(cls) -> "OpticalCircuit":
         """A rack of 256 devices."""
         return cls(
-            256.0,
-            300e9,
-            7e-7,
-            3.7e-6,
-            wavelengths=16.0,
-            energy_j_per_byte=1e-11,
-            usd_per_bytes_per_s=4e-9,
-            static_w_per_bytes_per_s=1e-10,
-            fixed_usd=50.0,
+            asarray(256.0),
+            asarray(300e9),
+            asarray(7e-7),
+            asarray(3.7e-6),
+            wavelengths=asarray(16.0),
+            energy_j_per_byte=asarray(1e-11),
+            usd_per_bytes_per_s=asarray(4e-9),
+            static_w_per_bytes_per_s=asarray(1e-10),
+            fixed_usd=asarray(50.0),
         )

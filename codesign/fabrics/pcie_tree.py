@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import at_most, maximum
+from ..typed_jax import arrays, asarray
 from .base import AbstractFabric, Group
 
 
@@ -89,4 +90,7 @@ class PcieTree(AbstractFabric):
     @classmethod
     def example(cls) -> "PcieTree":
         """Sixteen devices."""
-        return cls(16.0, 1e-6, 16e9, 1e-7, crossings=3.0, crossings_per_endpoint=2.0, fixed_usd=900.0)
+        return cls(
+            *arrays(16.0, 1e-6, 16e9, 1e-7), crossings=asarray(3.0), crossings_per_endpoint=asarray(2.0),
+            fixed_usd=asarray(900.0),
+        )  # fmt: skip

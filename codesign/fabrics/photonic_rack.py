@@ -2,9 +2,10 @@
 
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import as_leaves, quantity
 from ..hardware import Link, OpticalPath, OpticalSwitch, PhotonicLink, PhotonicReceiver, RingModulator
 from ..smooth import ratio
+from ..typed_jax import arrays, asarray
 from .base import AbstractFabric, Group
 from .optical_circuit import over_fibers, switch_limits
 
@@ -72,9 +73,10 @@ class PhotonicRack(AbstractFabric):
     @classmethod
     def example(cls) -> "PhotonicRack":
         """A rack of 256 devices on ring modulators."""
-        modulator = RingModulator(insertion_db=0.3, drop_db=0.1, through_db=1e-4)
-        path = OpticalPath(2.0, 0.05, 1e-3, 2.0, 0.01, 0.01, 3.0, 2.0, 0.1, 0.1, 0.1)
-        receiver = PhotonicReceiver(penalty_db=0.5, energy_j_per_bit=3e-13)
-        link = PhotonicLink(modulator, path, receiver, 5.0, 16.0, 32e9, filter_ratio=0.1)
+        modulator = RingModulator(**as_leaves(dict(insertion_db=0.3, drop_db=0.1, through_db=1e-4)))
+        path = OpticalPath(*arrays(2.0, 0.05, 1e-3, 2.0, 0.01, 0.01, 3.0, 2.0, 0.1, 0.1, 0.1))
+        receiver = PhotonicReceiver(**as_leaves(dict(penalty_db=0.5, energy_j_per_bit=3e-13)))
+        link = PhotonicLink(modulator, path, receiver, *arrays(5.0, 16.0, 32e9), filter_ratio=asarray(0.1))
+        servers = dict(server_endpoints=32.0, server_fibers=8.0)
         prices = dict(usd_per_wavelength=10.0, usd_per_waveguide=30.0)
-        return cls(link, 256.0, 7e-7, 3.7e-6, server_endpoints=32.0, server_fibers=8.0, **prices)
+        return cls(link, *arrays(256.0, 7e-7, 3.7e-6), **as_leaves(servers | prices))

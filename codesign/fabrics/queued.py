@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..hardware import Link
 from ..smooth import maximum
+from ..typed_jax import arrays
 from .base import AbstractFabric, Group
 from .contended import slowdown
 from .interference import wait_s
@@ -102,4 +103,4 @@ class QueuedNode(AbstractFabric):
     @classmethod
     def example(cls) -> "QueuedNode":
         """A switched node of eight."""
-        return cls(SwitchDomain.example(), 45e9, 0.2, 1e6, 8.0, 8.0)
+        return cls(SwitchDomain.example(), *arrays(45e9, 0.2, 1e6, 8.0, 8.0))

@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
-from ..fields import quantity, static
+from ..fields import part, quantity, static
 from ..hardware import AbstractProtocol, Channel, Link, Pcie
 from ..smooth import largest, maximum
 from ..topology import PATTERNS, AbstractShape, Cable, PcieBoxes, Routes, Topology, TopologyFile, all_flows, load, route
+from ..typed_jax import arrays, asarray
 from .base import AbstractFabric, Group
 
 BLOCK = 16  # a topology up to this size lists every size of group, a larger one powers of two and divisors
@@ -45,7 +46,7 @@ class RoutedTopology(AbstractFabric):
     """
 
     shape: AbstractShape = static()
-    links: dict[str, AbstractProtocol]
+    links: dict[str, AbstractProtocol] = part()
     pattern: str = static()
     rails: int = static()
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
@@ -56,10 +57,10 @@ class RoutedTopology(AbstractFabric):
     static_w_per_bytes_per_s: Float[Array, "*b"] = quantity(
         default=0.0, doc="of every cable, by its raw rate", usual=(8.8e-11, 2.6e-9)
     )
-    sizes: Float[Array, " s"]
-    loads: Float[Array, "s s kinds"]
-    hops: Float[Array, "s s kinds"]
-    cables: Float[Array, " kinds"]
+    sizes: Float[Array, " s"] = part()
+    loads: Float[Array, "s s kinds"] = part()
+    hops: Float[Array, "s s kinds"] = part()
+    cables: Float[Array, " kinds"] = part()
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class RoutedTopology(AbstractFabric):
         self.fixed_usd, self.usd_per_bytes_per_s = fixed_usd, usd_per_bytes_per_s
         self.static_w, self.static_w_per_bytes_per_s = static_w, static_w_per_bytes_per_s
         tables = tabulate(shape, pattern, rails)
-        self.sizes = jnp.asarray(tables.sizes)
+        self.sizes = asarray(tables.sizes)
         self.loads, self.hops = (_columns(table, topology.kinds, self.links) for table in (tables.loads, tables.hops))
         widths = np.bincount(topology.kind, topology.width, len(topology.kinds))
         self.cables = _columns(widths / 2 / topology.size, topology.kinds, self.links)
@@ -106,7 +107,7 @@ class RoutedTopology(AbstractFabric):
         slowest = maximum(*busy) if len(busy) > 1 else busy[0]
         latency = sum(hops[i] * protocol.hop_latency_s() for i, protocol in enumerate(protocols))
         energy = sum(hops[i] * protocol.joules_per_byte() for i, protocol in enumerate(protocols))
-        return Link(jnp.asarray(latency), slowest, jnp.asarray(energy))
+        return Link(asarray(latency), slowest, asarray(energy))
 
     def _listed(self, value: Array) -> Array:
         """Index of the smallest listed number that is no smaller."""
@@ -126,7 +127,7 @@ class RoutedTopology(AbstractFabric):
 
     def _wires(self) -> Array:
         """Raw bytes per second of all cables, a direction, an endpoint."""
-        return jnp.asarray(sum(self.cables[i] * link.wire_bytes_per_s() for i, link in enumerate(self.links.values())))
+        return asarray(sum(self.cables[i] * link.wire_bytes_per_s() for i, link in enumerate(self.links.values())))
 
     def topology(self) -> Topology:
         """The graph with the numbers that its links have now, for reports."""
@@ -139,21 +140,22 @@ class RoutedTopology(AbstractFabric):
     def group_load(self, size: float, stride: float) -> tuple[Topology, np.ndarray]:
         """(topology, load of each link) while all groups of this kind talk, for reports."""
         topology = self.topology()
-        members, step = (float(self.sizes[self._listed(jnp.asarray(value))]) for value in (size, stride))
+        members, step = (float(self.sizes[self._listed(asarray(value))]) for value in (size, stride))
         members = min(members, topology.size // step)
         return topology, load(route(topology), all_flows(topology, int(members), int(step), self.pattern, self.rails))
 
     @classmethod
     def example(cls) -> "RoutedTopology":
         """Two boxes."""
-        links = {"xgmi": Channel(64e9, 1e-6), "port": Pcie(16e9), "uplink": Pcie(16e9), "root": Pcie(16e9)}
+        links: dict[str, AbstractProtocol] = {kind: Pcie(asarray(16e9)) for kind in ("port", "root", "uplink")}
+        links["xgmi"] = Channel(*arrays(64e9, 1e-6))
         return cls(PcieBoxes(domains=2, split=True), links, usd_per_bytes_per_s=4e-9, static_w=20.0)
 
 
 def _columns(table: np.ndarray, kinds: tuple[str, ...], links: dict[str, AbstractProtocol]) -> Array:
     """The table's last axis in the order of `links`; a kind of which this shape has no link carries nothing."""
     padded = np.concatenate([table, np.zeros_like(table[..., :1])], axis=-1)
-    return jnp.asarray(padded[..., [kinds.index(kind) if kind in kinds else len(kinds) for kind in links]])
+    return asarray(padded[..., [kinds.index(kind) if kind in kinds else len(kinds) for kind in links]])
 
 
 class Tables(NamedTuple):
@@ -176,7 +178,7 @@ def tabulate(shape: AbstractShape, pattern: str, rails: int) -> Tables:
     listed = {2**i for i in range(count.bit_length())} | {n for n in range(1, count + 1) if count % n == 0}
     known = sorted(range(1, count + 1) if count <= BLOCK else listed)
     sizes = np.array(known + [count] * (-len(known) % BLOCK), dtype=float)
-    kinds, found = len(topology.kinds), {}
+    kinds, found = len(topology.kinds), dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]()
     loads, hops = (np.zeros((len(sizes), len(sizes), kinds)) for _ in range(2))
     for row, size in enumerate(sizes):
         for column, stride in enumerate(sizes):
@@ -218,11 +220,11 @@ def topology_from_file(
     """
     shape = TopologyFile(path)
     topology = shape.build()
-    links = {}
+    links: dict[str, AbstractProtocol] = {}
     for number, kind in enumerate(topology.kinds):
         edge = int(np.flatnonzero(topology.kind == number)[0])
         rate = topology.bandwidth_bytes_per_s[edge] / topology.width[edge]
-        links[kind] = Channel(float(rate), float(topology.latency_s[edge]), float(topology.energy_j_per_byte[edge]))
+        links[kind] = Channel(*arrays(rate, topology.latency_s[edge], topology.energy_j_per_byte[edge]))
     return RoutedTopology(
         shape, links, pattern, rails, fixed_usd, usd_per_bytes_per_s, static_w, static_w_per_bytes_per_s
     )

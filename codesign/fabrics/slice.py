@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
-
 from ..errors import ConfigError
 from ..slices import CircuitRack
+from ..typed_jax import asarray
 from .optical_circuit import OpticalCircuit
 from .photonic_rack import PhotonicRack
 
@@ -42,11 +41,11 @@ def on_slice(
         )
     parts = rack.parts(handle)
     if not parts:
-        return dataclasses.replace(inner, endpoints=jnp.asarray(float(size)), server_fibers=jnp.asarray(0.0))
+        return dataclasses.replace(inner, endpoints=asarray(float(size)), server_fibers=asarray(0.0))
     members, ends = max(parts, key=lambda part: part[0] / part[1])
     return dataclasses.replace(
         inner,
-        endpoints=jnp.asarray(float(size)),
-        server_endpoints=jnp.asarray(float(members)),
-        server_fibers=jnp.asarray(float(ends)),
+        endpoints=asarray(float(size)),
+        server_endpoints=asarray(float(members)),
+        server_fibers=asarray(float(ends)),
     )

@@ -4,6 +4,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..hardware import Link
+from ..typed_jax import arrays
 from .base import AbstractFabric, Group
 
 
@@ -42,4 +43,4 @@ class SwitchDomain(AbstractFabric):
     @classmethod
     def example(cls) -> "SwitchDomain":
         """Eight devices."""
-        return cls(8.0, 450e9, 1e-6, 1e-11, 4e-9, 1e-10, 50.0)
+        return cls(*arrays(8.0, 450e9, 1e-6, 1e-11, 4e-9, 1e-10, 50.0))

@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..hardware import Link
 from ..smooth import used_share
+from ..typed_jax import asarray
 from .base import AbstractFabric, Group
 
 
@@ -67,13 +68,13 @@ class SwitchChips(AbstractFabric):
     def example(cls) -> "SwitchChips":
         """Eight devices."""
         return cls(
-            8.0,
-            450e9,
-            1e-6,
-            usd_per_switch=2000.0,
-            switch_w=10.0,
-            energy_j_per_byte=1e-11,
-            usd_per_bytes_per_s=4e-9,
-            static_w_per_bytes_per_s=1e-10,
-            fixed_usd=50.0,
+            asarray(8.0),
+            asarray(450e9),
+            asarray(1e-6),
+            usd_per_switch=asarray(2000.0),
+            switch_w=asarray(10.0),
+            energy_j_per_byte=asarray(1e-11),
+            usd_per_bytes_per_s=asarray(4e-9),
+            static_w_per_bytes_per_s=asarray(1e-10),
+            fixed_usd=asarray(50.0),
         )

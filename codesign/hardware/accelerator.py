@@ -9,8 +9,9 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost
 from ..errors import ConfigError
-from ..fields import quantities, quantity, static
+from ..fields import part, quantities, quantity, static
 from ..showing import as_text
+from ..typed_jax import asarray
 from .board import AbstractBoard
 from .compute import AbstractKernel, Work
 from .die import Die
@@ -43,8 +44,8 @@ class Accelerator(eqx.Module):
 
     name: str = static()
     peak_flops_per_s: dict[str, Float[Array, "*b"]] = quantities(low=1.0, usual=(1.9e13, 1.5e16))
-    hbm: AbstractMemory
-    kernels: dict[str, dict[str, AbstractKernel]]
+    hbm: AbstractMemory = part()
+    kernels: dict[str, dict[str, AbstractKernel]] = part()
     energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities(usual=(5e-14, 1.1e-11))
     idle_w: Float[Array, "*b"] = quantity(
         default=0.0, doc="board power before arithmetic and traffic are counted", usual=(226.0, 910.0)
@@ -87,7 +88,7 @@ class Accelerator(eqx.Module):
 
     def dies(self) -> Array:
         """Of a package; each has its edge."""
-        return jnp.asarray(1.0) if self.die is None else self.die.dies
+        return asarray(1.0) if self.die is None else self.die.dies
 
     def limits(self) -> dict[str, Array]:
         """Used share of what bounds the die and its package, if it is a design of its own, and of the board."""
@@ -109,12 +110,16 @@ class Accelerator(eqx.Module):
         # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work
         data = DATA_OF.get(kind, "activations")
         charged = dataclasses.replace(work, nbytes=work.nbytes + self.hbm.added_bytes(work.nbytes, data))
-        launched = jax.tree.map(lambda extent: jnp.where(some, extent, 1.0), charged)
+
+        def at_least_one(extent: Array) -> Array:
+            return jnp.where(some, extent, 1.0)
+
+        launched = jax.tree.map(at_least_one, charged)
         kernel = self.kernel(kind, number_format)
         seconds = kernel.time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
         if self.residual is not None:
             seconds = seconds * self.residual.factor(kernel, launched)
-        per_flop = self.energy_j_per_flop.get(number_format, jnp.asarray(0.0))
+        per_flop = self.energy_j_per_flop.get(number_format, asarray(0.0))
         per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
         if self.board is not None:

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least, maximum, used_share
+from ..typed_jax import asarray
 
 LEAST_W = 1e-3  # left for kernels where idle power takes all of a limit: see `limits`
 
@@ -69,7 +70,7 @@ class Board(AbstractBoard):
     @classmethod
     def example(cls) -> "Board":
         """200 W of clocks, 700 W in all."""
-        return cls(jnp.asarray(200.0), jnp.asarray(700.0))
+        return cls(asarray(200.0), asarray(700.0))
 
 
 class CappedBoard(AbstractBoard):
@@ -108,4 +109,4 @@ class CappedBoard(AbstractBoard):
     @classmethod
     def example(cls) -> "CappedBoard":
         """The same board at 500 W."""
-        return cls(jnp.asarray(200.0), jnp.asarray(700.0), jnp.asarray(500.0))
+        return cls(asarray(200.0), asarray(700.0), asarray(500.0))

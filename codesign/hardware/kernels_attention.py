@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import asarray, ones_like
 from .compute import AbstractKernel, Work
 from .kernels_base import Chip, log_linear, missed, p_norm, throttle, waves
 
@@ -49,7 +50,7 @@ class PrefillAttention(AbstractKernel):
         """Seconds of one launch."""
         busy = work.flops + work.nbytes > 0
         flops, nbytes = jnp.where(busy, work.flops, 1.0), jnp.where(busy, work.nbytes, 1.0)
-        values = (self.cost_64, jnp.ones_like(self.cost_64), self.cost_192, self.cost_256, self.cost_512)
+        values = (self.cost_64, ones_like(self.cost_64), self.cost_192, self.cost_256, self.cost_512)
         flops = flops * log_linear(work.depth, (64.0, 128.0, 192.0, 256.0, 512.0), values)
         attended = work.batch * work.rows * (1 - 0.5 * jnp.minimum(work.rows / work.cols, 1.0))
         longest = self.longest_block * BLOCK_ROWS * self.chip.processors / attended * flops
@@ -103,7 +104,7 @@ class DecodeAttention(AbstractKernel):
     query_tile: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="query heads that share one pass at no cost")
 
     def _by_group(self, per_group: Array, two: Array, eight: Array, many: Array, beyond: Array) -> Array:
-        below = log_linear(per_group, (1.0, 2.0, 8.0, 32.0), (jnp.ones_like(two), two, eight, many))
+        below = log_linear(per_group, (1.0, 2.0, 8.0, 32.0), (ones_like(two), two, eight, many))
         return jnp.where(per_group > 32, beyond * per_group / 64, below)
 
     def _slowest(self, work: Work, nbytes: Array, traffic: Array, splits: Array, rate: Array) -> tuple[Array, Array]:
@@ -127,10 +128,10 @@ class DecodeAttention(AbstractKernel):
 
         def choose(chip: Chip) -> Array:
             rate = chip.bandwidth_bytes_per_s
-            slowest, split = self._slowest(work, nbytes, traffic, jnp.asarray(SPLITS), rate)
+            slowest, split = self._slowest(work, nbytes, traffic, asarray(SPLITS), rate)
             shared = (memory_bytes / rate) ** 2 + (cache_bytes / rate) ** 2
             cost = jnp.sqrt(shared[..., None] + slowest**2) + split
-            return jnp.asarray(SPLITS)[jnp.argmin(cost, axis=-1)][..., None]
+            return asarray(SPLITS)[jnp.argmin(cost, axis=-1)][..., None]
 
         splits = jax.lax.stop_gradient(choose(self.chip))
         slowest, split = (x[..., 0] for x in self._slowest(work, nbytes, traffic, splits, bandwidth_bytes_per_s))

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least
+from ..typed_jax import asarray
 from .compute import AbstractKernel, Work
 from .kernels_base import Chip, missed, p_norm, throttle, waves
 
@@ -81,7 +82,7 @@ class Gemm(AbstractKernel):
 
     def _tiling(self, work: Work, memory_s: Array) -> Array:
         """(tile rows, tile cols, splits) that is fastest on the chip measured."""
-        chip, tilings = self.chip, jnp.asarray(TILINGS, dtype=float)  # float32 while a grid is screened
+        chip, tilings = self.chip, asarray(TILINGS, dtype=float)  # float32 while a grid is screened
         arithmetic, cache, split = self._on_chip(work, tilings, chip.peak_flops_per_s, chip.bandwidth_bytes_per_s)
         cost = jnp.sqrt(arithmetic**2 + cache**2 + memory_s[..., None] ** 2) + split
         return tilings[jnp.argmin(cost, axis=-1)]

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..examples import by_default
 from ..fields import quantity
 from ..showing import as_text
+from ..typed_jax import arrays
 
 
 class AbstractMemory(eqx.Module):
@@ -128,4 +129,4 @@ class MemoryTier(AbstractMemory):
     @classmethod
     def example(cls) -> "MemoryTier":
         """A stack of near memory."""
-        return cls(80e9, 3.35e12, 4e-11, 1.2e-8, 2e-11, 4e9, 5e-7, 2e6)
+        return cls(*arrays(80e9, 3.35e12, 4e-11, 1.2e-8, 2e-11, 4e9, 5e-7, 2e6))

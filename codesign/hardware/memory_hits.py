@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_most
+from ..typed_jax import broadcast_shapes, fori_loop, linspace, zeros
 
 POINTS, STEPS = 512, 60  # of the integral over ranks, of the bisection
 
@@ -63,7 +64,7 @@ class ZipfLru(AbstractHits):
 
     def _popularity(self) -> tuple[Array, Array]:
         """(popularity, number of items) at the grid's ranks; popularities sum to one over all items."""
-        edges = jnp.exp(jnp.linspace(0.0, 1.0, POINTS + 1) * jnp.log(self.items[..., None] + 1)) - 0.5
+        edges = jnp.exp(linspace(0.0, 1.0, POINTS + 1) * jnp.log(self.items[..., None] + 1)) - 0.5
         rank, width = jnp.sqrt(edges[..., 1:] * edges[..., :-1]), jnp.diff(edges, axis=-1)
         weight = rank ** -self.exponent[..., None]
         return weight / jnp.sum(width * weight, axis=-1, keepdims=True), width
@@ -81,9 +82,9 @@ class ZipfLru(AbstractHits):
             few = held(middle, fixed_share, fixed_width) < wanted
             return jnp.where(few, middle, low), jnp.where(few, high, middle)
 
-        start = jnp.zeros(jnp.broadcast_shapes(wanted.shape, share.shape[:-1]))
-        low, high = jax.lax.fori_loop(0, STEPS, halve, (start - 10.0, start + 70.0))
-        log_time = jax.lax.stop_gradient(0.5 * (low + high))
+        start = zeros(broadcast_shapes(wanted.shape, share.shape[:-1]))
+        low, high = fori_loop(0, STEPS, halve, (start - 10.0, start + 70.0))
+        log_time: Array = jax.lax.stop_gradient(0.5 * (low + high))
         time = jnp.exp(log_time)[..., None]
         slope = jnp.sum(fixed_width * fixed_share * time * jnp.exp(-fixed_share * time), axis=-1)
         return jnp.exp(log_time - (held(log_time, share, width) - room) / slope)

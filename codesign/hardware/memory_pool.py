@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError
 from ..fields import quantity, switch
 from ..smooth import at_least, maximum
+from ..typed_jax import arrays, asarray
 from .link import Link
 from .memory import AbstractMemory, MemoryTier
 from .memory_hits import AbstractHits
@@ -102,8 +103,8 @@ class CachedPool(AbstractMemory):
     @classmethod
     def example(cls) -> "CachedPool":
         """Near memory before a larger one."""
-        cache, pool = MemoryTier.example(), MemoryTier(1e12, 3e11, 1e-10, 3e-9)
-        return cls(cache, pool, Link(1e-6, 1 / 9e11, 5e-11), hit_ratio=0.75, prefetch=0.5)
+        cache, pool = MemoryTier.example(), MemoryTier(*arrays(1e12, 3e11, 1e-10, 3e-9))
+        return cls(cache, pool, Link(*arrays(1e-6, 1 / 9e11, 5e-11)), hit_ratio=asarray(0.75), prefetch=asarray(0.5))
 
 
 class SharedPool(AbstractMemory):
@@ -197,4 +198,5 @@ class SharedPool(AbstractMemory):
     @classmethod
     def example(cls) -> "SharedPool":
         """Eight accelerators at sixteen ports."""
-        return cls(MemoryTier(3e13, 2.7e13, 1e-10, 3e-9), Link(1e-6, 1 / 9e11, 5e-11), 16.0, 8.0, 2.0, 0.5, 1.0, 3600.0)
+        pool, port = MemoryTier(*arrays(3e13, 2.7e13, 1e-10, 3e-9)), Link(*arrays(1e-6, 1 / 9e11, 5e-11))
+        return cls(pool, port, *arrays(16.0, 8.0, 2.0, 0.5, 1.0, 3600.0))

@@ -9,8 +9,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
-from ..fields import quantities, quantity, static
+from ..fields import as_leaves, quantities, quantity, static
 from ..smooth import at_least, maximum, used_share
+from ..typed_jax import arrays, asarray
 from .memory import AbstractMemory, MemoryTier
 
 
@@ -68,7 +69,7 @@ class TieredMemory(AbstractMemory):
         """Tier -> share of a class of data."""
         if data in self.placement:
             return self.placement[data].shares
-        return {self.near: jnp.asarray(1.0)}
+        return {self.near: asarray(1.0)}
 
     def usable_bytes(self) -> Array:
         """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
@@ -111,12 +112,12 @@ class TieredMemory(AbstractMemory):
         edges: dict[str, Array] = {}
         for tier in self.tiers.values():
             for technology, rate in tier.edge_bytes_per_s().items():
-                edges[technology] = edges.get(technology, jnp.asarray(0.0)) + rate
+                edges[technology] = edges.get(technology, asarray(0.0)) + rate
         return edges
 
     def stored(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Tier -> bytes that lie there."""
-        held = dict.fromkeys(self.tiers, jnp.asarray(0.0))
+        held = dict.fromkeys(self.tiers, asarray(0.0))
         for data, nbytes in stored.items():
             for name, share in self.shares(data).items():
                 held[name] = held[name] + share * nbytes
@@ -132,7 +133,7 @@ class TieredMemory(AbstractMemory):
         return used
 
     def _total(self, of: Callable[[AbstractMemory], Array]) -> Array:
-        total = jnp.asarray(0.0)
+        total = asarray(0.0)
         for tier in self.tiers.values():
             total = total + of(tier)
         return total
@@ -140,5 +141,6 @@ class TieredMemory(AbstractMemory):
     @classmethod
     def example(cls) -> "TieredMemory":
         """Half of the cache of keys afar."""
-        tiers = {"near": MemoryTier.example(), "far": MemoryTier(1e12, 3e11, 1e-10, 3e-9)}
-        return cls(tiers, {"kv_cache": Placement({"near": 0.5, "far": 0.5})}, "near", prefetch=0.5)
+        far = MemoryTier(*arrays(1e12, 3e11, 1e-10, 3e-9))
+        halves = Placement(as_leaves({"near": 0.5, "far": 0.5}))
+        return cls({"near": MemoryTier.example(), "far": far}, {"kv_cache": halves}, "near", prefetch=asarray(0.5))

@@ -3,10 +3,10 @@
 import abc
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import zeros_like
 
 
 class AbstractModulator(eqx.Module):
@@ -90,7 +90,7 @@ class ElectroAbsorptionModulator(AbstractModulator):
 
     def holding_w(self) -> Array:
         """Nothing to hold."""
-        return jnp.zeros_like(self.energy_j_per_bit)
+        return zeros_like(self.energy_j_per_bit)
 
     def band_hz(self) -> Array:
         """The multiplexer's."""

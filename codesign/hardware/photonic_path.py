@@ -1,10 +1,10 @@
 """What light meets between a modulator and a receiver."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import asarray
 
 
 class OpticalPath(eqx.Module):
@@ -41,8 +41,8 @@ class OpticalPath(eqx.Module):
             "crossings": self.crossings * self.crossing_db,
             "waveguide": self.length_m * self.waveguide_db_per_m,
             "couplers": self.couplers * self.coupler_db,
-            "splitter": jnp.asarray(self.splitter_db),
-            "margin": jnp.asarray(self.margin_db),
+            "splitter": asarray(self.splitter_db),
+            "margin": asarray(self.margin_db),
         }
 
     def holding_w(self) -> Array:

@@ -6,6 +6,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import asarray
 
 
 def decibel(power_ratio: Array) -> Array:
@@ -25,12 +26,12 @@ def dbm(power_w: Array) -> Array:
 
 def quality_of(bit_error_ratio: Array) -> Array:
     """Q = sqrt(2) erfcinv(2 BER), the distance of a level from the threshold in standard deviations of the noise."""
-    return -ndtri(jnp.asarray(bit_error_ratio))
+    return -ndtri(asarray(bit_error_ratio))
 
 
 def bit_error_ratio_of(quality: Array) -> Array:
     """BER = erfc(Q / sqrt(2)) / 2."""
-    return ndtr(-jnp.asarray(quality))
+    return ndtr(-asarray(quality))
 
 
 class PhotonicReceiver(eqx.Module):

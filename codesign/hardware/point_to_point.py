@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
-from ..fields import quantity
+from ..fields import as_leaves, quantity
 from ..smooth import at_most, maximum
 from .protocols import AbstractProtocol, infiniband, pcie
 
@@ -103,14 +103,14 @@ def measured_path(test: str, generation: int = 3, network: str = "EDR") -> Three
         ConfigError: no such test.
     """
     if test == "osu_latency":
-        return Copied(_measured("ib_write", generation, network), **MPI)
+        return Copied(_measured("ib_write", generation, network), **as_leaves(MPI))
     if test not in MEASURED:
         raise ConfigError(f"test {test!r} was not measured{suggestion(test, (*MEASURED, 'osu_latency'))}")
     return _measured(test, generation, network)
 
 
 def _measured(test: str, generation: int, network: str) -> ThreeStagePath:
-    return ThreeStagePath(pcie(generation), infiniband(network), pcie(generation), **MEASURED[test])
+    return ThreeStagePath(pcie(generation), infiniband(network), pcie(generation), **as_leaves(MEASURED[test]))
 
 
 class Windowed(eqx.Module):

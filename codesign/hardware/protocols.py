@@ -10,7 +10,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import as_leaves, quantity
 
 
 class AbstractProtocol(eqx.Module):
@@ -210,12 +210,12 @@ INFINIBAND = {"EDR": 100e9, "HDR": 200e9, "NDR": 400e9, "XDR": 800e9}
 
 def pcie(generation: int, **changes: float) -> Pcie:
     """PCIe x16 of a generation, with changes such as `max_payload_bytes=256`."""
-    return Pcie(**(PCIE[generation] | changes))
+    return Pcie(**as_leaves(PCIE[generation] | changes))
 
 
 def infiniband(name: str, **changes: float) -> Packets:
     """An InfiniBand port by the name of its rate."""
-    return Packets(**({"bits_per_s": INFINIBAND[name]} | changes))
+    return Packets(**as_leaves({"bits_per_s": INFINIBAND[name]} | changes))
 
 
 LOAD_STORE = {
@@ -235,4 +235,4 @@ of packets other than NVLink's are assumptions: a cache line or two, one flit sl
 
 def load_store(name: str, **changes: float) -> LoadStore:
     """A memory-semantic link by name."""
-    return LoadStore(**(LOAD_STORE[name] | changes))
+    return LoadStore(**as_leaves(LOAD_STORE[name] | changes))

@@ -26,6 +26,7 @@ from ..errors import ConfigError, DataError
 from ..fields import static
 from ..foreign import read_arrays
 from ..shipped import conf_dir
+from ..typed_jax import asarray, ones
 from .compute import AbstractKernel, Routing, Work
 from .kernels_base import Chip
 
@@ -212,8 +213,8 @@ def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwor
     """What multiplies the seconds of launches; one where nothing was learned about their class."""
     known = learnt(kernel, find)
     if known is None:
-        return jnp.ones(())
-    return applied(known.network, jnp.asarray(known.context), work, known.chip)
+        return ones(())
+    return applied(known.network, asarray(known.context), work, known.chip)
 
 
 class Residual(eqx.Module):

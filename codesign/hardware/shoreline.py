@@ -1,11 +1,11 @@
 """The edge of the die as a resource that memory stacks, links and photonic ports compete for."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantities, quantity
 from ..smooth import used_share
+from ..typed_jax import asarray
 
 
 class Shoreline(eqx.Module):
@@ -23,7 +23,7 @@ class Shoreline(eqx.Module):
 
     def used_mm(self, bytes_per_s: dict[str, Array]) -> Array:
         """Millimetres that these bandwidths take."""
-        total = jnp.asarray(0.0)
+        total = asarray(0.0)
         for technology, rate in bytes_per_s.items():
             if technology in self.bytes_per_s_per_mm:
                 total = total + rate / self.bytes_per_s_per_mm[technology]

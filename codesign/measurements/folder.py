@@ -51,7 +51,7 @@ def survey(directory: Path) -> Survey:
     Raises:
         DataError: no such folder, a file that is no CSV, or a table that lacks columns of the kind it resembles.
     """
-    tables, others = [], {}
+    tables, others = list[FoundTable](), dict[str, str]()
     for path in files(directory):
         shown = path.relative_to(directory).as_posix()
         header = reader.cells(path, shown, only_header=True).header
@@ -78,7 +78,7 @@ def unread(directory: Path) -> list[str]:
     Raises:
         DataError: see `survey`.
     """
-    lines = []
+    lines: list[str] = []
     for table in survey(directory).tables:
         extra = table.schema.unread(reader.cells(table.path, table.shown, only_header=True).header)
         if extra:

@@ -1,5 +1,7 @@
 """Tables of collectives and of the exchange of experts."""
 
+import pandas as pd
+
 from .kinds_kernels import GPU, LATENCY, TOP_K
 from .schema import Check, Schema, number, text, whole, word
 
@@ -8,9 +10,15 @@ BYTES = whole("message_bytes", "the full buffer, as nccl-tests counts it", 1e15,
 MEMBERS = whole("num_gpus", "members of the group")
 A_NODE = whole("gpus_per_node", "members on each node")
 NODES = whole("num_nodes", "that the group spans")
+
+
+def _not_all_nodes(rows: pd.DataFrame) -> pd.Series:
+    return rows["num_gpus"] != rows["num_nodes"] * rows["gpus_per_node"]
+
+
 TIMES = Check(
     "num_gpus is num_nodes times gpus_per_node", ("num_gpus", "num_nodes", "gpus_per_node"),
-    lambda rows: rows["num_gpus"] != rows["num_nodes"] * rows["gpus_per_node"],
+    _not_all_nodes,
 )  # fmt: skip
 WIDTHS = (
     whole("hidden_size", "width of a token"), whole("topk", "experts a token"), whole("num_experts", "in all"),

@@ -19,9 +19,13 @@ def _no_more_keys(rows: pd.DataFrame) -> pd.Series:
     return rows["kv_len_tokens"] < rows["q_len_tokens"]
 
 
+def _more_than_there_are(rows: pd.DataFrame) -> pd.Series:
+    return rows["topk"] > rows["num_experts"]
+
+
 HEADS = Check("no more key-value heads than heads", ("num_heads", "num_kv_heads"), _fewer_groups)
 KEYS = Check("at least as many keys as queries", ("q_len_tokens", "kv_len_tokens"), _no_more_keys)
-TOP_K = Check("no more experts a token than experts", ("topk", "num_experts"), lambda r: r["topk"] > r["num_experts"])
+TOP_K = Check("no more experts a token than experts", ("topk", "num_experts"), _more_than_there_are)
 SEQUENCES = (
     whole("batch_size", "sequences"),
     whole("q_len_tokens", "new tokens of each; 1 before more than one key is a decode step, all else prefill"),

@@ -1,5 +1,7 @@
 """Tables of inference: static batches, served queues, published throughput."""
 
+import pandas as pd
+
 from .kinds_kernels import GPU
 from .schema import Check, Schema, number, text, whole
 
@@ -34,6 +36,16 @@ POOLS = tuple(
     )
 )  # fmt: skip
 
+
+def _half_told(rows: pd.DataFrame) -> pd.Series:
+    rate, latency = rows["output_tokens_per_s_per_gpu"], rows["first_token_latency_ms"]
+    return rate.isna() & latency.isna() | rate.notna() & rows["output_tokens"].isna()
+
+
+def _longer_than_the_prompt(rows: pd.DataFrame) -> pd.Series:
+    return rows["shared_prefix_tokens"] > rows["input_tokens"]
+
+
 STATIC = Schema(
     "static_batches", "static batches",
     (GPU, text("precision", "of weights and products: bf16, fp16, fp8"), text("software", "engine"), MODEL,
@@ -43,8 +55,7 @@ STATIC = Schema(
     suite="inference", carried=("total_latency_s",),
     checks=(Check("a throughput with its output_tokens, or a first token's latency",
                   ("output_tokens", "output_tokens_per_s_per_gpu", "first_token_latency_ms"),
-                  lambda rows: rows["output_tokens_per_s_per_gpu"].isna() & rows["first_token_latency_ms"].isna()
-                  | rows["output_tokens_per_s_per_gpu"].notna() & rows["output_tokens"].isna()),),
+                  _half_told),),
 )  # fmt: skip
 THROUGHPUT = Schema(
     "maximum_throughput", "the most an engine serves, its batch its own choice",
@@ -95,7 +106,7 @@ OPEN = Schema(
     suite="open loop", without=("peer",),
     carried=("max_num_batched_tokens", "gpu_memory_utilization", "kv_offload", "workload"),
     checks=(Check("the shared prefix is part of the prompt", ("input_tokens", "shared_prefix_tokens"),
-                  lambda rows: rows["shared_prefix_tokens"] > rows["input_tokens"]),),
+                  _longer_than_the_prompt),),
 )  # fmt: skip
 PEERS = Schema(
     "open_loop_peers", "what peer models predict for served models under a rate of requests",

@@ -1,5 +1,7 @@
 """Tables of training steps."""
 
+import pandas as pd
+
 from .kinds_kernels import GPU
 from .schema import Check, Schema, flag, number, text, whole
 
@@ -11,9 +13,19 @@ TP, PP, CP = whole("tp", "tensor parallel"), whole("pp", "pipeline stages"), who
 SHAPE = (whole("hidden", "width"), whole("num_heads", "query heads"), whole("num_layers", "layers"), SEQUENCE)
 PRECISION = text("precision", "of the products: bf16, fp16, fp8, mxfp8, fp8-cs, fp8-mx, nvfp4; others set aside")
 RATE = "tokens/s"
+
+
+def _not_whole(rows: pd.DataFrame) -> pd.Series:
+    return (rows["num_gpus"] % (rows["tp"].fillna(1) * rows["pp"].fillna(1))) != 0
+
+
+def _other_product(rows: pd.DataFrame) -> pd.Series:
+    return rows["num_gpus"] != rows["tp"] * rows["pp"] * rows["dp"]
+
+
 SPLIT = Check(
     "tp times pp divides num_gpus", ("tp", "pp", "num_gpus"),
-    lambda rows: (rows["num_gpus"] % (rows["tp"].fillna(1) * rows["pp"].fillna(1))) != 0,
+    _not_whole,
 )  # fmt: skip
 
 RECOMPUTE = Schema(
@@ -38,7 +50,7 @@ SINGLE_NODE = Schema(
      number("iteration_time_ms", "ms", "of a step")),
     suite="training", fitted=True, carried=("mfu_percent_derived",),
     checks=(Check("num_gpus is tp times pp times dp", ("num_gpus", "tp", "pp", "dp"),
-                  lambda rows: rows["num_gpus"] != rows["tp"] * rows["pp"] * rows["dp"]),),
+                  _other_product),),
 )  # fmt: skip
 SHARDED = Schema(
     "sharded_rates", "training of MPT under fully sharded data parallelism",

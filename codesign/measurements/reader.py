@@ -74,7 +74,7 @@ def cells(path: Path, shown: str, only_header: bool = False) -> Cells:
     """
     reader = csv.reader(io.StringIO(raw_text(path, shown), newline=""), strict=True)
     header: list[str] = []
-    rows, lines = [], []
+    rows, lines = list[list[str]](), list[int]()
     try:
         for row in reader:
             if not row:
@@ -135,7 +135,7 @@ def read(path: Path, schema: Schema, shown: str, messages: list[str]) -> pd.Data
     for check in schema.checks:
         broken = np.flatnonzero(np.asarray(check.broken(frame), dtype=bool))
         if len(broken):
-            row = int(frame.index[broken[0]])
+            row = int(np.asarray(frame.index)[broken[0]])
             values = ", ".join(f"{name} = {columns[name][row] or 'blank'}" for name in check.columns)
             raise DataError(f"{_where(shown, row, found)}: {values}; allowed: {check.says}{_more(len(broken))}")
     return frame

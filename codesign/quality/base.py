@@ -33,8 +33,8 @@ class Trained(NamedTuple):
     granularity: Array
     bits: "Bits"
     served_bits: float = AS_TRAINED  # of weights rounded once more, after training
-    width: Array | float = 1.0
-    depth: Array | float = 1.0
+    width: Number = 1.0
+    depth: Number = 1.0
 
 
 class Bits(NamedTuple):
@@ -48,7 +48,7 @@ class Bits(NamedTuple):
 class Span(NamedTuple):
     """A number and the range in which a law was fitted."""
 
-    value: Array
+    value: Number
     low: Array
     high: Array
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import arrays, asarray
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 from .shape import ShapeCorrection
 
@@ -78,7 +79,7 @@ class DenseLaw(AbstractLaw):
             self.errors.tokens_power * of_data * jnp.log(model.tokens),
             of_shape,
         )
-        return sum((part * part for part in parts), jnp.asarray(1e-30)) ** 0.5  # a root of nothing has no slope
+        return sum((part * part for part in parts), asarray(1e-30)) ** 0.5  # a root of nothing has no slope
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Parameters and tokens, and the shape where it counts."""
@@ -99,4 +100,7 @@ class DenseLaw(AbstractLaw):
     @classmethod
     def example(cls) -> "DenseLaw":
         """Constants near those of the literature."""
-        return cls(1.8, 480.0, 2000.0, 0.35, 0.37, fitted=Ranges(1e7, 1e11, 1e9, 1e13), errors=FitErrors(*[0.01] * 5))
+        return cls(
+            *arrays(1.8, 480.0, 2000.0, 0.35, 0.37),
+            fitted=Ranges(*arrays(1e7, 1e11, 1e9, 1e13)), errors=FitErrors(*arrays(*[0.01] * 5)),
+        )  # fmt: skip

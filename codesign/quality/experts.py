@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import arrays, asarray
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 
 
@@ -68,7 +69,7 @@ class JointLaw(AbstractLaw):
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights in use, tokens, experts."""
-        experts = {"experts": Span(model.expansion, jnp.asarray(1.0), self.most_experts)}
+        experts = {"experts": Span(model.expansion, asarray(1.0), self.most_experts)}
         return self.fitted.spans(model.active, model.tokens) | experts
 
     def optimum(self, flops: Number, experts: Number) -> tuple[Array, Array]:
@@ -81,7 +82,8 @@ class JointLaw(AbstractLaw):
     def example(cls) -> "JointLaw":
         """Constants near those of the literature."""
         return cls(
-            1.4, 36.0, -0.19, -0.23, 0.01, 36.0, -0.18, 0.55, -0.026, 2.07, 290.0, fitted=Ranges(1e7, 1e10, 1e8, 1e12)
+            *arrays(1.4, 36.0, -0.19, -0.23, 0.01, 36.0, -0.18, 0.55, -0.026, 2.07, 290.0),
+            fitted=Ranges(*arrays(1e7, 1e10, 1e8, 1e12)),
         )
 
 
@@ -127,11 +129,11 @@ class FineGrainedLaw(AbstractLaw):
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens, granularity, and the one expansion rate there was, give or take a per cent."""
         return self.fitted.spans(model.inner, model.tokens) | {
-            "granularity": Span(model.granularity, jnp.asarray(1.0), self.most_granularity),
+            "granularity": Span(model.granularity, asarray(1.0), self.most_granularity),
             "expansion": Span(model.expansion, 0.99 * self.expansion, 1.01 * self.expansion),
         }
 
     @classmethod
     def example(cls) -> "FineGrainedLaw":
         """Constants near those of the literature."""
-        return cls(0.5, 18.0, 0.115, 2.0, 0.58, 31.0, 0.147, fitted=Ranges(1e7, 1e10, 1e9, 1e12))
+        return cls(*arrays(0.5, 18.0, 0.115, 2.0, 0.58, 31.0, 0.147), fitted=Ranges(*arrays(1e7, 1e10, 1e9, 1e12)))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from ..typed_jax import arrays, asarray
 from .base import AbstractLaw, Bits, Ranges, Span, Trained, extrapolating
 from .shape import ShapeCorrection
 
@@ -40,7 +41,7 @@ class PrecisionLaw(AbstractLaw):
     def kept(self, bits: Bits) -> Array:
         """N_eff over N."""
         scales = (self.weights_bits, self.activations_bits, self.kv_cache_bits)
-        kept = jnp.asarray(1.0)
+        kept = asarray(1.0)
         for count, scale in zip(bits, scales, strict=True):
             kept = kept * (1 - jnp.exp(-count / scale))
         return kept
@@ -63,8 +64,8 @@ class PrecisionLaw(AbstractLaw):
 
     def spans(self, model: Trained) -> dict[str, Span]:
         """Weights, tokens and the fewest bits, and the shape where it counts."""
-        fewest = jnp.asarray(min(model.bits))
-        bits = {"bits": Span(fewest, jnp.asarray(3.0), jnp.asarray(16.0))}
+        fewest = asarray(min(model.bits))
+        bits = {"bits": Span(fewest, asarray(3.0), asarray(16.0))}
         shapes = {} if self.shape is None else self.shape.fitted.spans(model.width, model.depth)
         return self.fitted.spans(model.inner, model.tokens) | bits | shapes
 
@@ -72,4 +73,4 @@ class PrecisionLaw(AbstractLaw):
     def example(cls) -> "PrecisionLaw":
         """Constants near those of the literature."""
         numbers = (2.8, 4300.0, 18000.0, 0.5, 0.5, 2.7, 2.2, 1.0, 0.06, 0.5, 0.34, 0.6)
-        return cls(*numbers, fitted=Ranges(1e7, 1e10, 1e9, 1e12))
+        return cls(*arrays(*numbers), fitted=Ranges(*arrays(1e7, 1e10, 1e9, 1e12)))

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
-from .base import Span, Trained
+from ..typed_jax import arrays
+from .base import Number, Span, Trained
 
 
 class Shapes(eqx.Module):
@@ -18,7 +19,7 @@ class Shapes(eqx.Module):
     least_aspect_ratio: Float[Array, "*b"] = quantity(low=0.01)
     most_aspect_ratio: Float[Array, "*b"] = quantity(low=0.01)
 
-    def spans(self, width: Array, depth: Array) -> dict[str, Span]:
+    def spans(self, width: Number, depth: Number) -> dict[str, Span]:
         """Of hidden size m, layers l and m / l."""
         return {
             "widths": Span(width, self.least_width, self.most_width),
@@ -86,4 +87,4 @@ class ShapeCorrection(eqx.Module):
     @classmethod
     def example(cls) -> "ShapeCorrection":
         """Constants near those of the literature."""
-        return cls(340.0, 1.0, 5.0, 1.2, 0.1, fitted=Shapes(128.0, 16384.0, 4.0, 200.0, 10.0, 400.0))
+        return cls(*arrays(340.0, 1.0, 5.0, 1.2, 0.1), fitted=Shapes(*arrays(128.0, 16384.0, 4.0, 200.0, 10.0, 400.0)))

@@ -178,9 +178,12 @@ def beside_each_other(
 
 
 def _job(studies: Sequence[Study]) -> str:
-    """What is compared for: `llama31_405b serving`."""
-    jobs = {f"{study.scenario.workload.model.name} {study.scenario.workload.words.job}" for study in studies}
-    return " and ".join(sorted(jobs)) or "comparison"
+    """What is compared for: `llama31_405b serving`, `training of 4 models`."""
+    models = {str(study.scenario.workload.model.name) for study in studies}
+    jobs = " and ".join(sorted({str(study.scenario.workload.words.job) for study in studies}))
+    if len(models) > 1:
+        return f"{jobs} of {len(models)} models"
+    return f"{next(iter(models))} {jobs}" if models else "comparison"
 
 
 def _numbers(candidate: Candidate) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class _Run:
         self.heap: list[tuple[float, int, int, int, int]] = []
         self.count = self.events = 0
         order = np.argsort(messages.born_s, kind="stable")
-        self.births = list(zip(messages.born_s[order].tolist(), order.tolist(), strict=True))
+        self.births: list[tuple[float, int]] = list(zip(messages.born_s[order].tolist(), order.tolist(), strict=True))
 
     def until(self, end_s: float) -> None:
         """Process births and events in the order of time."""

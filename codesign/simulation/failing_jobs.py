@@ -63,7 +63,8 @@ def simulate_job(
     """
     rng = np.random.default_rng(seed)
     rates = np.array([kind.rate_hz for kind in kinds])
-    total, shares = rates.sum(), rates.cumsum() / rates.sum()
+    total: float = rates.sum()
+    shares = rates.cumsum() / total
     stretch, wanted = interval_s + checkpoint_s, int(np.ceil(work_s / interval_s))
     now = waited = 0.0
     done = failures = 0

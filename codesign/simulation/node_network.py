@@ -118,7 +118,7 @@ class NetworkOutcome:
     intra_latency_s: float
     flow_completion_s: float
     messages: int
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def measured(

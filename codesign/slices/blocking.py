@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..errors import ConfigError
 from ..fields import quantity, static
 from ..smooth import at_most
+from ..typed_jax import arange, asarray, ones, zeros
 
 LOADS = (0.5, 0.8, 3.0)  # offered over capacity, at which a rack's effective ratios are told; between them by log(load)
 MOST = 4096  # accelerators of the largest rack: length of the recursion, whatever the capacity
@@ -34,7 +35,7 @@ def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: in
     Source: [kaufman1981], [roberts1981].
     """
     widest, last = max(volumes), np.array(volumes) - 1
-    inflow = jnp.zeros(widest).at[last].add(offered * np.array(volumes, dtype=float))
+    inflow = zeros(widest).at[last].add(offered * np.array(volumes, dtype=float))
     below = jnp.minimum(jnp.floor(capacity), most - 1.0)
     part = capacity - below
 
@@ -48,9 +49,9 @@ def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: in
         window = jnp.concatenate([state[None], window[:-1]]) * (1 / (1 + state))
         return (window, full + share(taken) * window), None
 
-    empty = jnp.zeros(widest).at[0].set(1.0)
-    start = (empty, share(jnp.asarray(0.0)) * empty)
-    (_, full), _ = jax.lax.scan(step, start, jnp.arange(1.0, most + 1))
+    empty = zeros(widest).at[0].set(1.0)
+    start = (empty, share(asarray(0.0)) * empty)
+    (_, full), _ = jax.lax.scan(step, start, arange(1.0, most + 1))
     return jnp.cumsum(full)[last]
 
 
@@ -110,7 +111,7 @@ class SharedRack(eqx.Module):
 
     def ratio(self) -> Array:
         """Effective over whole capacity at this load, at most one."""
-        known = jnp.stack(jnp.broadcast_arrays(self.light_factor, jnp.ones(()), self.heavy_factor))
+        known = jnp.stack(jnp.broadcast_arrays(self.light_factor, ones(()), self.heavy_factor))
         factor = jnp.exp(jnp.interp(jnp.log(self.load), np.log(LOADS), jnp.log(known)))
         return at_most(self.effective_ratio * factor, 1.0)
 

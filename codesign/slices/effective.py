@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import ConfigError
+from ..typed_jax import asarray
 from .allocators import AbstractAllocator
 from .blocking import LOADS, SharedRack
 from .demand import DemandMix
@@ -28,14 +29,16 @@ def effective_ratio(
         ConfigError: a size that the rack can never place.
     """
     empty = rack()
-    volumes = tuple(empty.volume(size) for size in mix.sizes)
-    if None in volumes:
-        size = mix.sizes[volumes.index(None)]
+    found = [empty.volume(size) for size in mix.sizes]
+    volumes = tuple(volume for volume in found if volume is not None)
+    if None in found:
+        size = mix.sizes[found.index(None)]
         raise ConfigError(f"sizes = {mix.sizes}: a rack of {empty.capacity} never places a slice of {size}")
     seen = simulate(empty, mix, load, arrivals, seed).acceptance
 
     def granted(ratio: float) -> float:
-        return float(SharedRack(float(empty.capacity), load, ratio, mix.sizes, volumes, mix.weights).acceptance())
+        whole, offered, share = asarray(float(empty.capacity)), asarray(load), asarray(ratio)
+        return float(SharedRack(whole, offered, share, mix.sizes, volumes, mix.weights).acceptance())
 
     low, high = max(LEAST, (min(volumes) + 0.0) / empty.capacity), 1.0
     if granted(high) <= seen:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..typed_jax import asarray, jvp, make_jaxpr, zeros
 from .draft import AbstractDraft
 from .program import Equation, Program, flatten, key_of
 from .rows import has_kink, run_equation
@@ -79,9 +80,9 @@ class Slopes(AbstractDraft):
             rule = self._rule(equation, moving, soft)
             if not any(rule.moves):
                 continue
-            given = [values.get(slot, slot) for slot in equation.inputs]
+            given: list[int] = [values.get(slot, slot) for slot in equation.inputs]
             along = [moved[equation.inputs[i]] for i in moving]
-            found = self.put(rule.program, [*given, *([sharpness] if soft else []), *along])
+            found = self.put(rule.program, [*given, *([] if sharpness is None or not soft else [sharpness]), *along])
             parts = zip(equation.outputs, found, rule.moves, strict=True)
             moved |= {slot: slope for slot, slope, moves in parts if moves}
         return moved
@@ -119,12 +120,10 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
                 whole[place] = one
             return value(whole, sharp)
 
-        found, slopes = jax.jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
-        return [
-            s if jnp.issubdtype(f.dtype, jnp.inexact) else jnp.zeros(()) for f, s in zip(found, slopes, strict=True)
-        ]
+        found, slopes = jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
+        return [s if jnp.issubdtype(f.dtype, jnp.inexact) else zeros(()) for f, s in zip(found, slopes, strict=True)]
 
-    number = jax.ShapeDtypeStruct((), jnp.asarray(1.0).dtype)
-    program = flatten(jax.make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
-    reached = program.reached(program.inputs[len(program.inputs) - len(moving) :]) if moving else frozenset()
+    number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
+    program = flatten(make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
+    reached = program.reached(program.inputs[len(program.inputs) - len(moving) :]) if moving else frozenset[int]()
     return Rule(program, tuple(slot in reached for slot in program.outputs))

@@ -26,7 +26,7 @@ class PlanTable:
         free = free or {}
         self.fields: tuple[str, ...] = (*listed, *free)
         self.values: list[np.ndarray] = []
-        codes = []
+        codes: list[np.ndarray] = []
         for column in listed.values():
             values, code = np.unique(np.asarray(column, dtype=float), return_inverse=True)
             self.values.append(values)
@@ -76,7 +76,7 @@ class PlanTable:
         return key
 
     def _decoded(self, order: Sequence[int], keys: np.ndarray) -> Int[np.ndarray, "k fields"]:
-        places = []
+        places: list[np.ndarray] = []
         for size in reversed(self._sizes(order)):
             keys, place = np.divmod(keys, size)
             places.append(place)

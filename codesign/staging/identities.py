@@ -24,7 +24,7 @@ def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
         sizes: input -> what its numbers never exceed, in either direction.
     """
     same: dict[int, int] = {}
-    kept, most = [], _most(program, sizes)
+    kept, most = list[Equation](), _most(program, sizes)
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
         alike = _alike(equation, inputs, program, most)
@@ -43,7 +43,7 @@ def without_ones(program: Program, ones: frozenset[int]) -> Program:
         ValueError: where something else is done with them than to multiply by them.
     """
     same: dict[int, int] = {}
-    kept, gone = [], set(ones)
+    kept, gone = list[Equation](), set(ones)
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
         by = gone.intersection(inputs)

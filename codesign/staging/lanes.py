@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer
+from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer, several
+from ..typed_jax import make_jaxpr
 from .draft import AbstractDraft
 from .identities import without_identities
 from .program import Equation, Program, flatten
@@ -51,7 +52,7 @@ def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -
 def _in_turn(program: Program) -> list[Equation]:
     """Each equation shortly before what reads it, so that few numbers wait at a time."""
     maker = {slot: equation for equation in program.equations for slot in equation.outputs}
-    done, order = set[int](), []
+    done, order = set[int](), list[Equation]()
     for output in program.outputs:
         waiting = [(output, False)]
         while waiting:
@@ -116,7 +117,11 @@ class _Lanes(AbstractDraft):
                 self.lanes[slot] = np.array(each).reshape(shape)
             else:
                 like = jax.ShapeDtypeStruct(shape, self.program.kinds[slot])
-                cut = flatten(jax.make_jaxpr(lambda x: [x[index] for index in np.ndindex(*shape)])(like))
+
+                def each_of(x: Any) -> list[Any]:
+                    return [x[index] for index in np.ndindex(*shape)]
+
+                cut = flatten(make_jaxpr(each_of)(like))
                 self.lanes[slot] = np.array(self.put(cut, [at])).reshape(shape)
         return self.lanes[slot]
 
@@ -128,7 +133,11 @@ class _Lanes(AbstractDraft):
                 self.at[slot] = int(own)
             elif slot not in self.program.known:
                 number = jax.ShapeDtypeStruct((), self.program.kinds[slot])
-                join = flatten(jax.make_jaxpr(lambda *x: jax.numpy.stack(x).reshape(shape))(*[number] * own.size))
+
+                def joined(*x: Any) -> Any:
+                    return jax.numpy.stack(x).reshape(shape)
+
+                join = flatten(make_jaxpr(joined)(*[number] * own.size))
                 self.at[slot] = self.put(join, own.reshape(-1).tolist())[0]
         return self.at.get(slot, slot)
 
@@ -146,7 +155,7 @@ class _Lanes(AbstractDraft):
     def _moved(self, equation: Equation) -> None:
         given = [self.numbers(slot) for slot in equation.inputs]
         found = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
-        for slot, numbers in zip(equation.outputs, found if isinstance(found, list) else [found], strict=True):
+        for slot, numbers in zip(equation.outputs, several(found), strict=True):
             self.lanes[slot] = np.asarray(numbers)
 
     def _reduced(self, equation: Equation) -> None:

@@ -11,6 +11,9 @@ from jaxtyping import Array
 from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
+from ..typed_jax import asarray, make_jaxpr, unflatten
+from ..typed_jax import flatten as leaves_of
+from ..typed_jax import structure as structure_of
 from .again import Made, made_again
 from .identities import without_ones
 from .program import Program, chained, flatten, kept, likeness
@@ -36,15 +39,15 @@ class Base(NamedTuple):
     @property
     def account(self) -> Account:
         """The account with shapes in the place of numbers."""
-        return jax.tree.unflatten(self.structure, self.avals)
+        return unflatten(self.structure, self.avals)
 
     def asked(self, function: Callable[[Account], Any]) -> Program:
         """The leaves of `function` of the account, as a program of the scenario's numbers."""
 
         def told(leaves: Sequence[Any]) -> list[Any]:
-            return jax.tree.leaves(function(jax.tree.unflatten(self.structure, leaves)))
+            return jax.tree.leaves(function(unflatten(self.structure, leaves)))
 
-        second = flatten(jax.make_jaxpr(told)(list(self.avals)))
+        second = flatten(make_jaxpr(told)(list(self.avals)))
         return _behind(self.program, second, self.program.outputs)
 
 
@@ -84,11 +87,11 @@ class Model(NamedTuple):
         """The leaves of `function`, as a program of the model's inputs."""
 
         def told(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-            found, reserves = jax.tree.unflatten(self.structure, leaves)
+            found, reserves = unflatten(self.structure, leaves)
             return jax.tree.leaves(function(Answers(found, dict(zip(self.variables, values, strict=True)), reserves)))
 
-        number = jax.ShapeDtypeStruct((), jnp.asarray(1.0).dtype)
-        second = flatten(jax.make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
+        number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
+        second = flatten(make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
         return _behind(self.program, second, (*self.program.outputs, *self.of_variables))
 
 
@@ -102,7 +105,7 @@ def _behind(first: Program, second: Program, given: Sequence[int]) -> Program:
 
 def base_of(scenario: Scenario) -> Base:
     """The account of scenarios of this structure, traced where none was asked for before."""
-    leaves, structure = jax.tree.flatten(scenario)
+    leaves, structure = leaves_of(scenario)
     return _base(structure, tuple(map(_shape, leaves)))
 
 
@@ -116,7 +119,7 @@ def keep_base_without(scenario: Scenario, roomy: Base, ones: Collection[int]) ->
     """
     given = roomy.program.inputs
     program = without_ones(roomy.program, frozenset(given[place] for place in ones))
-    leaves, structure = jax.tree.flatten(scenario)
+    leaves, structure = leaves_of(scenario)
     return kept(_bases, (structure, tuple(map(_shape, leaves))), lambda: roomy._replace(program=program), MOST_KEPT)
 
 
@@ -129,12 +132,12 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
         shapes: list[Any] = []
 
         def told(leaves: list[Any]) -> list[Array]:
-            found = jax.tree.map(jnp.asarray, account(jax.tree.unflatten(structure, leaves)))
-            flat, tree = jax.tree.flatten(found)
+            found = jax.tree.map(asarray, account(unflatten(structure, leaves)))
+            flat, tree = leaves_of(found)
             shapes[:] = [tree, tuple(map(_shape, flat))]
             return flat
 
-        return Traced(flatten(jax.make_jaxpr(told)(list(avals))), *shapes)
+        return Traced(flatten(make_jaxpr(told)(list(avals))), *shapes)
 
     return kept(_bases, (structure, avals), lambda: Base(*traced_once(traced, structure, avals)), MOST_KEPT)
 
@@ -147,7 +150,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
         space: of which the leaves matter that its variables move.
         fields: of the plan, which are given; others are the scenario's.
     """
-    leaves, structure = jax.tree.flatten(scenario)
+    leaves, structure = leaves_of(scenario)
     tight = tight_tiers(scenario, space)
     kinds = tuple(map(_shape, leaves))
     moved = tuple((name, type(space.hardware[name]).__name__, _moves(space.hardware[name])) for name in space.names)
@@ -162,23 +165,23 @@ def _moves(variable: Any) -> tuple[Any, ...]:
 
 def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tight: tuple[str, ...]) -> Model:
     """The base behind the placement of fields and variables."""
-    leaves, structure = jax.tree.flatten(scenario)
+    leaves, structure = leaves_of(scenario)
     shapes: list[Any] = []
 
     def place(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
         point = dict(zip((*fields, *space.names), (*plan, *values), strict=True))
-        candidate = space.place(jax.tree.unflatten(structure, leaves), point)
-        reserves = jax.tree.map(jnp.asarray, reserve_shares(candidate, tight))
-        placed, own = jax.tree.flatten(jax.tree.map(jnp.asarray, candidate))
-        shapes[:] = [own, tuple(map(_shape, placed)), jax.tree.structure(reserves)]
+        candidate = space.place(unflatten(structure, leaves), point)
+        reserves = jax.tree.map(asarray, reserve_shares(candidate, tight))
+        placed, own = leaves_of(jax.tree.map(asarray, candidate))
+        shapes[:] = [own, tuple(map(_shape, placed)), structure_of(reserves)]
         return [*placed, *jax.tree.leaves(reserves)]
 
-    one, arrays = jnp.asarray(1.0), [jnp.asarray(leaf) for leaf in leaves]
-    before = flatten(jax.make_jaxpr(place)(arrays, [one] * len(fields), [one] * len(space.names)))
+    one, arrays = asarray(1.0), [asarray(leaf) for leaf in leaves]
+    before = flatten(make_jaxpr(place)(arrays, [one] * len(fields), [one] * len(space.names)))
     own, avals, tree = shapes
     base, count = _base(own, avals), len(avals)
     reserves = before.outputs[count:]
     fed = dict(zip(base.program.inputs, before.outputs[:count], strict=True))
     whole = chained(before, base.program, fed, also=reserves)
-    told = jax.tree.structure((base.account, jax.tree.unflatten(tree, reserves)))
+    told = structure_of((base.account, unflatten(tree, reserves)))
     return Model(whole, len(leaves), fields, space.names, told, (*base.avals, *[_shape(one)] * len(reserves)))

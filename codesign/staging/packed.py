@@ -31,7 +31,7 @@ class Packed(NamedTuple):
         """These tables."""
         columns: dict[Place, list[np.ndarray]] = {}
         widths: dict[Place, int] = {}
-        places = []
+        places: list[tuple[Place, int, int, tuple[int, ...]]] = []
         for table in tables:
             flat = np.asarray(table.values).reshape(len(table.values), -1)
             key = (table.fields, flat.dtype.str)
@@ -43,7 +43,7 @@ class Packed(NamedTuple):
 
     def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
         """The numbers of each table at these points; one for all where no field reaches it."""
-        rows = {}
+        rows: dict[Place, np.ndarray] = {}
         for key, matrix in self.matrices.items():
             order = sorted(key[0])
             sizes = [len(plans.values[i]) for i in order]
@@ -71,7 +71,7 @@ class LookUp:
             rows.setdefault((key, buffer), []).extend(range(row, row + count))
         self._others = [(buffer, row) for buffer, row, _ in wanted[len(packed.places) :]]
         self._steps = np.zeros((len(plans.fields), len(rows)))
-        self._parts = []
+        self._parts: list[tuple[int, slice | np.ndarray, np.ndarray, bool]] = []
         for number, ((key, buffer), own) in enumerate(rows.items()):
             step = 1
             for field in sorted(key[0], reverse=True):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..by_numpy import behind, doer
+from ..by_numpy import behind, doer, several
 from .lanes import EACH, MOVED, by_lanes
 from .program import Equation, Program, key_of
 
@@ -64,12 +64,12 @@ class Packs:
             rows.take(buffer, own)
         self.wanted = [(rows.buffer(int(own[0])), rows.at[int(own[0])], len(own)) for own in given]
         space: dict[str, Any] = {}
-        lines = []
+        lines: list[str] = []
         for place, batch in enumerate(batches):
             lines += rows.lines(place, batch, space)
             done = {slot for step in batch for slot in (*step.inputs, *step.outputs)}
             rows.give_back([slot for slot in done if last.get(slot, place) <= place])
-        self._outputs = []
+        self._outputs: list[tuple[int, list[int], list[int]]] = []
         for buffer in range(len(rows.kinds)):
             columns = [column for column, slot in enumerate(asked) if rows.buffer(slot) == buffer]
             self._outputs.append((buffer, columns, [rows.at[asked[column]] for column in columns]))
@@ -129,8 +129,7 @@ class _Numbers:
             self.of[equation.outputs[0]] = given[0]
         elif equation.name in MOVED:
             found = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
-            moved = found if isinstance(found, list) else [found]
-            self.of |= dict(zip(equation.outputs, map(np.asarray, moved), strict=True))
+            self.of |= dict(zip(equation.outputs, map(np.asarray, several(found)), strict=True))
         else:
             inputs = tuple(int(number) for numbers in given for number in numbers.ravel())
             outputs = tuple(number for slot in equation.outputs for number in self._new(slot))
@@ -150,12 +149,12 @@ def _in_batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Steps of one kind that can be done at once, those first that the longest chain waits for."""
     maker = {slot: number for number, step in enumerate(steps) for slot in step.outputs}
     needs = [{maker[slot] for slot in step.inputs if slot in maker} for step in steps]
-    users, length = defaultdict(list), [1] * len(steps)
+    users, length = defaultdict[int, list[int]](list), [1] * len(steps)
     for number in reversed(range(len(steps))):
         length[number] += max((length[user] for user in users[number]), default=0)
         for need in needs[number]:
             users[need].append(number)
-    missing, ready = [len(need) for need in needs], defaultdict(list)
+    missing, ready = [len(need) for need in needs], defaultdict[Any, list[int]](list)
     for number, step in enumerate(steps):
         if missing[number] == 0:
             ready[step.kind].append(number)
@@ -239,7 +238,7 @@ class _Rows:
 
     def _whole(self, place: int, step: Step, space: dict[str, Any]) -> list[str]:
         """An equation of whole arrays, which lie in rows side by side or are copied there."""
-        read, kinds, start = [], [], 0
+        read, kinds, start = list[str](), list[Any](), 0
         for number, shape in enumerate(step.shapes or ()):
             own = step.inputs[start : start + math.prod(shape)]
             rows, start = [self.at[slot] for slot in own], start + len(own)

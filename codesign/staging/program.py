@@ -45,7 +45,8 @@ class Equation(NamedTuple):
         """File, line and function of the model that wrote this operation."""
         if isinstance(self.traceback, str):
             return self.traceback
-        frames = [frame for frame in (self.traceback.frames if self.traceback else []) if _is_ours(frame.file_name)]
+        seen: Sequence[Any] = self.traceback.frames if self.traceback else ()
+        frames = [frame for frame in seen if _is_ours(frame.file_name)]
         if not frames:
             return "an operation outside this package"
         frame = frames[0]
@@ -177,7 +178,7 @@ def written_out(program: Program) -> Program:
     """The same numbers by primitives alone: what is kept as one equation for its slopes or its name is written out."""
     whole = program
     while any(equation.inner is not None for equation in whole.equations):
-        listed, known = [], dict(whole.known)
+        listed, known = list[Equation](), dict(whole.known)
         shapes, kinds = list(whole.shapes), list(whole.kinds)
         same: dict[int, int] = {}
         for equation in whole.equations:
@@ -215,7 +216,7 @@ def reduced(program: Program) -> Program:
     for slot, value in program.known.items():
         key = (value.dtype.str, value.shape, value.tobytes())
         same[slot] = seen.setdefault(key, (slot,))[0]
-    kept = []
+    kept: list[Equation] = []
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
         key = key_of(equation, inputs)
@@ -274,7 +275,7 @@ def _kind_of(equation: Equation) -> Any:
 
 
 def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
-    wanted, kept = set(outputs), []
+    wanted, kept = set(outputs), list[Equation]()
     for equation in reversed(equations):
         if wanted.intersection(equation.outputs):
             wanted.update(equation.inputs)

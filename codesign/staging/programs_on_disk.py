@@ -10,7 +10,7 @@ import enum
 import functools
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.extend.core.primitives
@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from ..smooth import NAMED
+from ..typed_jax import make_jaxpr
 from .again import told_apart
 from .program import DERIVED, Equation, Program, flatten, key_of
 from .trees_on_disk import PACKAGE, CannotBeKept
@@ -60,10 +61,11 @@ def program_from_plain(plain: Any) -> Program:
         CannotBeKept: it is none.
     """
     try:
-        kinds = [_equation(*each) for each in plain["kinds"]]
+        kinds: list[Equation] = [_equation(*each) for each in plain["kinds"]]
+        listed: list[tuple[int, list[int], list[int], int]] = plain["equations"]
         equations = [
             kinds[kind]._replace(inputs=tuple(inputs), outputs=tuple(outputs), traceback=plain["places"][where])
-            for kind, inputs, outputs, where in plain["equations"]
+            for kind, inputs, outputs, where in listed
         ]
         known = {
             slot: np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
@@ -129,7 +131,7 @@ def _equation(name: str, *how: Any) -> Equation:
         raise CannotBeKept(f"{module} is not of this package")
     import_module(module)
     arguments = [jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), weak_type=weak) for shape, kind, weak in avals]
-    (found,) = flatten(jax.make_jaxpr(NAMED[name])(*arguments)).equations
+    (found,) = flatten(make_jaxpr(NAMED[name])(*arguments)).equations
     if found.name != name:
         raise CannotBeKept(f"{name} is another operation")
     return found
@@ -144,12 +146,13 @@ def _setting(value: Any) -> Any:
     if isinstance(value, np.dtype):
         return ["type", value.str]
     if isinstance(value, np.integer):
-        return ["integer", value.dtype.str, int(value)]
+        number = cast(np.integer[Any], value)
+        return ["integer", number.dtype.str, int(number)]
     name = type(value).__name__
     if SETTINGS.get(name) is type(value):
         return [name, *([value.name] if isinstance(value, enum.Enum) else map(_setting, value))]
     if type(value) is tuple:
-        return ["tuple", *map(_setting, value)]
+        return ["tuple", *map(_setting, cast(tuple[Any, ...], value))]
     raise CannotBeKept(f"a setting of {name}")
 
 
@@ -157,7 +160,7 @@ def _value(plain: Any) -> Any:
     """The setting that `_setting` told."""
     if not isinstance(plain, list):
         return plain
-    what, *parts = plain
+    what, *parts = cast(list[Any], plain)
     if what == "float":
         return float.fromhex(parts[0])
     if what == "type":

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 
 from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
 from ..space import DesignSpace
+from ..typed_jax import as_function, asarray, jacfwd, make_jaxpr
 from .again import Made, asked_of, made_again
 from .model import Answers, model_of
 from .program import DERIVED, Equation, Program, chained, flatten, likeness, reduced
@@ -64,7 +64,7 @@ class RowProgram(NamedTuple):
             rows = self.below(scenario, plan, u, sharpness)
             return rows, rows
 
-        slopes, value = jax.jacfwd(twice, has_aux=True)(u)
+        slopes, value = jacfwd(twice, has_aux=True)(u)
         return value, slopes
 
     def only(self, names: Sequence[str]) -> "RowProgram":
@@ -92,23 +92,23 @@ class RowProgram(NamedTuple):
 
 def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], rows: Rows, goal: str) -> RowProgram:
     """The rows of a space: the goal first, then the others by name, those of `reserves` among them."""
-    model, names = model_of(scenario, space, fields), []
+    model, names = model_of(scenario, space, fields), list[str]()
 
     def priced(answers: Answers) -> list[Array]:
         metrics = answers.metrics
         found = rows(metrics, answers.values) | reserve_rows(answers.reserves)
         names[:] = [goal, *sorted(set(found) - {goal})]
-        broken = jnp.asarray(0.0)
+        broken = asarray(0.0)
         for violation in metrics.violations.values():
             broken = jnp.maximum(broken, violation)
-        return [*(jnp.asarray(found[name]) for name in names), broken]
+        return [*(asarray(found[name]) for name in names), broken]
 
     def placed(u: list[Any]) -> list[Array]:
         values = space.values(dict(zip(space.names, u, strict=True)))
-        return [jnp.asarray(values[name]) for name in space.names]
+        return [asarray(values[name]) for name in space.names]
 
     behind = model.asked(priced)
-    before = flatten(jax.make_jaxpr(placed)([jnp.asarray(0.5)] * len(space.names)))
+    before = flatten(make_jaxpr(placed)([asarray(0.5)] * len(space.names)))
     fed, shift = dict(zip(model.of_variables, before.outputs, strict=True)), len(before.shapes)
     known = {slot + shift: value for slot, value in behind.known.items()}
     key = (likeness(before), asked_of(behind), model.of_variables)
@@ -122,7 +122,7 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
 
 def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:
     """Outputs of a program; of its reading below if a sharpness is given."""
-    slots: dict[int, Any] = {slot: jnp.asarray(value) for slot, value in program.known.items()}
+    slots: dict[int, Any] = {slot: asarray(value) for slot, value in program.known.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]
@@ -141,7 +141,7 @@ def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> li
     if sharpness is not None and has_kink(equation):
         return _mean_of(equation.inner.jaxpr, given, sharpness)
     if equation.inner is not None and equation.name.startswith(OPERATION):
-        return list(jaxpr_as_fun(equation.inner)(*given))
+        return list(as_function(equation.inner)(*given))
     return _bind_primitive(equation.primitive, equation.params, given)
 
 
@@ -158,7 +158,7 @@ def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array
         if name in DERIVED:
             found = _mean_of(equation.params[DERIVED[name]].jaxpr, values, sharpness)
         elif name == "max":
-            found = [_mean_of_two(*values, sharpness)]
+            found = [_mean_of_two(values[0], values[1], sharpness)]
         elif name == "reduce_max":
             found = [_mean_along(values[0], sharpness, tuple(int(axis) for axis in equation.params["axes"]))]
         else:

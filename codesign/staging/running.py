@@ -97,7 +97,7 @@ def _written(
     last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
     last |= dict.fromkeys((*outputs, *constants), len(equations))
     space: dict[str, Any] = {}
-    names, free, made = {slot: f"c{slot}" for slot in constants}, [], 0
+    names, free, made = {slot: f"c{slot}" for slot in constants}, list[str](), 0
 
     def fresh() -> str:
         nonlocal made
@@ -135,7 +135,7 @@ def _again(
     makes_new = [_is_ufunc(equation) or equation.name == "select_n" for equation in equations]
     shared = {slot for equation, new in zip(equations, makes_new, strict=True) if not new for slot in equation.inputs}
     own = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
-    free, found = own - shared - set(outputs), {}
+    free, found = own - shared - set(outputs), dict[int, int]()
     for place, equation in enumerate(equations):
         if _is_ufunc(equation):
             like = (alike[equation.outputs[0]], kinds[equation.outputs[0]])

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from ..metrics import Account
 from ..scenario import Scenario
+from ..typed_jax import flatten_with_path, structure, unflatten
 from .again import asked_of
 from .derivatives import Slopes
 from .model import base_of
@@ -31,7 +32,7 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
         part: of the scenario, such as `cluster`: numbers elsewhere are held fixed, zeros stand in their place.
     """
     leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
-    places = [path[0] for path, _ in jax.tree_util.tree_flatten_with_path(scenario)[0]]
+    places = [path[0] for path, _ in flatten_with_path(scenario)[0]]
     varied = [not part or getattr(place, "name", "") == part for place in places]
     numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
     real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
@@ -39,11 +40,11 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
     made = kept(_made, key, lambda: (asked, running(_along(asked, real))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
-    found = made[1](*given, *np.eye(len(real)))
-    structure, zeros, trees = jax.tree.structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], []
+    found: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
+    whole, zeros, trees = structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], list[Scenario]()
     for slopes in found:
         of_each = dict(zip(real, np.broadcast_to(slopes, (len(real),)), strict=True))
-        trees.append(jax.tree.unflatten(structure, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
+        trees.append(unflatten(whole, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
     return trees
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..by_numpy import doer
+from ..by_numpy import doer, several
 from .distinct import Fields, PlanTable
 from .program import Equation, Program, inside
 
@@ -133,7 +133,7 @@ def _run(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     if equation.inner is not None:
         return _run_inner(equation.inner, inputs)
     result = doer(equation.primitive, equation.params, [x.dtype for x in inputs], lead=1)(*inputs)
-    return [np.asarray(each) for each in (result if isinstance(result, list) else [result])]
+    return [np.asarray(each) for each in several(result)]
 
 
 def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..kept_on_disk import keeps, kept_text, key_of
 from ..strict_json import dumps
+from ..typed_jax import configured
 from .program import Program
 from .programs_on_disk import program_as_plain, program_from_plain
 from .trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain
@@ -99,7 +100,7 @@ def _hash(text: str) -> str:
 def _depends_on() -> Iterator[str]:
     """What a program depends on beside the structure."""
     yield from (version("jax"), version("jaxlib"), version("numpy"), version("equinox"), sys.version)
-    yield str(jax.config.values["jax_enable_x64"])
+    yield str(configured("jax_enable_x64"))
     yield _modules()
 
 

@@ -7,9 +7,9 @@ function, is refused, so that nothing is ever read that says less than what it w
 import dataclasses
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
-import jax
+from ..typed_jax import flatten, unflatten
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -30,7 +30,7 @@ def structure_as_plain(structure: Any) -> Any:
     """
     leaves = [_Leaf() for _ in range(structure.num_leaves)]
     places = {id(leaf): place for place, leaf in enumerate(leaves)}
-    return _plain(jax.tree.unflatten(structure, leaves), places)
+    return _plain(unflatten(structure, leaves), places)
 
 
 def structure_from_plain(plain: Any) -> Any:
@@ -41,7 +41,7 @@ def structure_from_plain(plain: Any) -> Any:
     """
     leaves: dict[int, _Leaf] = {}
     try:
-        found, structure = jax.tree.flatten(_read(plain, leaves))
+        found, structure = flatten(_read(plain, leaves))
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
         raise CannotBeKept("no structure") from error
     if [id(leaf) for leaf in found] != [id(leaves.get(place)) for place in range(len(found))]:
@@ -60,12 +60,14 @@ def _plain(node: Any, places: Mapping[int, int]) -> Any:
     if type(node) in (list, tuple):
         return [type(node).__name__, *(_plain(part, places) for part in node)]
     if type(node) is dict:
-        return ["dict", *([_plain(key, places), _plain(value, places)] for key, value in node.items())]
-    if not _is_ours(type(node)):
-        raise CannotBeKept(f"{type(node).__name__} is not of this package")
-    name = [type(node).__module__, type(node).__qualname__]
+        entries = cast(dict[Any, Any], node).items()
+        return ["dict", *([_plain(key, places), _plain(value, places)] for key, value in entries)]
+    kind = cast(type[Any], type(node))
+    if not _is_ours(kind):
+        raise CannotBeKept(f"{kind.__name__} is not of this package")
+    name = [kind.__module__, kind.__qualname__]
     if isinstance(node, tuple):
-        return ["named", *name, *(_plain(part, places) for part in node)]
+        return ["named", *name, *(_plain(part, places) for part in cast(tuple[Any, ...], node))]
     fields = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else None
     if fields is None or set(vars(node)) != set(fields):
         raise CannotBeKept(f"{type(node).__name__} is more than its fields")
@@ -79,18 +81,19 @@ def _is_ours(kind: type) -> bool:
 def _read(plain: Any, leaves: dict[int, _Leaf]) -> Any:
     if not isinstance(plain, list):
         return plain
-    what, *parts = plain
+    what, *parts = cast(list[Any], plain)
     if what == "leaf":
         return leaves.setdefault(parts[0], _Leaf())
     if what == "float":
         return float.fromhex(parts[0])
     if what in ("list", "tuple"):
-        return {"list": list, "tuple": tuple}[what](_read(part, leaves) for part in parts)
+        read = [_read(part, leaves) for part in parts]
+        return read if what == "list" else tuple(read)
     if what == "dict":
         return {_read(key, leaves): _read(value, leaves) for key, value in parts}
     kind, own = _class(*parts[:2]), parts[2:]
     if what == "named" and issubclass(kind, tuple):
-        return tuple.__new__(kind, [_read(part, leaves) for part in own])
+        return cast(Any, tuple).__new__(kind, [_read(part, leaves) for part in own])
     if what == "object" and dataclasses.is_dataclass(kind):
         return _object(kind, own, leaves)
     raise CannotBeKept(f"no node: {what!r}")
@@ -98,7 +101,7 @@ def _read(plain: Any, leaves: dict[int, _Leaf]) -> Any:
 
 def _object(kind: type, fields: Sequence[Any], leaves: dict[int, _Leaf]) -> Any:
     """An object as JAX puts one together: field by field, without its constructor."""
-    found = object.__new__(kind)
+    found = cast(Any, object).__new__(kind)
     for name, value in fields:
         object.__setattr__(found, name, _read(value, leaves))
     return found

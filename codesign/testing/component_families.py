@@ -30,14 +30,14 @@ class ComponentFamily:
 
 
 def _of_collective(promise: Callable[..., None]) -> Promise:
-    def kept(algorithm: Any) -> None:
+    def kept(algorithm: collectives.AbstractCollective) -> None:
         promise(algorithm, type(algorithm).operation, 0)
 
     kept.__name__ = promise.__name__
     return kept
 
 
-def _log_convex(fabric: Any) -> None:
+def _log_convex(fabric: fabrics.AbstractFabric) -> None:
     for seed, group in enumerate(of_fabrics.GROUPS[::3]):
         of_fabrics.log_convex_in_every_continuous_leaf(type(fabric), group, seed)
 

@@ -12,9 +12,10 @@ from jaxtyping import Array
 from ..fabrics import AbstractFabric, Group
 from ..fields import check_ranges, replace, walk
 from ..interpreting import interpreted
+from ..typed_jax import arrays, asarray, jacrev, jit
 from .keeping import all_finite, must
 
-GROUPS = [Group(float(n), float(s)) for n in (1, 2, 3, 8, 16, 300) for s in (1, 2, 8, 64)]
+GROUPS = [Group(*arrays(n, s)) for n in (1, 2, 3, 8, 16, 300) for s in (1, 2, 8, 64)]
 TIMES = 20.0  # factor around the example, up and down, within which log-convexity is looked at
 
 
@@ -24,11 +25,11 @@ def outputs(fabric: AbstractFabric, group: Group) -> Array:
     return jnp.stack(jnp.broadcast_arrays(
         link.alpha_s, link.beta_s_per_byte, link.energy_j_per_byte, link.reconfiguration_s,
         fabric.capex_usd(), fabric.static_power_w(), *fabric.limits().values(),
-        *fabric.counts(jnp.asarray(1024.0)).values(),
+        *fabric.counts(asarray(1024.0)).values(),
     ))  # fmt: skip
 
 
-slopes = interpreted(jax.jacrev(outputs, argnums=(0, 1)))
+slopes = interpreted(jacrev(outputs, argnums=(0, 1)))
 
 
 def legal_and_sensible_for_every_group(fabric: AbstractFabric) -> None:
@@ -46,7 +47,7 @@ def legal_and_sensible_for_every_group(fabric: AbstractFabric) -> None:
 def background_traffic_never_helps(fabric: AbstractFabric) -> None:
     """A loaded link is no faster."""
     for group in GROUPS:
-        loaded = fabric.link(Group(group.size, group.stride, 1e9))
+        loaded = fabric.link(Group(group.size, group.stride, asarray(1e9)))
         must(loaded.beta_s_per_byte >= fabric.link(group).beta_s_per_byte, "others on the link make it faster")
 
 
@@ -58,8 +59,12 @@ def finite_slopes_in_every_leaf_and_in_the_group(fabric: AbstractFabric) -> None
 
 def jit_and_vmap_equal_the_plain_call(fabric: AbstractFabric) -> None:
     """All groups at once."""
-    groups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *GROUPS)
-    together = jax.jit(jax.vmap(outputs, in_axes=(None, 0)))(fabric, groups)
+
+    def stacked(*leaves: Array) -> Array:
+        return jnp.stack(leaves)
+
+    groups = jax.tree.map(stacked, *GROUPS)
+    together = jit(jax.vmap(outputs, in_axes=(None, 0)))(fabric, groups)
     must(np.isclose(together, [outputs(fabric, g) for g in GROUPS], rtol=1e-12), "one group alone has another link")
 
 
@@ -75,9 +80,9 @@ def _by_logs(cls: type[AbstractFabric]) -> tuple[Array, Callable[..., Array]]:
     example: Any = cls.example()
     values = {path: float(value) for path, _, value in walk(example)}
     moves = np.array([value > 0 and not any(whole in path for whole in cls.whole) for path, value in values.items()])
-    given = jnp.array(list(values.values()))
+    given = asarray(list(values.values()))
 
-    @jax.jit
+    @jit
     def priced(point: Array, group: Group) -> Array:
         moved = jnp.where(moves, jnp.exp(point), given)
         return outputs(replace(example, dict(zip(values, moved, strict=True))), group) + 1e-30
@@ -89,6 +94,6 @@ def log_convex_in_every_continuous_leaf(cls: type[AbstractFabric], group: Group,
     """Leaves around the example, up and down; whole numbers, which decide the group's path, stay."""
     start, priced = _by_logs(cls)
     rng = np.random.default_rng(seed)
-    a, b = (start + np.log(TIMES) * jnp.asarray(rng.uniform(-1, 1, len(start))) for _ in range(2))
+    a, b = (start + np.log(TIMES) * asarray(rng.uniform(-1, 1, len(start))) for _ in range(2))
     middle, ends = jnp.log(priced((a + b) / 2, group)), (jnp.log(priced(a, group)) + jnp.log(priced(b, group))) / 2
     must(middle - ends < 1e-9, "not log-convex in its continuous numbers (name whole ones in `whole`)")

@@ -2,59 +2,58 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..fields import check_ranges
 from ..hardware import AbstractKernel, Work
 from ..interpreting import interpreted
+from ..typed_jax import arrays, asarray, grad
 from .keeping import all_finite, must
 
 PEAK, BANDWIDTH = 1e15, 3e12
 SHAPES = (
-    Work(2 * 4096.0**3, 6 * 4096.0**2, 4096.0, 4096.0, 4096.0),  # a square product
-    Work(2 * 4096.0**2, 2 * 4096.0**2, 1.0, 4096.0, 4096.0),  # one row
-    Work(4.0 * 64 * 2048 * 128, 2.0 * 64 * 2048 * 128, 1.0, 2048.0, 128.0, 64.0, 8.0),  # attention of one new token
-    Work(4.0 * 64 * 2048**2 * 128, 8.0 * 64 * 2048 * 128, 2048.0, 2048.0, 128.0, 64.0, 8.0),  # of a prompt
-    Work(0.0, 1e6),  # traffic alone
+    Work(*arrays(2 * 4096.0**3, 6 * 4096.0**2, 4096.0, 4096.0, 4096.0)),  # a square product
+    Work(*arrays(2 * 4096.0**2, 2 * 4096.0**2, 1.0, 4096.0, 4096.0)),  # one row
+    Work(*arrays(4.0 * 64 * 2048 * 128, 2.0 * 64 * 2048 * 128, 1.0, 2048.0, 128.0, 64.0, 8.0)),  # one new token
+    Work(*arrays(4.0 * 64 * 2048**2 * 128, 8.0 * 64 * 2048 * 128, 2048.0, 2048.0, 128.0, 64.0, 8.0)),  # of a prompt
+    Work(*arrays(0.0, 1e6)),  # traffic alone
 )
 """Work of every kind a kernel may be given; a kernel that is made for another kind must answer all the same."""
 
 
 def _seconds(kernel: AbstractKernel, work: Work, peak: Array, bandwidth: Array) -> Array:
-    return jnp.asarray(kernel.time_s(work, peak, bandwidth))
+    return asarray(kernel.time_s(work, peak, bandwidth))
 
 
-_slopes = interpreted(jax.grad(_seconds, argnums=(0, 1, 2, 3)))
+_slopes = interpreted(grad(_seconds, argnums=(0, 1, 2, 3)))
 
 
 def takes_time_for_work_and_none_for_nothing(kernel: AbstractKernel) -> None:
     """Positive and finite for every shape, zero for none."""
     check_ranges(kernel)
-    peak, bandwidth = jnp.asarray(PEAK), jnp.asarray(BANDWIDTH)
+    peak, bandwidth = asarray(PEAK), asarray(BANDWIDTH)
     for work in SHAPES:
         must(_seconds(kernel, work, peak, bandwidth) > 0, "time_s() of work is not positive")
-    must(_seconds(kernel, Work(0.0, 0.0), peak, bandwidth) == 0, "time_s() of no work is not zero")
+    must(_seconds(kernel, Work(*arrays(0.0, 0.0)), peak, bandwidth) == 0, "time_s() of no work is not zero")
 
 
 def better_hardware_is_never_slower(kernel: AbstractKernel) -> None:
     """Twice the peak, twice the bandwidth; and more traffic is never faster."""
     for work in SHAPES:
-        base = _seconds(kernel, work, jnp.asarray(PEAK), jnp.asarray(BANDWIDTH))
-        better = _seconds(kernel, work, jnp.asarray(2 * PEAK), jnp.asarray(2 * BANDWIDTH))
+        base = _seconds(kernel, work, asarray(PEAK), asarray(BANDWIDTH))
+        better = _seconds(kernel, work, asarray(2 * PEAK), asarray(2 * BANDWIDTH))
         more = dataclasses.replace(work, nbytes=1.5 * work.nbytes)
         must(better <= base * (1 + 1e-12), "twice the peak and bandwidth take longer")
         must(
-            _seconds(kernel, more, jnp.asarray(PEAK), jnp.asarray(BANDWIDTH)) >= base * (1 - 1e-12),
+            _seconds(kernel, more, asarray(PEAK), asarray(BANDWIDTH)) >= base * (1 - 1e-12),
             "more bytes take less",
         )
 
 
 def finite_slopes(kernel: AbstractKernel) -> None:
     """In the work, the hardware and the kernel's own numbers, no work included."""
-    for work in (*SHAPES, Work(0.0, 0.0)):
-        must(all_finite(_slopes(kernel, work, jnp.asarray(PEAK), jnp.asarray(BANDWIDTH))), "slopes are not finite")
+    for work in (*SHAPES, Work(*arrays(0.0, 0.0))):
+        must(all_finite(_slopes(kernel, work, asarray(PEAK), asarray(BANDWIDTH))), "slopes are not finite")
 
 
 PROMISES = (takes_time_for_work_and_none_for_nothing, better_hardware_is_never_slower, finite_slopes)

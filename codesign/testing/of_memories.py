@@ -1,12 +1,12 @@
 """What every memory keeps: answers for every class of data, nothing negative, finite slopes."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..fields import check_ranges
 from ..hardware import AbstractMemory
 from ..interpreting import interpreted
+from ..typed_jax import asarray, jacrev
 from .keeping import all_finite, must
 
 STORED = {"weights": 4e10, "kv_cache": 1e10}
@@ -15,17 +15,17 @@ MOVED = 1e6
 
 def answers(memory: AbstractMemory) -> dict[str, Array]:
     """Everything a scenario asks of a memory, by name."""
-    stored = {name: jnp.asarray(nbytes) for name, nbytes in STORED.items()}
+    stored = {name: asarray(nbytes) for name, nbytes in STORED.items()}
     told = {"usable_bytes()": memory.usable_bytes(), "price_usd()": memory.price_usd()}
     told |= {"static_power_w()": memory.static_power_w(), "peak_power_w()": memory.peak_power_w()}
     for name in ("", *STORED):
         told |= {f"bandwidth({name!r})": memory.bandwidth(name), f"energy({name!r})": memory.energy(name)}
-        told[f"added_bytes({name!r})"] = memory.added_bytes(jnp.asarray(MOVED), name)
+        told[f"added_bytes({name!r})"] = memory.added_bytes(asarray(MOVED), name)
     told |= {f"edge_bytes_per_s()[{name!r}]": rate for name, rate in memory.edge_bytes_per_s().items()}
     return told | {f"limits()[{name!r}]": share for name, share in memory.limits(stored).items()}
 
 
-_slopes = interpreted(jax.jacrev(answers), always=True)
+_slopes = interpreted(jacrev(answers), always=True)
 
 
 def answers_are_numbers_that_make_sense(memory: AbstractMemory) -> None:

@@ -27,7 +27,7 @@ def raises_what_work_raises(runner: AbstractRunner) -> None:
 def has_nothing_to_do_where_there_is_nothing(runner: AbstractRunner) -> None:
     """And tells what it needs before, not within."""
     runner.refuse()
-    must(list(runner.results(operator.neg, ())) == [], "no tasks leave results")
+    must(list(runner.results(int, ())) == [], "no tasks leave results")
     must(runner.count >= 1 and runner.chunk_s > 0, "count or chunk_s is not positive")
 
 

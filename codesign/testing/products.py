@@ -4,12 +4,12 @@ Traced and compiled in a tenth of the time of a transformer, so that every searc
 """
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity, replace, static
 from ..hardware import Work
 from ..scenario import Cluster, Scenario
+from ..typed_jax import arrays, asarray, ones_like
 from ..workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
 from ..workloads.lowering import indivisible
 from ..workloads.schedule import Priced, Timeline, total
@@ -66,7 +66,7 @@ class Products(AbstractWorkload):
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Once."""
-        return {"forward": jnp.ones_like(layout.plan.tp)}
+        return {"forward": ones_like(layout.plan.tp)}
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, and the rows of one product."""
@@ -81,12 +81,12 @@ class Products(AbstractWorkload):
     @classmethod
     def example(cls) -> "Products":
         """Eighty matrices of half a gigabyte."""
-        return cls(Square(16384.0, 80.0), 256.0)
+        return cls(Square(*arrays(16384.0, 80.0)), *arrays(256.0))
 
 
 def products() -> Scenario:
     """43 GB of weights, one switched network, 16 devices."""
     whole = cluster(16.0)
     lean = replace(accelerator(), {"hbm.usd_per_byte": 100e-9})  # memory costs enough to be weighed
-    one = Cluster(lean, whole.host, {"scale_up": whole.network["scale_up"]}, 16.0, levels=("scale_up",))
-    return Scenario(one, Products(Square(16384.0, 80.0), 256.0), Plan(tp=2.0, micro_batch=4.0))
+    one = Cluster(lean, whole.host, {"scale_up": whole.network["scale_up"]}, asarray(16.0), levels=("scale_up",))
+    return Scenario(one, Products.example(), Plan(tp=asarray(2.0), micro_batch=asarray(4.0)))

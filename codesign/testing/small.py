@@ -2,8 +2,10 @@
 
 from ..collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send
 from ..fabrics import FatTree, SwitchDomain
-from ..hardware import Accelerator, Link, MemoryTier, Roofline
+from ..fields import as_leaf, as_leaves
+from ..hardware import AbstractKernel, Accelerator, Link, MemoryTier, Roofline
 from ..scenario import Cluster, Facility, Host
+from ..typed_jax import arrays, asarray
 
 KINDS = ("gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode")
 
@@ -15,24 +17,32 @@ def rings() -> Collectives:
 
 def accelerator() -> Accelerator:
     """One accelerator of plausible numbers, kernels by roofline."""
-    kernel = Roofline(t0_s=4e-6, compute_ratio=0.8, memory_ratio=0.8)
+    kernel = Roofline(t0_s=asarray(4e-6), compute_ratio=asarray(0.8), memory_ratio=asarray(0.8))
+    kernels: dict[str, dict[str, AbstractKernel]] = {kind: {"bf16": kernel} for kind in KINDS}
+    kernels |= {kind: {"any": kernel} for kind in ("elementwise", "optimizer")}
     return Accelerator(
         name="h100_like",
-        peak_flops_per_s={"bf16": 989e12, "fp8": 1979e12, "vector": 67e12},
-        hbm=MemoryTier(80e9, 3.35e12, energy_j_per_byte=40e-12, usd_per_byte=12e-9, reserved_bytes=4e9),
-        kernels={kind: {"bf16": kernel} for kind in KINDS} | {k: {"any": kernel} for k in ("elementwise", "optimizer")},
-        energy_j_per_flop={"bf16": 0.5e-12, "fp8": 0.25e-12, "vector": 1e-12},
-        idle_w=100.0,
-        tdp_w=560.0,
-        price_usd=29e3,
+        peak_flops_per_s=as_leaves({"bf16": 989e12, "fp8": 1979e12, "vector": 67e12}),
+        hbm=MemoryTier(
+            *arrays(80e9, 3.35e12),
+            energy_j_per_byte=asarray(40e-12),
+            usd_per_byte=asarray(12e-9),
+            reserved_bytes=asarray(4e9),
+        ),
+        kernels=kernels,
+        energy_j_per_flop=as_leaves({"bf16": 0.5e-12, "fp8": 0.25e-12, "vector": 1e-12}),
+        idle_w=asarray(100.0),
+        tdp_w=asarray(560.0),
+        price_usd=asarray(29e3),
     )
 
 
 def cluster(devices: float = 1024.0) -> Cluster:
     """Nodes of eight on a tree."""
     network = {
-        "scale_up": NetworkLevel(SwitchDomain(8.0, 450e9, 2e-6, 10e-12, 4e-9, 1e-10), rings()),
-        "scale_out": NetworkLevel(FatTree(50e9, 6e-6, 1e-6, usd_per_bytes_per_s=8e-8), rings()),
+        "scale_up": NetworkLevel(SwitchDomain(*arrays(8.0, 450e9, 2e-6, 10e-12, 4e-9, 1e-10)), rings()),
+        "scale_out": NetworkLevel(FatTree(*arrays(50e9, 6e-6, 1e-6), usd_per_bytes_per_s=asarray(8e-8)), rings()),
     }
-    host = Host(MemoryTier(512e9, 300e9, usd_per_byte=4e-9), Link(1e-5, 1 / 55e9), price_usd=6e3, power_w=150.0)
-    return Cluster(accelerator(), host, network, devices, Facility())
+    memory = MemoryTier(*arrays(512e9, 300e9), usd_per_byte=asarray(4e-9))
+    host = Host(memory, Link(*arrays(1e-5, 1 / 55e9)), price_usd=asarray(6e3), power_w=asarray(150.0))
+    return Cluster(accelerator(), host, network, as_leaf(devices), Facility())

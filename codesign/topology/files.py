@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError, suggestion
 from ..foreign import read_json, read_yaml_file
+from ..plain_yaml import is_mapping
 from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape, new_graph
 
@@ -35,41 +37,38 @@ def read_topology(path: str | Path) -> Topology:
         raise ConfigError(f"topology file {str(path)!r} does not exist")
     what = f"topology file {path.name}"
     found = read_json(path, what) if path.suffix == ".json" else read_yaml_file(path, what)
-    if isinstance(found, dict) and "nodes" in found and ("links" in found or "edges" in found):
+    if is_mapping(found) and "nodes" in found and ("links" in found or "edges" in found):
         graph = _node_link(found, path.name)
-    elif isinstance(found, dict) and "edges" in found:
+    elif is_mapping(found) and "edges" in found:
         graph = _edge_list(found, path.name)
     else:
         raise ConfigError(f"topology file {path.name} is neither {FORMATS}")
     return from_networkx(graph, str(found.get("name", path.stem)), forwards=bool(found.get("forwards", False)))
 
 
-def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph":
+def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
     edges = "links" if "links" in found else "edges"
     nodes = _listed(found, "nodes", name, (list,))
     for node in nodes:
-        if not isinstance(node, dict) or not isinstance(node.get("id"), str | int):
+        if not is_mapping(node) or not isinstance(node.get("id"), str | int):
             raise ConfigError(f"topology file {name}: node {node!r}; allowed: a mapping with an `id`, word or number")
     known = {node["id"] for node in nodes}
     for link in _listed(found, edges, name, (list,)):
         for end in ("source", "target"):
-            if not isinstance(link, dict) or not isinstance(link.get(end), str | int) or link[end] not in known:
+            if not is_mapping(link) or not isinstance(link.get(end), str | int) or link[end] not in known:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
-    import networkx as nx  # a tenth of a second, which few studies need
-
-    graph = nx.node_link_graph(found, edges=edges)
+    graph: Any = import_module("networkx").node_link_graph(found, edges=edges)  # a tenth of a second to load
     if graph.is_multigraph():
         raise ConfigError(f"topology file {name} is a multigraph: give parallel links one edge with a `width`")
     return _own_kinds(graph if graph.is_directed() else graph.to_directed())
 
 
-def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
+def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
     graph, listed = new_graph(), _listed(found, "endpoints", name, (list, dict))
     if not listed:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
-    items = listed.items() if isinstance(listed, dict) else ((str(end), {}) for end in listed)
-    for number, (end, values) in enumerate(items):
-        if not isinstance(values, dict | None):
+    for number, (end, values) in enumerate(_named(listed)):
+        if values is not None and not is_mapping(values):
             raise ConfigError(f"topology file {name}: endpoint {end} = {values!r}; allowed: {{box: 0}} or nothing")
         for key in values or {}:
             if key not in PLACE:
@@ -78,7 +77,7 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
     switches = {str(node) for node in _listed(found, "switches", name, (list,))}
     graph.add_nodes_from(switches)
     for edge in _listed(found, "edges", name, (list,)):
-        if not isinstance(edge, dict) or "from" not in edge or "to" not in edge:
+        if not is_mapping(edge) or "from" not in edge or "to" not in edge:
             raise ConfigError(f"topology file {name}: edge {edge!r} needs `from` and `to`")
         ends = (str(edge["from"]), str(edge["to"]))
         for end in ends:
@@ -90,6 +89,11 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph":
         if not edge.get("one_way"):
             graph.add_edge(*reversed(ends), **values)
     return _own_kinds(graph)
+
+
+def _named(listed: Any) -> list[tuple[Any, Any]]:
+    """Endpoints with what is said of their places."""
+    return list(listed.items()) if is_mapping(listed) else [(str(end), {}) for end in listed]
 
 
 def _check_keys(values: dict[Any, Any], what: str) -> None:
@@ -121,7 +125,7 @@ def _kind(kind: type) -> str:
     return {list: "list", dict: "mapping"}[kind]
 
 
-def _own_kinds(graph: "nx.DiGraph") -> "nx.DiGraph":
+def _own_kinds(graph: "nx.DiGraph[Any]") -> "nx.DiGraph[Any]":
     """A link without a kind is named by its ends, the same in both directions."""
     for u, v, values in graph.edges(data=True):
         values.setdefault("kind", " - ".join(sorted((str(u), str(v)))))
@@ -141,17 +145,17 @@ class TopologyFile(AbstractShape):
         """The file's name."""
         return Path(self.path).stem
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Nodes and links with kind and width, without numbers."""
         topology, graph = self.build(), new_graph()
         for node, name in enumerate(topology.nodes):
             graph.add_node(name, layer=topology.layer[node])
         for device, node in enumerate(topology.endpoints):
             values = dict(endpoint=device, box=int(topology.box[device]), rail=int(topology.rail[device]))
-            graph.nodes[topology.nodes[node]].update(values)
+            graph.nodes[topology.nodes[int(node)]].update(values)
         for edge in range(len(topology.source)):
-            ends = topology.nodes[topology.source[edge]], topology.nodes[topology.target[edge]]
-            graph.add_edge(*ends, kind=topology.kinds[topology.kind[edge]], width=float(topology.width[edge]))
+            ends = topology.nodes[int(topology.source[edge])], topology.nodes[int(topology.target[edge])]
+            graph.add_edge(*ends, kind=topology.kinds[int(topology.kind[edge])], width=float(topology.width[edge]))
         return graph
 
     def build(self, links: Mapping[str, Cable] | None = None) -> Topology:

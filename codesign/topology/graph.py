@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
 from ..errors import ConfigError, suggestion
 
@@ -81,7 +81,7 @@ class Topology:
         Raises:
             ConfigError: an unknown node, a switch, or a group that spans nothing.
         """
-        device = {self.nodes[node]: index for index, node in enumerate(self.endpoints)}
+        device = {self.nodes[int(node)]: index for index, node in enumerate(self.endpoints)}
         for name in names:
             if name not in device:
                 what = "a switch, no endpoint" if name in self.nodes else "no node"
@@ -92,7 +92,9 @@ class Topology:
         return np.array(found)
 
 
-def from_networkx(graph: "nx.Graph", name: str, links: Mapping[str, Cable] | None = None, **extra: Any) -> Topology:
+def from_networkx(
+    graph: "nx.Graph[Any]", name: str, links: Mapping[str, Cable] | None = None, **extra: Any
+) -> Topology:
     """Check a networkx graph and turn it into arrays.
 
     Nodes may carry `endpoint` (device number), `box`, `rail`, `layer`; without any `endpoint` the nodes of degree one
@@ -107,7 +109,7 @@ def from_networkx(graph: "nx.Graph", name: str, links: Mapping[str, Cable] | Non
     Raises:
         ConfigError: no endpoint, a link without bandwidth, a negative number, a part that cannot be reached.
     """
-    directed = graph if graph.is_directed() else graph.to_directed()
+    directed: Any = graph if graph.is_directed() else graph.to_directed()
     nodes = list(directed.nodes)
     index = {node: i for i, node in enumerate(nodes)}
     endpoints = _endpoints(directed, name)
@@ -138,18 +140,18 @@ def from_networkx(graph: "nx.Graph", name: str, links: Mapping[str, Cable] | Non
     return topology
 
 
-def _layers(graph: "nx.DiGraph", nodes: list[Any], endpoints: list[Any]) -> np.ndarray:
+def _layers(graph: "nx.DiGraph[Any]", nodes: list[Any], endpoints: list[Any]) -> np.ndarray:
     ends = set(endpoints)
     heights = [graph.nodes[node].get("layer", float(node not in ends)) for node in nodes]
     for node, height in zip(nodes, heights, strict=True):
-        if isinstance(height, bool) or not isinstance(height, int | float | np.number) or not abs(height) < MOST:
+        if not _of(height, int, float, np.number) or not abs(height) < MOST:
             raise ConfigError(f"topology: node {node}: layer = {height!r} is not a plain number")
     return np.array(heights, dtype=float)
 
 
-def _endpoints(graph: "nx.DiGraph", name: str) -> list[Any]:
+def _endpoints(graph: "nx.DiGraph[Any]", name: str) -> list[Any]:
     """Nodes that are devices, in the order of their numbers."""
-    given = graph.nodes(data="endpoint")
+    given = [(node, values.get("endpoint")) for node, values in graph.nodes(data=True)]
     numbered = {node: _whole(number, "endpoint", f"{name}: {node}") for node, number in given if number is not None}
     if not numbered:
         leaves = [node for node in graph.nodes if len({*graph.successors(node), *graph.predecessors(node)}) == 1]
@@ -178,6 +180,11 @@ def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] 
     return [width, *found]
 
 
+def _of(value: Any, *kinds: type) -> bool:
+    """Whether a value is of one of these kinds of numbers, and no yes or no."""
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
 def _number(value: Any, key: str, where: str) -> float:
     try:
         number = float(value)
@@ -189,7 +196,7 @@ def _number(value: Any, key: str, where: str) -> float:
 
 
 def _whole(value: Any, key: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not _of(value, int, np.integer):
         raise ConfigError(f"topology {where}: {key} = {value!r} is not a whole number")
     if not 0 <= value < MOST:
         raise ConfigError(f"topology {where}: {key} = {value!r} is outside [0, {MOST})")

@@ -11,7 +11,7 @@ any proportion; the programme reports one such division, and `gains` asks for wh
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
 from ..errors import ConfigError
 from .graph import Topology
@@ -76,7 +76,7 @@ def equal_rate(load: np.ndarray, capacity: np.ndarray) -> float:
 
 def gains(topology: Topology, load: np.ndarray, factor: float = 2.0) -> dict[str, float]:
     """Kind of link -> how much faster a group would be if every link of that kind were `factor` times as fast."""
-    now, result = equal_rate(load, topology.bandwidth_bytes_per_s), {}
+    now, result = equal_rate(load, topology.bandwidth_bytes_per_s), dict[str, float]()
     for number, kind in enumerate(topology.kinds):
         faster = np.where(topology.kind == number, factor, 1.0) * topology.bandwidth_bytes_per_s
         result[kind] = equal_rate(load, faster) / now

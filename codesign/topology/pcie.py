@@ -1,7 +1,7 @@
 """PCIe fabrics: boxes of accelerators, switches at the top of the rack, root ports of one host."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigError
 from .shapes import AbstractShape, both, new_graph
@@ -39,7 +39,7 @@ class PcieBoxes(AbstractShape):
         """The given name."""
         return self.name
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Accelerators below leaves, leaves below domains, domains below the root complex.
 
         Raises:
@@ -65,9 +65,9 @@ class PcieBoxes(AbstractShape):
         if self.switches > self.domains or self.domains % self.switches:
             raise ConfigError(f"PcieBoxes: switches = {self.switches} does not divide domains = {self.domains}")
 
-    def _box(self, graph: "nx.DiGraph", box: int) -> None:
+    def _box(self, graph: "nx.DiGraph[Any]", box: int) -> None:
         """One box: rails share a leaf, a cascade passes through the leaf that has the cable."""
-        deep, names = self.leaves // self.uplinks, []
+        deep, names = self.leaves // self.uplinks, list[str]()
         for leaf in range(self.leaves):
             switch = f"box {box} leaf {leaf}"
             graph.add_node(switch, layer=1)

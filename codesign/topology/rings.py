@@ -134,7 +134,7 @@ def exchange_flows(members: np.ndarray) -> Flows:
     count = len(members)
     a, b = (index.ravel() for index in np.meshgrid(members, members, indexing="ij"))
     keep = a != b
-    return Flows(a[keep], b[keep], np.full(keep.sum(), 1 / (count - 1)))
+    return Flows(a[keep], b[keep], np.full(int(keep.sum()), 1 / (count - 1)))
 
 
 def group_flows(topology: Topology, members: np.ndarray, pattern: str = "ring", rails: int = 0) -> Flows:

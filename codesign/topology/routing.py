@@ -1,9 +1,10 @@
 """Shortest-path routing, and the load that flows put on every link."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads its parts when they are asked for
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
 from ..errors import ConfigError
 from .graph import Topology
@@ -20,7 +21,7 @@ class Routes:
 
     def path(self, source: int, target: int) -> list[int]:
         """Links from device to device."""
-        node, links = int(self.topology.endpoints[source]), []
+        node, links = int(self.topology.endpoints[source]), list[int]()
         while node != self.topology.endpoints[target]:
             links.append(int(self.next_link[node, target]))
             node = int(self.topology.target[links[-1]])
@@ -41,7 +42,7 @@ class Routes:
             np.add.at(counts, (active, self.topology.kind[link]), 1.0)
         return counts
 
-    def _walk(self, sources: np.ndarray, targets: np.ndarray):
+    def _walk(self, sources: np.ndarray, targets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields (flows still under way, the link each takes) hop by hop."""
         topology = self.topology
         node, active = topology.endpoints[sources], np.arange(len(sources))

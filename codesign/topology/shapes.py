@@ -31,7 +31,7 @@ class AbstractShape(abc.ABC):
                 raise ConfigError(f"{type(self).__name__}: {field.name} = {value:g} must be positive")
 
     @abc.abstractmethod
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Nodes with `endpoint`, `box`, `rail`, `layer`; edges with `kind` and `width`."""
 
     def label(self) -> str:
@@ -49,18 +49,19 @@ class AbstractShape(abc.ABC):
             ConfigError: a kind of link without numbers, or numbers that cannot be.
         """
         graph = self.graph()
-        unit = {str(kind): Cable(1.0) for _, _, kind in graph.edges(data="kind")}
+        unit = {str(values.get("kind")): Cable(1.0) for _, _, values in graph.edges(data=True)}
         return from_networkx(graph, self.label(), unit if links is None else links, **self.extra())
 
 
-def both(graph: "nx.DiGraph", a: str, b: str, kind: str, width: float = 1.0) -> None:
+def both(graph: "nx.DiGraph[Any]", a: str, b: str, kind: str, width: float = 1.0) -> None:
     """A full-duplex cable."""
     graph.add_edge(a, b, kind=kind, width=width)
     graph.add_edge(b, a, kind=kind, width=width)
 
 
-def new_graph() -> "nx.DiGraph":
+def new_graph() -> "nx.DiGraph[Any]":
     """A graph without nodes; only who draws one waits for networkx to load."""
     import networkx as nx
 
-    return nx.DiGraph()
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    return graph

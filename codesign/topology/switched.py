@@ -1,7 +1,7 @@
 """Switched topologies: one crossbar, a photonic circuit switch, fat trees, dragonfly."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigError
 from .shapes import AbstractShape, both, new_graph
@@ -27,7 +27,7 @@ class Crossbar(AbstractShape):
         """Size and planes."""
         return f"crossbar of {self.endpoints}"
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Endpoints round a switch."""
         graph = new_graph()
         for i in range(self.endpoints):
@@ -65,7 +65,7 @@ class CircuitSwitch(AbstractShape):
         """Endpoints pass on what their circuits do not reach."""
         return {"forwards": True}
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """A link of whole wavelengths for each standing circuit.
 
         Raises:
@@ -114,7 +114,7 @@ class SwitchedTree(AbstractShape):
         """Bandwidth into a leaf from below over that out of it."""
         return self.per_leaf / (self.spines * self.width)
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Every leaf linked to every spine."""
         graph = new_graph()
         for leaf in range(self.leaves):
@@ -152,7 +152,7 @@ class RailCluster(AbstractShape):
         """Counts and blocking factor."""
         return f"rail-optimised, {self.nodes} nodes of {self.per_node} (blocking {self.blocking:g})"
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Accelerators with two ways out: the node's switch and the rail's leaf.
 
         Raises:
@@ -198,7 +198,7 @@ class Dragonfly(AbstractShape):
         """Counts."""
         return f"dragonfly {self.groups} x {self.routers} x {self.per_router}"
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Global ports are dealt to the other groups in turn.
 
         Raises:
@@ -220,7 +220,7 @@ class Dragonfly(AbstractShape):
                     _widen(graph, *ends)
         return graph
 
-    def _router(self, graph: "nx.DiGraph", group: int, router: int) -> None:
+    def _router(self, graph: "nx.DiGraph[Any]", group: int, router: int) -> None:
         name = f"router {group}.{router}"
         graph.add_node(name, layer=1)
         for slot in range(self.per_router):
@@ -231,7 +231,7 @@ class Dragonfly(AbstractShape):
             both(graph, name, f"router {group}.{other}", "local")
 
 
-def _widen(graph: "nx.DiGraph", a: str, b: str) -> None:
+def _widen(graph: "nx.DiGraph[Any]", a: str, b: str) -> None:
     """One more global cable between two routers."""
     width = graph.edges[a, b]["width"] + 1 if graph.has_edge(a, b) else 1.0
     both(graph, a, b, "global", width)

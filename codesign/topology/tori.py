@@ -30,14 +30,14 @@ class Torus(AbstractShape):
     def extra(self) -> dict[str, Any]:
         """Endpoints forward; one snake for each dimension."""
         number = {place: i for i, place in enumerate(_snake(self.extents))}
-        orders = []
+        orders: list[tuple[int, ...]] = []
         for axis in range(len(self.extents)):
             axes = [a for a in range(len(self.extents)) if a != axis] + [axis]
             places = _snake(tuple(self.extents[a] for a in axes))
             orders.append(tuple(number[tuple(place[axes.index(a)] for a in range(len(axes)))] for place in places))
         return {"forwards": True, "orders": tuple(dict.fromkeys(orders))}
 
-    def graph(self) -> "nx.DiGraph":
+    def graph(self) -> "nx.DiGraph[Any]":
         """Every endpoint linked to its two neighbours in each dimension (one where an extent is 2).
 
         Raises:
@@ -60,7 +60,7 @@ def _snake(extents: tuple[int, ...]) -> list[tuple[int, ...]]:
     """All places of a grid, each a step from the last; the last dimension runs fastest."""
     if not extents:
         return [()]
-    inner, places = _snake(extents[1:]), []
+    inner, places = _snake(extents[1:]), list[tuple[int, ...]]()
     for i in range(extents[0]):
         places += [(i, *rest) for rest in (inner if i % 2 == 0 else inner[::-1])]
     return places

@@ -11,13 +11,14 @@ import zlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..doubts import Doubts
+from ..fields import as_leaf
 from ..hardware import Accelerator
 from ..hardware.residual import FittedOn
 from ..scenario import Cluster, Scenario
+from ..typed_jax import asarray
 from ..workloads import AbstractServing, ContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
@@ -120,13 +121,13 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
 
     first_token, step = source_names(scenario)
 
-    def whole(name: str, inside: Spread | None) -> np.ndarray:
+    def whole(name: str, inside: Spread | None) -> Any:
         """What errors of whole jobs are beyond those they include."""
         found = find("source", (name,), PHYSICS, NEW)
         return factors(found, f"source {name}", count, beyond(found, inside))
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
-    first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else np.ones(count)
+    first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
     return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
 
 
@@ -139,16 +140,25 @@ def beyond(whole: Spread | None, inside: Spread | None) -> float:
 
 def no_doubts() -> Doubts:
     """Factors of one: the model itself, in a tree that has room for draws."""
-    one = np.asarray(1.0)
-    return Doubts(dict.fromkeys(KERNELS, one), dict.fromkeys(COLLECTIVES, one), one, one, one)
+    one = as_leaf(np.asarray(1.0))
+    kernels: dict[str, Any] = dict.fromkeys(KERNELS, one)
+    wires: dict[str, Any] = dict.fromkeys(COLLECTIVES, one)
+    return Doubts(kernels, wires, one, one, one)
 
 
 def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
     """Draws whose leaves are [count], each on its own."""
-    return [jax.tree.map(lambda leaf, at=place: leaf[at], drawn) for place in range(count)]
+
+    def one(place: int) -> Doubts:
+        def own(leaf: Any) -> Any:
+            return leaf[place]
+
+        return jax.tree.map(own, drawn)
+
+    return [one(place) for place in range(count)]
 
 
 def under(scenario: Scenario, doubts: Doubts) -> Scenario:
     """The scenario with its times and energies as a draw has them."""
-    leaves = jax.tree.map(jnp.asarray, doubts)
+    leaves = jax.tree.map(asarray, doubts)
     return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=leaves))

@@ -32,7 +32,7 @@ def covered(parts: Sequence[np.ndarray], inflation: float) -> float:
     shares: list[float] = []
     for place, mine in enumerate(parts):
         others = [errors for other, errors in enumerate(parts) if other != place]
-        low, _, high = widened(quantiles(others, (TAIL, 0.5, 1 - TAIL)), 1, inflation)
+        low, _, high = map(float, widened(quantiles(others, (TAIL, 0.5, 1 - TAIL)), 1, inflation))
         shares.append(float(np.mean((mine >= min(low, 0.0)) & (mine <= max(high, 0.0)))))
     return float(np.mean(shares))
 

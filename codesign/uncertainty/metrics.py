@@ -14,6 +14,7 @@ from ..metrics import Account, Metrics
 from ..objective import Objective, feasible
 from ..scenario import Scenario
 from ..staging import base_of, keep_base_without, running
+from ..typed_jax import flatten_with_path
 from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
@@ -44,7 +45,7 @@ def trace_with_draws(scenario: Scenario) -> None:
     if not spreads():
         return
     room = with_room(scenario)
-    paths, _ = jax.tree_util.tree_flatten_with_path(room)
+    paths, _ = flatten_with_path(room)
     ones = [place for place, (path, _) in enumerate(paths) if path[:2] == DOUBTS]
     with contextlib.suppress(ValueError):  # a component that does more with them is traced apart
         keep_base_without(with_numpy(scenario), base_of(room), ones)
@@ -55,7 +56,7 @@ def under_draws(
 ) -> dict[str, np.ndarray]:
     """Numbers of several scenarios of one structure in each draw, [scenarios, draws] each."""
     rooms = [with_room(scenario) for scenario in scenarios]
-    base, names = base_of(rooms[0]), []
+    base, names = base_of(rooms[0]), list[str]()
 
     def asked(account: Account) -> list[Any]:
         told = function(account)
@@ -63,7 +64,7 @@ def under_draws(
         return list(told.values())
 
     program = base.asked(asked)
-    columns = []
+    columns: list[list[np.ndarray]] = []
     for room, scenario in zip(rooms, scenarios, strict=True):
         drawn = draw_doubts(scenario, count)
         wide = dataclasses.replace(room, cluster=dataclasses.replace(room.cluster, doubts=drawn))
@@ -179,7 +180,7 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
 
 def _regret(goals: np.ndarray, excess: np.ndarray, *, maximise: bool) -> Regret:
     best = goals.max(axis=0) if maximise else goals.min(axis=0)
-    lost = np.abs(goals[0] / best - 1)
+    lost: np.ndarray = np.abs(goals[0] / best - 1)
     keeps = float(np.mean(np.asarray(feasible(excess[0]), dtype=bool)))
     return Regret(
         float(np.mean(lost <= 1e-9)), float(np.median(lost)), float(np.quantile(lost, 0.9)), keeps, len(goals)

@@ -28,6 +28,8 @@ CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for ro
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
 
+Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # ranks, plan places and coordinates of the best for an aim
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -89,7 +91,7 @@ class Attack:
     design: tuple[np.ndarray, np.ndarray] | None = None
     beaten: tuple[float, np.ndarray, np.ndarray] = (ROUNDING, np.zeros(0), np.zeros(0))  # the claim, by a design
     worst: tuple[float, int, np.ndarray, np.ndarray] = (0.0, -1, np.zeros(0), np.zeros(0))
-    pools: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    pools: list[Pool] = field(default_factory=list[Pool])
 
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
         """Try so many designs; `best` and `design` are the least goal of a feasible one."""
@@ -121,7 +123,7 @@ class Attack:
         """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
         if not self.pools:
             return 0
-        place, u, target, upper = [], [], [], []
+        place, u, target, upper = (list[np.ndarray]() for _ in range(4))
         for aim, (_, places, coordinates) in zip(self.aims, self.pools, strict=True):
             place.append(places)
             u.append(coordinates)
@@ -155,9 +157,9 @@ class Attack:
 
     def _around(self, count: int, width: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Designs near the best: some fields changed, coordinates moved, some of them to an edge."""
-        share = [self.pools[i] for i in rng.permutation(len(self.pools))]
+        share = [self.pools[int(i)] for i in rng.permutation(len(self.pools))]
         per = -(-count // (len(share) + 1))
-        places, coordinates = [], []
+        places, coordinates = list[np.ndarray](), list[np.ndarray]()
         for pool in (self.pools[0], *share):  # the goal's pool twice
             chosen = rng.integers(0, len(pool[1]), per)
             places.append(pool[1][chosen])

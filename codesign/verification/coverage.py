@@ -100,10 +100,11 @@ def _every_value(certificate: Derivation) -> None:
         return
     first = len(certificate.plan) - len(certificate.held)
     sizes = certificate.sizes[first:]
-    missing = np.setdiff1d(np.arange(sizes.prod()), _cell(certificate.low[:, first:], sizes))
+    combinations: int = sizes.prod()
+    missing = np.setdiff1d(np.arange(combinations), _cell(certificate.low[:, first:], sizes))
     if len(missing):
-        said = f"search.values: {len(missing):,} of {sizes.prod():,} combinations are in no node; the first: "
-        raise Refuted(said + _shown_values(certificate, np.unravel_index(missing[0], sizes)))
+        said = f"search.values: {len(missing):,} of {combinations:,} combinations are in no node; the first: "
+        raise Refuted(said + _shown_values(certificate, np.unravel_index(int(missing[0]), sizes)))
 
 
 def _shown_values(certificate: Derivation, place: Iterable[int | np.integer]) -> str:
@@ -125,7 +126,8 @@ def _expanded(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray
     width = high - low + 1
     volume = width.prod(axis=1)
     line = np.repeat(np.arange(len(low)), volume)
-    left = np.arange(volume.sum()) - np.repeat(np.cumsum(volume) - volume, volume)
+    total: int = volume.sum()
+    left = np.arange(total) - np.repeat(np.cumsum(volume) - volume, volume)
     place = low[line]
     for j in range(low.shape[1] - 1, -1, -1):
         left, step = np.divmod(left, width[line, j])
@@ -166,7 +168,7 @@ def covered_by(certificate: Derivation, asked: Asked, chosen: Iterable[Bool[np.n
             except Refuted as why:
                 yield str(why)
         return
-    sizes, cells, lines = certificate.sizes, [], []
+    sizes, cells, lines = certificate.sizes, list[np.ndarray](), list[np.ndarray]()
     for nodes in _parts(certificate.weights):
         place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
         cells.append(_cell(place, sizes))
@@ -228,7 +230,7 @@ def _without_held(certificate: Derivation, asked: Asked) -> DesignSpace:
 def _every_combination(certificate: Derivation, asked: Asked) -> Cover:
     """Where plans are too many: legal combinations of fields that no node leaves open, with full ranges of the rest."""
     space, low, high = asked.space, certificate.low, certificate.high
-    opened = (low < high).any(axis=0)
+    opened = np.any(low < high, axis=0)
     shut, names = ~opened, list(certificate.plan)
     inner = {name: certificate.plan[name] for name, open_ in zip(names, opened, strict=True) if open_}
     outer = DesignSpace({name: space.plan[name] for name in names if name not in inner})

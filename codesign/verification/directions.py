@@ -49,7 +49,7 @@ def check_directions(
     """
     opened = certificate.low < certificate.high
     groups = np.flatnonzero(opened.any(axis=1))
-    used = {certificate.rows[row] for row in np.unique(certificate.row)}
+    used = {certificate.rows[int(row)] for row in np.unique(certificate.row)}
     fields = [j for j in range(opened.shape[1]) if opened[:, j].any()]
     names = list(certificate.plan)
     asked = {(row, names[j]) for row in used for j in fields}

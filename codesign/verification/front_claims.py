@@ -174,8 +174,11 @@ def check_points(front: Front) -> str:
             known = {"bound": math.exp(front.signs[0] * bound), "gap": math.expm1(logs[i, 0] - bound)}
         for name, value in known.items():
             said = one.get(name)
-            none = said is None or value is None
-            if said is not value if none else not math.isclose(said, value, rel_tol=SAME, abs_tol=SAME):
+            if said is None or value is None:
+                wrong = said is not value
+            else:
+                wrong = not math.isclose(said, value, rel_tol=SAME, abs_tol=SAME)
+            if wrong:
                 raise Refuted(f"design {i} of the front: its {name} is {_shown(value)}, claimed is {_shown(said)}")
         if one.get("certified") and not math.isfinite(bound):
             raise Refuted(f"design {i} of the front is called certified, but nothing bounds it")

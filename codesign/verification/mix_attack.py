@@ -46,7 +46,7 @@ class _Joint:
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The blended goal, then every workload's constraints, with their slopes."""
-        goals, slopes, limits, leaning = [], [], [], []
+        goals, slopes, limits, leaning = (list[np.ndarray]() for _ in range(4))
         for model, fields in zip(self.models, self.fields, strict=True):
             value, slope = model.tangents(plan[:, fields], u, sharpness)
             last = 1 + len(model.constraints)
@@ -79,8 +79,8 @@ class MixAttack:
     tried: int = 0
     feasible: int = 0
     best: Tuple | None = None
-    ranked: list[Tuple] = field(default_factory=list)
-    pools: list[np.ndarray] = field(default_factory=list)
+    ranked: list[Tuple] = field(default_factory=list[Tuple])
+    pools: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
         """Price so many designs, of all workloads together."""
@@ -105,7 +105,7 @@ class MixAttack:
         u[::4] = np.round(u[::4])
         if not near or not self.ranked:
             return u
-        first = np.array([self.ranked[i].u for i in rng.integers(0, min(len(self.ranked), BEST), PLACES)])
+        first = np.array([self.ranked[int(i)].u for i in rng.integers(0, min(len(self.ranked), BEST), PLACES)])
         first[::2] = self.ranked[0].u
         moved = first + width * rng.normal(size=shape) * (rng.uniform(size=shape) < MOVED)
         return np.clip(moved, 0.0, 1.0)
@@ -122,7 +122,7 @@ class MixAttack:
 
     def _take(self, plans: list[np.ndarray], u: np.ndarray) -> None:
         """Price all these plans at all these places; of each place the best of every workload."""
-        best, soft, goals, ranks = [], [], [], []
+        best, soft, goals, ranks = (list[np.ndarray]() for _ in range(4))
         for model, table, mine in zip(self.models, self.tables, plans, strict=True):
             where, at = np.tile(mine, len(u)), np.repeat(u, len(mine), axis=0)
             found = model.exact(table[where], at, sharing=len(where) >= SHARING)
@@ -168,7 +168,7 @@ class MixAttack:
         starts = np.array([one.u for one in chosen])
         joint, target = _Joint(self.models, self.blend), np.zeros(len(chosen), dtype=int)
         lane, u = polish(joint, table, starts, target, np.zeros((len(chosen), len(joint.constraints))))
-        goals = []
+        goals: list[np.ndarray] = []
         for k, (model, own) in enumerate(zip(self.models, self.tables, strict=True)):
             found = model.exact(own[plans[lane, k]], u)
             self.tried += len(u)

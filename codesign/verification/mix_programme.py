@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 from jaxtyping import Float, Int
-from scipy import optimize, sparse
 
 from .goals_blended import CheckedBlend
 
@@ -55,9 +55,9 @@ class Region:
 class _Linear:
     """upper x <= right, equal x = sides; the workload of each plan."""
 
-    upper: sparse.csr_array
+    upper: scipy.sparse.csr_array
     right: np.ndarray
-    equal: sparse.csr_array
+    equal: scipy.sparse.csr_array
     sides: np.ndarray
     owner: np.ndarray
 
@@ -100,7 +100,7 @@ class TupleProgramme:
 
     def rows(self, region: Region) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]], list[np.ndarray]]:
         """Of each workload: cuts of its plans, (cut, row) of limits that may bind in the box, place of each plan."""
-        own, binding, place = [], [], []
+        own, binding, place = list[np.ndarray](), list[tuple[np.ndarray, np.ndarray]](), list[np.ndarray]()
         for each, constant, mine in zip(self.cuts, self.constants, region.plans, strict=True):
             where = np.full(each.count, -1)
             where[mine] = np.arange(len(mine))
@@ -120,7 +120,7 @@ class TupleProgramme:
         owner = np.repeat(np.arange(len(sizes)), sizes)
         width = total * (n + 2) + 2
         own, binding, place = self.rows(region)
-        goals, limits = [], []
+        goals, limits = (list[tuple[np.ndarray, np.ndarray, np.ndarray]]() for _ in range(2))
         for k, each in enumerate(self.cuts):
             plan = first[k] + place[k][each.plan[own[k]]]
             goals.append((self.constants[k][own[k], 0], each.slope[own[k], 0], plan))
@@ -140,10 +140,10 @@ class TupleProgramme:
         blocks.append(_matrix(data, rows, columns, (count, width)))
         sizes = [len(plan) for parts in (goals, limits) for _, _, plan in parts]
         right = np.concatenate([np.zeros(sum(sizes) + 2 * total * n), -self.offset])
-        upper = sparse.csr_array(sparse.vstack(blocks, format="csr"))
+        upper = scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
         return _Linear(upper, right, *self._equal(owner, n, width), owner)
 
-    def _equal(self, owner: np.ndarray, n: int, width: int) -> tuple[sparse.csr_array, np.ndarray]:
+    def _equal(self, owner: np.ndarray, n: int, width: int) -> tuple[scipy.sparse.csr_array, np.ndarray]:
         """Shares of a workload add to 1; its hardware is that of the first."""
         count, total = len(self.cuts), len(owner)
         data, rows, columns = [np.ones(total)], [owner], [np.arange(total)]
@@ -173,7 +173,7 @@ class TupleProgramme:
         owner, total, n, count = made.owner, len(made.owner), len(region.low), len(self.cuts)
         low, high, cost = self._edges(total, n, np.inf)
         edges = np.stack([low, high], axis=-1)
-        found = optimize.linprog(cost, made.upper, made.right, made.equal, made.sides, edges, method="highs")
+        found = scipy.optimize.linprog(cost, made.upper, made.right, made.equal, made.sides, edges, method="highs")
         if found.x is None or found.status != 0:
             return None
         multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
@@ -191,11 +191,12 @@ class TupleProgramme:
         """The least over whole shares, as a mixed-integer solver has it."""
         made = self._build(region)
         low, high, cost = self._edges(len(made.owner), len(region.low), 0.0)
-        found = optimize.milp(
-            cost, integrality=(np.arange(len(cost)) < len(made.owner)).astype(int), bounds=optimize.Bounds(low, high),
+        whole = (np.arange(len(cost)) < len(made.owner)).astype(int)
+        found = scipy.optimize.milp(
+            cost, integrality=whole, bounds=scipy.optimize.Bounds(low, high),
             constraints=[
-                optimize.LinearConstraint(made.upper, -np.inf, made.right),
-                optimize.LinearConstraint(made.equal, made.sides, made.sides),
+                scipy.optimize.LinearConstraint(made.upper, -np.inf, made.right),
+                scipy.optimize.LinearConstraint(made.equal, made.sides, made.sides),
             ],
             options={"time_limit": SECONDS},
         )  # fmt: skip
@@ -204,13 +205,13 @@ class TupleProgramme:
         return -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
 
 
-def _matrix(data: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
-    return sparse.csr_array((data, (rows, columns)), shape=shape)
+def _matrix(data: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((data, (rows, columns)), shape=shape)
 
 
 def _of_plans(
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]], total: int, n: int, *, goal: bool
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """Rows `constant x + slope . z <= t` of goals, `<= slack` of limits."""
     constant, slope, plan = (np.concatenate(each) for each in zip(*parts, strict=True))
     width = total * (n + 2) + 2

@@ -20,6 +20,7 @@ from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
 from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
+from ..typed_jax import asarray, make_jaxpr, zeros
 from .derivation import GOAL
 from .judged_cases import StudyCases
 
@@ -48,9 +49,9 @@ class Asked:
     goal: str
     sign: float = 1.0
     targets: tuple[str, ...] = TARGETS
-    values: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    units: Mapping[str, float] = field(default_factory=dict)
-    levelled: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    units: Mapping[str, float] = field(default_factory=dict[str, float])
+    levelled: Mapping[str, float] = field(default_factory=dict[str, float])
     cases: StudyCases | None = None
 
     @property
@@ -81,7 +82,7 @@ class Asked:
 
     def metrics(self, point: dict[str, float], scenario: Scenario | None = None) -> Metrics:
         """The hard model in float64 at plan fields and hardware values, run by NumPy, not compiled."""
-        values = {name: jnp.asarray(point[name], dtype=float) for name in (*self.space.plan, *self.space.hardware)}
+        values = {name: asarray(point[name], dtype=float) for name in (*self.space.plan, *self.space.hardware)}
         return evaluate(self.space.place(self.scenario if scenario is None else scenario, values))
 
     def in_cases(self, point: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +203,7 @@ class CheckedModel:
         """What the program takes of the variables: coordinates, or values of those that are listed."""
         given = dict(zip(self.fields, plan, strict=True)) | dict(zip(self.variables, u, strict=True))
         names = self.program.variables
-        return jnp.stack([given[name] for name in names]) if names else jnp.zeros(0)
+        return jnp.stack([given[name] for name in names]) if names else zeros(0)
 
     @property
     def _leaves(self) -> list[list[np.ndarray]]:
@@ -239,12 +240,12 @@ class CheckedModel:
         def tangent(scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> tuple[Array, Array]:
             at = self._coordinates(plan, u)
             if not self.variables:
-                return self.program.exact(scenario, plan, at)[0][self._order], jnp.zeros((len(self.names), 0))
+                return self.program.exact(scenario, plan, at)[0][self._order], zeros((len(self.names), 0))
             value, slopes = self.program.tangent(scenario, plan, at, sharpness)
             return value[self._order], slopes[self._order][:, self._free]
 
         numbers = [jax.ShapeDtypeStruct((len(names),), float) for names in (self.fields, self.variables)]
-        return running(flatten(jax.make_jaxpr(tangent)(self.asked.scenario, *numbers, 1.0)))
+        return running(flatten(make_jaxpr(tangent)(self.asked.scenario, *numbers, 1.0)))
 
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None
@@ -265,7 +266,7 @@ class CheckedModel:
             value, slope = (np.stack(each) for each in zip(*found, strict=True))
             return cases.tangents(value, slope, sharpness[part])
 
-        values, slopes = [], []
+        values, slopes = list[np.ndarray](), list[np.ndarray]()
         with ThreadPoolExecutor(THREADS) as pool:
             for value, slope in pool.map(run, range(0, count, TANGENT_BLOCK)):
                 values.append(value)

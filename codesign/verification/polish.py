@@ -2,11 +2,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 from jaxtyping import Float, Int
-from scipy.optimize import Bounds, minimize
 
 SHARPNESS = 1e4  # of the weighted maxima: their value lies at most 4e-5 below the hard one
 MARGIN = 1e-4  # log by which constraints are kept, so that designs hold by the hard model too
@@ -103,15 +104,24 @@ class _Lane:
 
     def run(self, start: np.ndarray, rounds: int) -> None:
         """Minimise; where it went is known to `together`."""
-        limits = {
-            "type": "ineq",
-            "fun": lambda u: self.upper - MARGIN - self._rows(u)[0][self.rows],
-            "jac": lambda u: -self._rows(u)[1][self.rows],
-        }
+
+        def goal(u: np.ndarray) -> float:
+            return self._rows(u)[0][self.target]
+
+        def slope(u: np.ndarray) -> np.ndarray:
+            return self._rows(u)[1][self.target]
+
+        def room(u: np.ndarray) -> np.ndarray:
+            return self.upper - MARGIN - self._rows(u)[0][self.rows]
+
+        def slopes(u: np.ndarray) -> np.ndarray:
+            return -self._rows(u)[1][self.rows]
+
+        limits = {"type": "ineq", "fun": room, "jac": slopes}
         try:
-            minimize(
-                lambda u: self._rows(u)[0][self.target], start, jac=lambda u: self._rows(u)[1][self.target],
-                method="SLSQP", bounds=Bounds(0.0, 1.0), constraints=[limits] if len(self.rows) else [],
+            scipy.optimize.minimize(
+                goal, start, jac=slope, method="SLSQP", bounds=scipy.optimize.Bounds(0.0, 1.0),
+                constraints=[limits] if len(self.rows) else [],
                 options={"maxiter": rounds, "ftol": PRECISION},
             )  # fmt: skip
         except _Enough:
@@ -137,5 +147,6 @@ def polish(
     together = _Together(model, plan)
     lanes = [_Lane(together, lane, int(row), upper[lane]) for lane, row in enumerate(target)]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        list(pool.map(lambda lane: lane.run(u[lane.lane], rounds), lanes))
-    return tuple(np.concatenate(part) for part in zip(*together.seen, strict=True))  # type: ignore[return-value]
+        list(pool.map(_Lane.run, lanes, u, repeat(rounds)))
+    found, places = zip(*together.seen, strict=True)
+    return np.concatenate(found), np.concatenate(places)

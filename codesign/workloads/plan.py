@@ -65,7 +65,9 @@ class AbstractModelPlan(AbstractPlan):
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
-    sequence_parallel: Float[Array, "*b"] = switch(default=0.0)
+    sequence_parallel: Float[Array, "*b"] = switch(
+        default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
+    )
     zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
@@ -78,12 +80,24 @@ class AbstractModelPlan(AbstractPlan):
     shard_checkpoints: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
     regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
     scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
-    tp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
-    cp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
-    ep_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
-    dp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.8)
-    pp_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
-    offload_overlap: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+    tp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which tensor-parallel collectives hide"
+    )
+    cp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.8, doc="share of the work beside behind which context-parallel rings hide"
+    )
+    ep_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which exchanges with experts hide"
+    )
+    dp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.8, doc="share of the work beside behind which exchanges of gradients and weights hide"
+    )
+    pp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which sends between stages hide"
+    )
+    offload_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=1.0, doc="share of the work beside behind which offloaded traffic hides"
+    )
     tp_algorithm: Float[Array, "*b"] = named("tp_algorithm", ALGORITHMS, 0.0, "inside tensor-parallel groups")
     data_algorithm: Float[Array, "*b"] = named("data_algorithm", ALGORITHMS, 0.0, "of all other collectives")
     prefill_devices: Float[Array, "*b"] = quantity(
@@ -155,6 +169,8 @@ class AbstractModelPlan(AbstractPlan):
             "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
             "tp": lambda x: [x * 2**i for i in range(1, 7)],
             "pp": lambda x: [x * 2**i for i in range(1, 7)],
+            "ep": lambda x: [x * 2**i for i in range(1, 7)],
+            "cp": lambda x: [x * 2**i for i in range(1, 7)],
             "offload_optimizer": lambda x: [1.0] if x < 1 else [],
             "offload_activations": lambda x: [1.0] if x < 1 else [],
             "offload_weights": lambda x: [1.0] if x < 1 else [],

@@ -53,11 +53,7 @@ class AbstractServing(AbstractWorkload):
     def without_effect(self, layout: Layout) -> dict[str, Array]:
         """Expert parallelism of a model without experts."""
         del layout
-        return (
-            {}
-            if hasattr(self.model.feed_forward, "experts")
-            else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
-        )
+        return {} if self.model.has_experts else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""

@@ -26,6 +26,11 @@ class Transformer(eqx.Module):
     norm_vectors: float = static(default=1.0)
     dropout: bool = static(default=False)
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether expert parallelism makes a difference."""
+        return hasattr(self.feed_forward, "experts")
+
     def layer_ops(self, shard: Shard) -> list[BlockOp]:
         """Arithmetic of an average layer."""
         options = {"dropout": self.dropout and not shard.decode, "norm_vectors": self.norm_vectors}

@@ -67,8 +67,10 @@ class TabulatedSteps:
     linear: np.ndarray
     context: np.ndarray
     pair_s: float
-    _linear: dict[tuple[float, float], float] = field(default_factory=dict, repr=False, compare=False)
-    _context: dict[float, float] = field(default_factory=dict, repr=False, compare=False)
+    _linear: dict[tuple[float, float], float] = field(
+        default_factory=dict[tuple[float, float], float], repr=False, compare=False
+    )
+    _context: dict[float, float] = field(default_factory=dict[float, float], repr=False, compare=False)
 
     def times(self, factor: float) -> "TabulatedSteps":
         """Every step so many times as long."""

@@ -16,7 +16,7 @@ Assumes: steps with many decodes read no shorter contexts and attend no fewer ke
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse
+import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
 from .engine_steps import TabulatedSteps
 from .requests import Requests
@@ -48,7 +48,8 @@ class MeanRequest:
         reading = np.array([times.context_s(float(b)) for b in few]) * few * self.context
         seconds = rows + reading[:, None] + times.pair_s * tokens * self.keys
         shape = np.broadcast_arrays(most[:, None], few[:, None], tokens[None, :], seconds)
-        return tuple(part.ravel() for part in shape)  # type: ignore[return-value]
+        by_tokens, by_time, prompts, each_s = (part.ravel() for part in shape)
+        return by_tokens, by_time, prompts, each_s
 
     def _groups(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest of each group of numbers of decodes."""
@@ -78,7 +79,7 @@ def least_token_s(times: TabulatedSteps, asked: MeanRequest, rate: float) -> flo
     """Seconds that a token takes at least, mean over all tokens, at `rate` requests/s; infinite beyond the most."""
     tokens, decodes, prompts, seconds = asked.kinds(times)
     want = np.array([rate * asked.steps, rate * asked.prompt_tokens])
-    found = optimize.linprog(
+    found = scipy.optimize.linprog(
         seconds * decodes / want[0], A_ub=seconds[None], b_ub=[1.0], A_eq=np.stack([tokens, prompts]), b_eq=want
     )
     return float(found.fun) if found.status == 0 else float("inf")
@@ -91,7 +92,9 @@ def most_rate(times: TabulatedSteps, asked: MeanRequest, token_s: float = float(
     if np.isfinite(token_s):
         rows.append(np.append(seconds * decodes, -asked.steps * token_s))
         bounds.append(0.0)
-    equal = np.stack([np.append(tokens, -asked.steps), np.append(prompts, -asked.prompt_tokens)])
+    equal = scipy.sparse.csr_array(
+        np.stack([np.append(tokens, -asked.steps), np.append(prompts, -asked.prompt_tokens)])
+    )
     cost = np.append(np.zeros(len(seconds)), -1.0)
-    found = optimize.linprog(cost, A_ub=np.stack(rows), b_ub=bounds, A_eq=sparse.csr_array(equal), b_eq=np.zeros(2))
+    found = scipy.optimize.linprog(cost, A_ub=np.stack(rows), b_ub=bounds, A_eq=equal, b_eq=np.zeros(2))
     return float(-found.fun) if found.status == 0 else 0.0

@@ -35,8 +35,8 @@ class Served:
     rate: float
     decodes: float = 0.0
     mixed_ratio: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    timeline: list[tuple[float, ...]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    timeline: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
     handed: Handed | None = None
 
     def summary(self) -> dict[str, float]:

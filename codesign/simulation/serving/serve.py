@@ -4,6 +4,7 @@ import dataclasses
 import heapq
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def simulate_closed(
         raise ConfigError(f"concurrency = {concurrency} needs between 1 and {total - 1} of the {total} requests")
     check_fits(engine, requests)
     replica, came, following = _replica(engine, requests, timeline=timeline), np.zeros(total), concurrency
-    begin, marks = max(min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2), concurrency), []
+    begin = max(min(int(total * WARM_UP) + concurrency, (total - concurrency) // 2), concurrency)
+    marks: list[dict[str, int]] = []
 
     def done(request: int) -> None:
         nonlocal following
@@ -108,7 +110,7 @@ def simulate_apart(
     last = np.array(first)
     longer = np.flatnonzero(requests.outputs > 1)
     order = longer[np.argsort(ready[longer], kind="stable")]
-    replicas = []
+    replicas: list[AbstractReplica] = []
     for engine in range(counts[1]):
         own = order[engine :: counts[1]]
         replica = _replica(dataclasses.replace(decode, seed=decode.seed + engine), requests, timeline=timeline)
@@ -117,7 +119,7 @@ def simulate_apart(
         replicas.append(replica)
     found = counted(replicas)
     chosen = np.arange(int(total * WARM_UP), total)
-    kept = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
+    kept: dict[str, Any] = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
     return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found), **kept)
 
 
@@ -199,7 +201,7 @@ def _feed(
     marked: tuple[int, ...] = (),
 ) -> list[dict[str, int]]:
     """Step while requests come at their times; the counts when those that are `marked` come."""
-    times, total, place, told, marks = came[order].tolist(), len(order), 0, 0, []
+    times, total, place, told, marks = came[order].tolist(), len(order), 0, 0, list[dict[str, int]]()
     while replica.finished < total:
         while place < total and times[place] <= replica.now:
             if place in marked:
