@@ -150,3 +150,19 @@ def test_offloading_the_cache_is_among_what_would_help():
     assert smallest_change(scenario) == ["plan.offload_kv_cache=1"]
     near = replace(scenario, {"plan.offload_kv_cache": jnp.asarray(1.0)})
     assert not shortage(near)
+
+
+def test_sessions_between_two_turns_keep_their_room():
+    """Four for each of sixteen decodes: prompt, answer and half a block each; no time; blocks that are left."""
+    plain, kept = numbers(), numbers(more={"idle_sessions": 4.0})
+    work = ContinuousServing(model=gpt3(), **LENGTHS)
+    layout = Scenario(cluster(16.0), work, Plan(tp=16.0, micro_batch=16.0, chunk=512.0)).layout
+    token = float(work.kv_bytes_per_token(layout))
+    assert kept[NEAR] - plain[NEAR] == pytest.approx(16 * 4 * (1024 + 257 + 8) * token)
+    for name in ("ttft_s", "tpot_s", "requests_per_s"):
+        assert kept[name] == plain[name]
+    assert numbers(more={"idle_sessions": 4.0}, offload_kv_cache=1.0)[FAR] == pytest.approx(kept[NEAR])
+    design = ("model=llama31_8b", "plan=serving_node", "workload=continuous", "cluster.device_count=1", "plan.tp=1",
+              "plan.pp=1", "plan.micro_batch=8")  # fmt: skip
+    (all_, _), (left, _) = (engine_of(scenario_from_config(*design, f"workload.idle_sessions={n}")) for n in (0, 4))
+    assert all_.blocks - left.blocks == pytest.approx(8 * 4 * (2048 + 512 + 8) / 16, abs=1)

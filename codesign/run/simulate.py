@@ -189,7 +189,7 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
 
 @interpreted
 def _room(scenario: Scenario) -> Any:
-    """Tokens that the cache of one attention group has room for, near and in the second tier."""
+    """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
@@ -197,7 +197,9 @@ def _room(scenario: Scenario) -> Any:
     token = work.kv_bytes_per_token(layout)
     near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
     beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
-    return jnp.where(afar > 0, jnp.minimum(near, beyond), near)
+    awake = dataclasses.replace(work, idle_sessions=jnp.zeros_like(work.idle_sessions))
+    idle = work.held_tokens(layout) - awake.held_tokens(layout)
+    return jnp.where(afar > 0, jnp.minimum(near, beyond), near) - idle
 
 
 def _asked(

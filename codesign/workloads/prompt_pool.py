@@ -96,9 +96,8 @@ class AbstractPromptPool(AbstractContinuousServing):
 
     def held_tokens(self, layout: Layout) -> Array:
         """As its base; prompts under way are the other pool's where there is one."""
-        both = super().held_tokens(layout)
-        decodes = self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens)
-        return jnp.where(layout.plan.prefill_devices > 0, decodes, both)
+        apart = layout.plan.prefill_devices > 0
+        return jnp.where(apart, self.decoding_tokens(layout), super().held_tokens(layout))
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Weights, the cache of a prompt that is computed and of one that is sent, activations of a step."""
