@@ -103,13 +103,23 @@ test)
     export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # it would otherwise ask the network for a newer version
     step ruff check
     step ruff format --check
-    step pyright --project pyproject.toml
-    step pytest -n 2 --dist worksteal
-    if [ -x "$venv/bin/mkdocs" ]; then # extra `docs`: 10 s
-        NO_MKDOCS_2_WARNING=1 step mkdocs build --strict --quiet
-    else
-        say "test: mkdocs build is left out: it is not installed (pip install 'codesign[docs]')"
-    fi
+    said=$(mktemp) # types and the site are seen to beside the tests, which leave a processor free now and then
+    (
+        step pyright --project pyproject.toml
+        if [ -x "$venv/bin/mkdocs" ]; then # extra `docs`
+            NO_MKDOCS_2_WARNING=1 step mkdocs build --strict --quiet
+        else
+            say "test: mkdocs build is left out: it is not installed (pip install 'codesign[docs]')"
+        fi
+    ) >"$said" 2>&1 &
+    beside=$!
+    trap 'kill "$beside" 2>/dev/null || :; rm -f "$said"' EXIT
+    trap 'exit 130' INT TERM
+    passed=true
+    step pytest -n 2 --dist worksteal || passed=false
+    wait "$beside" || passed=false
+    cat "$said"
+    "$passed" || exit 1
     ;;
 demo)
     cd -- "$root"

@@ -81,9 +81,10 @@ def _dispatch(words: list[str]) -> int:
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
-    if hasattr(known, "overrides"):  # those that stand after an option
-        known.overrides += [word for word in unknown if not word.startswith("-")]
-        unknown = [word for word in unknown if word.startswith("-")]
+    for taken in ("overrides", "words", "what"):  # those that stand after an option
+        if hasattr(known, taken):
+            setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
+            unknown = [word for word in unknown if word.startswith("-")]
     if unknown:
         if not unknown[0].startswith("-"):
             many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
@@ -122,9 +123,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    remarks: Sequence[str] = ()
     if options.launch is not None:
-        options.overrides = later("run.launch_command", "with_launch")(options.launch, options.overrides)
-    later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top)
+        found, remarks = later("run.launch_command", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(found)
+    later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top, remarks=remarks)
     return 0
 
 

@@ -82,8 +82,8 @@ def validate(options: argparse.Namespace) -> int:
         for path in later("validation.page", "write_page")(rows, options.page):
             print(path, file=sys.stderr)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
-               "coverage", "width")  # fmt: skip
-    _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage"}, as_json=options.json)
+               "coverage", "left_out", "width")  # fmt: skip
+    _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage", "left_out"}, as_json=options.json)
     return 0
 
 

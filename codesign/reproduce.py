@@ -34,10 +34,6 @@ __all__ = [
     "write_reports",
 ]  # fmt: skip
 
-SAME_PER_CENT = 0.05  # that no figure shows
-COPIED = ("input", "transcription")  # kinds of claims that agree by themselves
-CROWDED = 0.12  # share of the axis that words beyond a mark need
-LONGEST_FIGURE = 40  # claims that a figure shows; of more those farthest apart
 
 KINDS = {
     "input": "a number of the document that the model is given, read back",
@@ -227,6 +223,7 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     import pandas as pd
 
     from .report import style, write_experiment_report
+    from .report.agreement_figure import agreement
 
     frame, pages, known = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):
@@ -240,56 +237,3 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
             figures |= getattr(module, "figures", dict)()
             pages.append(write_experiment_report(Path(folder) / str(name), str(name), tables, figures, text))
     return pages
-
-
-def agreement(claims: Any) -> Any:
-    """How far the model is from the paper, in per cent, for what is predicted or fitted; the bar shaded; worst first.
-
-    None where nothing is, or nothing differs: numbers that were put in, or formulas that were copied, agree anyhow.
-    """
-    from .report import style
-    from .report.findings import beside, headline, panels
-    from .report.labels import signed
-
-    shown = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)]
-    if "kind" in shown:
-        shown = shown[~shown["kind"].isin(COPIED)]
-    if shown.empty:
-        return None
-    shown = shown.assign(apart=100 * (shown["model"].astype(float) / shown["paper"].astype(float) - 1))
-    shown = shown.loc[shown["apart"].abs().sort_values(kind="stable").index]
-    if shown["apart"].abs().max() < SAME_PER_CENT:
-        return None
-    every, middle = shown, float(shown["apart"].abs().median())
-    missed = int((every["ok"].astype(str) == "False").sum()) if "ok" in every else 0
-    shown = shown.tail(LONGEST_FIGURE)
-    own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7  # an error of its own kind, such as points
-    with style():
-        figure, ((axes,),) = panels(1.2 + 0.2 * len(shown))
-        axes.axvline(0.0, color="0.4", linewidth=1)
-        for height, bar in enumerate(shown["bar"].astype(float).where(~own)):
-            if bar == bar:
-                axes.barh(height, 200 * bar, left=-100 * bar, height=0.8, color="#0072b2", alpha=0.15)
-        axes.plot(shown["apart"], range(len(shown)), "o", color="#d55e00", markersize=4.5)
-        low, high = min(0.0, float(shown["apart"].min())), max(0.0, float(shown["apart"].max()))
-        for height, value in enumerate(shown["apart"]):
-            room = (high - value if value >= 0 else value - low) / (high - low)
-            outwards = room > CROWDED or value == 0
-            beside(axes, f"{signed(value, 1)} %", value, height, "0.2", (5 if (value >= 0) == outwards else -5, 0))
-        axes.set_yticks(range(len(shown)), [_label(text) for text in shown["claim"]], fontsize=7)
-        axes.set_xlabel("model over paper, less 1 [%]" + ("; shaded: the bar" if shown["bar"].notna().any() else ""))
-        axes.margins(x=0.1)
-        axes.set_ylim(-0.8, len(shown) - 0.2)
-        axes.grid(axis="y", visible=False)
-        part = f" (the farthest {len(shown)} are shown)" if len(shown) < len(every) else ""
-        told = f", {missed} of {len(every)} miss their bar" if missed else ""
-        near, far = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (max(middle, 0.01), max(high, -low)))
-        headline(figure, f"Half of {len(every)} predicted or fitted numbers lie within {near} % of the paper's, "
-                 f"the farthest at {far} %{told}{part}")  # fmt: skip
-    return figure
-
-
-def _label(claim: str) -> str:
-    """A claim without its remark on errors; of a long one its beginning and its end."""
-    text = re.sub(r" \(error[^)]*\)", "", claim)
-    return text if len(text) <= 76 else f"{text[:46]} ... {text[-24:]}"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import IO, Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the processes that tests start
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 if version("jaxlib").startswith("0.10."):  # halves the time of compiling; later ones abort at a flag they lack
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of these would compile the whole package anew
 
 import composing
@@ -113,6 +114,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         jax.clear_caches()
         gc.collect()
         allowed[0] = max(MOST_RESIDENT, resident_bytes() + MORE)
+
+
+def pytest_sessionfinish() -> None:
+    """Pytest looks through everything five times at the end; of what is left nothing is garbage that it waits for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

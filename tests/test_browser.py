@@ -105,6 +105,7 @@ def test_explorer_answers_a_slider_that_the_keyboard_moves(explorer):
             break
         tab.wait_for_timeout(50)
     assert money(explorer) != before
+    tab.get_by_role("heading", name="on h100_sxm (modified)").wait_for()
     assert "fabric.bandwidth_bytes_per_s=" in tab.locator("pre").first.inner_text()
 
 

@@ -1,6 +1,7 @@
 """The command line: help at once, one line for what is wrong, whole run folders."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -126,12 +127,12 @@ def test_evaluate_prints_every_number_as_json(capsys):
     assert 0 < numbers["mfu"] < 1
 
 
-def test_evaluate_shows_a_design_that_does_not_fit_and_refuses_it(capsys):
+def test_evaluate_refuses_a_design_that_does_not_fit_in_one_line(capsys):
     assert main(["evaluate", "calibration=h100_sxm_roofline", "plan=data_parallel"]) == 2
     captured = capsys.readouterr()
-    assert "does not fit: hbm lacks" in captured.out.splitlines()[0]
-    assert "What lies in memory" in captured.out
-    assert "smallest change that fits" in captured.err
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert re.search("does not fit: .*lacks .*smallest change that fits", line)
 
 
 def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):

@@ -73,6 +73,16 @@ def test_what_other_prices_would_change_is_told(products):
     assert any(f"{last['factor']:.2f} times what it is" in line for line in sentences(products))
 
 
+def test_what_is_rented_turns_at_a_rent_and_not_at_the_price_of_electricity():
+    """All of the cost is rent, so the next one is as good at the ratio of the two goals."""
+    found = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid")
+    ranked, last = found.feasible, found.prices.iloc[-1]
+    assert set(found.prices["what"][:-1]) == {"the share of its life in use"}
+    assert last["path"].endswith(f"usd_per_device_h.{ranked['candidate'].iloc[0]}")
+    assert last["factor"] == pytest.approx(ranked["objective"].iloc[1] / ranked["objective"].iloc[0], rel=1e-6)
+    assert f"the rent of {ranked['candidate'].iloc[0]}'s accelerators" in sentences(found)[-1]
+
+
 def test_the_best_one_along_a_limit_is_told(products):
     assert set(products.phases["level"]) == {"0.03", "0.045"}
     assert products.phases["value"].unique() == pytest.approx([0.03, 0.045])

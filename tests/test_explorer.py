@@ -12,7 +12,7 @@ from example_run import write_run
 from codesign.cli import main
 from codesign.config import study_from_config
 from codesign.errors import ConfigError
-from codesign.explorer import proving
+from codesign.explorer import fragments, proving
 from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
 from codesign.explorer.knobs import overrides_of
@@ -64,6 +64,15 @@ def test_the_best_of_every_plan_is_what_the_model_says(found, answerer, seed):
     same = {"time_s", "capex_usd", "usage.hbm", "limit.capex_usd", "breakdown_s.tp", "memory_bytes.hbm/weights"}
     for name in same:
         np.testing.assert_allclose(shown[name][0], every[name][0], rtol=1e-12)
+
+
+def test_the_heading_says_whether_the_device_is_the_catalogues(found, answerer):
+    """Back at its numbers, it is the product again; a limit makes no other product."""
+    wider = dict(found.start)
+    wider["hardware.scale_up_bandwidth"] *= 1.5
+    tighter = found.start | {"limits.capex_usd": 0.9 * found.start["limits.capex_usd"]}
+    told = [str(fragments.job(found, answerer.at(values).run)) for values in (found.start, wider, tighter)]
+    assert told == [f"<h1>gpt3_175b training on h100_sxm{name}</h1>" for name in ("", " (modified)", "")]
 
 
 def test_what_is_shared_brings_the_page_back(found):

@@ -12,10 +12,10 @@ from codesign import reproduce as module
 from codesign.cli import main
 from codesign.errors import ConfigError
 from codesign.report import write_experiment_report
+from codesign.report.agreement_figure import agreement
 from codesign.report.committed import write_run_report
 from codesign.reproduce import (
     Claim,
-    agreement,
     available,
     experiments_folder,
     reproduce,
@@ -153,17 +153,26 @@ def test_committed_pages_of_experiments(toy):
 def test_figure_says_how_far_the_model_is_and_shows_the_farthest():
     few = pd.DataFrame([Claim("toy", f"{i}: x", 1.0, 1.0 + i / 10, 0.15, "derived").row() for i in range(3)])
     axes = agreement(few).axes[0]
-    assert len(axes.get_yticks()) == 3
-    assert axes.lines[1].get_xdata().tolist() == pytest.approx([0.0, 10.0, 20.0])
-    told = axes.figure.get_suptitle().replace("\n", " ")
+    assert len(axes.get_yticks()) == 2  # one agrees
+    assert axes.lines[1].get_xdata().tolist() == pytest.approx([10.0, 20.0])
+    told = axes.figure.get_suptitle().replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
     assert told.startswith("Half of 3 predicted or fitted numbers lie within 10 % of the paper's, the farthest at 20 %")
-    assert told.endswith("1 of 3 miss their bar")
+    assert told.endswith("1 of 3 miss their bar (1 agree within 0.05 %)")
     many = [Claim("toy", f"{i}: x", 1.0, 1.0 + i / 1000, None, "derived").row() for i in range(90)]
     axes = agreement(pd.DataFrame(many)).axes[0]
     assert len(axes.get_yticks()) == 40
     assert axes.lines[1].get_xdata()[-1] == pytest.approx(8.9)
     same = pd.DataFrame([Claim("toy", "x", 1.0, 1.0, 0.1, "derived").row()])
     assert agreement(same) is None
+    long = pd.DataFrame([Claim("toy", f"{i}: {'word ' * 30}", 1.0, 1.2 + i, None, "derived").row() for i in range(2)])
+    names = [name.get_text() for name in agreement(long).axes[0].get_yticklabels()]
+    assert len(set(names)) == 2
+    assert max(len(line) for name in names for line in name.split("\n")) <= 62  # in lines, so that none is cut
+    alone = pd.DataFrame([Claim("toy", f"{i}", 1.0, 1.01, None, "derived").row() for i in range(20)]
+                         + [Claim("toy", "far", 1.0, 6.0, None, "derived").row()])  # fmt: skip
+    axes = agreement(alone).axes[0]
+    assert axes.get_xscale() == "symlog"  # or the others would be a column of dots
+    assert "logarithmic beyond 1 %" in axes.get_xlabel()
     assert agreement(few.assign(kind="transcription")) is None
 
 

@@ -18,8 +18,8 @@ from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
-from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
-from codesign.validation.two_pools import TwoPools, solved
+from codesign.validation.served_rows import SteadyTimes, Waiters, continuous, waiting
+from codesign.validation.two_pools import TwoPools, pools, solved
 from codesign.workloads import ContinuousServing, MixtureOfExperts
 
 SERVED = "experiment=serve_llama31_405b"
@@ -108,7 +108,7 @@ def served_rows(engine: serving_fit.FittedEngine) -> pd.DataFrame:
 
 
 def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
-    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.08, 0.05, 0.2, 5.0)
+    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.08, 0.05, 2e-3, 0.2, 5.0)
     rows = served_rows(engine)
     found = serving_fit.fit_engine(rows)
     varied = serving_fit.fit_engine(rows[(rows["of_varied"] > 0) & ~rows["of_experts"]])
@@ -117,6 +117,7 @@ def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
     assert found.kernel_slowdown == pytest.approx(1.08, abs=0.04)
     assert found.request_overhead_s == pytest.approx(0.08, rel=0.2)
     assert found.burst_ratio == pytest.approx(0.2, rel=0.2)
+    assert found.client_overhead_s == pytest.approx(2e-3, rel=0.3)
 
 
 def test_what_is_waited_for_before_the_first_token_is_not_met_between_tokens():
@@ -127,6 +128,9 @@ def test_what_is_waited_for_before_the_first_token_is_not_met_between_tokens():
     assert found.first_s + 100 * found.between_s == pytest.approx(np.full(4, 0.2 + 2.0))
     assert found.first_s[0] == 0.2
     assert found.first_s[1] > found.first_s[2] > 0.2  # lengths that vary part the requests
+    slow = waiting(steps, requests, {"burst_ratio": 0.2, "cohort_prompts": 4.0, "client_overhead_s": 2e-3})
+    assert slow.first_s - found.first_s == pytest.approx(2e-3 * np.array([0.0, 7.0, 7.0, 63.0]))
+    assert slow.between_s == pytest.approx(found.between_s)
     everything = waiting(steps, requests, {"burst_ratio": 9.0})
     assert everything.between_s[3] == pytest.approx(0.01 + 1.0 / 64 / 100)
 
@@ -159,13 +163,44 @@ def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
 
 
 def test_the_page_names_what_is_missed_and_what_was_set_aside():
-    numbers = {"n": 9, "median": 0.2, "mean": 0.2, "p90": 0.4, "bias": -0.1, "rank": 0.9, "coverage": 0.5, "width": 1.2}
+    numbers = {"n": 9, "median": 0.2, "mean": 0.2, "p90": 0.4, "bias": -0.1, "rank": 0.9, "coverage": 0.5,
+               "left_out": 0.9, "width": 1.2}  # fmt: skip
     row = {"suite": "closed loop", "stratum": "every concurrency", "quantity": "tpot", **numbers}
     note = {"suite": "note", "stratum": "", "quantity": "x.csv: not used", "group": "", **dict.fromkeys(numbers)}
     text = page_of([row | {"group": "all"}, row | {"group": "H100 model"}, note])
     assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in text
     assert "| H100 model | every concurrency | tpot | 9 |" in text
     assert "- x.csv: not used" in text
+
+
+@pytest.mark.parametrize(("held", "rows", "told"), [(0.9, 20, "1 of 1"), (0.97, 20, "0 of 1"), (0.7, 19, "0 of 0")])
+def test_the_page_judges_intervals_by_rows_left_out(held, rows, told):
+    """Rows that were fitted on lie inside too often: what counts is what was held of others."""
+    named = {"suite": "power", "stratum": "steady decoding", "quantity": "x", "group": "all", "n": rows}
+    errors = {"median": 0.1, "mean": 0.1, "p90": 0.2, "bias": 0.0, "rank": None}
+    row = named | errors | {"coverage": 0.999, "left_out": held, "width": 1.3}
+    text = page_of([row])
+    assert f"in {told} strata of at least" in text
+    assert (f"| power | steady decoding | x | {rows} | 99.9 | {100 * held:.1f} | x/1.30 |" in text) == (
+        told == "0 of 1"
+    )
+
+
+@pytest.mark.parametrize(("moe_ep", "spread"), [(8.0, True), (1.0, False)])
+def test_groups_that_spread_experts_send_them_their_tokens(moe_ep, spread):
+    """Eight groups of one rank each: an all-to-all among replicas, or one engine whose ranks gather all tokens."""
+    of = {"tp_size": 1.0, "attention_dp_size": 8.0, "moe_tp_size": 8.0 / moe_ep, "moe_ep_size": moe_ep, "pp_size": 1.0}
+    sizes = {f"{pool}_{name}": value for pool in ("prefill", "decode") for name, value in of.items()}
+    row = SimpleNamespace(
+        **sizes, gpu="B200", model="deepseek-ai/DeepSeek-V3", precision="fp8", backend="sglang", origin="",
+        concurrency=64.0, prefill_num_workers=1.0, decode_num_workers=1.0, input_tokens=1024.0, output_tokens=1024.0,
+    )  # fmt: skip
+    decode = pools(row).decode
+    assert decode.spread == spread
+    plan = continuous(decode, {}).plan
+    assert float(plan.ep * plan.tp) == 8.0
+    assert (float(plan.ep), float(plan.attention_dp)) == ((8.0, 1.0) if spread else (1.0, 8.0))
+    assert float(plan.ep * plan.micro_batch) == 64.0  # all sequences, whoever holds them
 
 
 @pytest.mark.parametrize("clients", [1.0, 4.0, 64.0, 4096.0])

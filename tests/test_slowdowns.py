@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from builders import training
 
@@ -18,7 +19,10 @@ from codesign.plain_yaml import read_yaml
 from codesign.scenario import Scenario
 from codesign.search import Certified, Problem
 from codesign.space import Continuous, DesignSpace
-from codesign.validation.framework import OF_CLASSES, SCALES, stored
+from codesign.validation import published_training
+from codesign.validation.batches import batches, grouped, sized, vectorised
+from codesign.validation.framework import OF_CLASSES, SCALES, adjustment, parts_of, stored
+from codesign.validation.hardware import measured_cluster
 from codesign.workloads import Plan, Slowdowns
 
 SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_overlap=0.0)
@@ -30,6 +34,7 @@ OPTIONS = {
     "mosaic_fsdp_h100": "mosaicml_llm_foundry-hopper",
     "nemo": "nemo_megatron_bridge",
     "nemo_26_06": "nemo_megatron_bridge-since_26_06",
+    "nemo_h100": "nemo_megatron_bridge-hopper",
     "eager_node": "vtrain_single_node",
 }
 
@@ -106,3 +111,44 @@ def test_options_are_what_was_fitted(option):
 def test_an_unknown_class_is_refused():
     with pytest.raises(ConfigError, match="slowdowns"):
         scenario_from_config("framework=mosaic_fsdp", "+workload.slowdowns.attenton=2")
+
+
+def test_parts_of_a_table_are_generations_and_releases():
+    """Hopper is a part whatever its release; a table of another source finds the part of its own generation."""
+    releases = ["26.08 NeMo Container", "25.09 x", "26.06 NeMo Container", "26.04.01 x"]
+    nemo = pd.DataFrame({"gpu": ["H100-SXM", "H100-SXM", "GB200", "B200"], "release": releases})
+    assert parts_of(nemo).tolist() == ["hopper", "hopper", "since_26_06", ""]
+    assert parts_of(pd.DataFrame({"gpu": ["H100-SXM", "A100-SXM-80GB"]})).tolist() == ["hopper", "ampere"]
+    assert "attention" not in stored()["nemo_megatron_bridge-hopper"]
+
+
+def test_a_loss_that_is_not_fused_reads_its_logits_again_and_again():
+    """38 and 14 bytes a logit of 6 and 6; nothing else of the step changes."""
+    plain = training(plan=SHARDED)
+    ops = {}
+    for fused in (True, False):
+        job = dataclasses.replace(plain.workload, model=dataclasses.replace(plain.workload.model, fused_loss=fused))
+        lowered = job.lower(plain.layout)
+        ops[fused] = {(op.name, op.phase, i): op.work.nbytes for i, op in enumerate(lowered) if hasattr(op, "work")}
+    moved = {key[:2]: float(ops[False][key] / ops[True][key]) for key in ops[True] if ops[True][key] != ops[False][key]}
+    assert moved == {
+        ("head_softmax", "forward"): pytest.approx(38 / 6),
+        ("head_softmax", "backward"): pytest.approx(14 / 6),
+    }
+
+
+def test_devices_and_frameworks_are_one_structure():
+    """Steps of two devices, with and without a framework, are traced once, and cost what each costs alone."""
+    model = published_training.megatron_model(pd.Series({"hidden": 1024.0, "num_heads": 16.0, "num_layers": 4.0}))
+    gpus, plan = ("H100-SXM", "B200"), {"tp": 2.0, "micro_batch": 2.0}
+    runs = [published_training.Run(gpu, model, plan, 8.0, 512.0, 32.0, 1.0) for gpu in gpus]
+    scenarios = [run.scenario(measured_cluster(run.gpu)) for run in runs]
+    (batch,) = batches(scenarios)
+    plain, slow = published_training.with_slowdowns(batch.scenarios), adjustment({"elementwise": 2.0})(batch.scenarios)
+    assert jax.tree.structure(plain) == jax.tree.structure(slow)
+    (found,) = grouped([batch], vectorised(lambda one: (evaluate(one).time_s,)), published_training.with_slowdowns)
+    named = [run.job for run in runs]
+    alone = [
+        seconds(Scenario(sized(measured_cluster(run.gpu), 8.0), *job)) for run, job in zip(runs, named, strict=True)
+    ]
+    assert found == pytest.approx(alone, rel=1e-12)

@@ -5,9 +5,11 @@ import pytest
 from codesign.cli import main
 from codesign.config import check_plan
 from codesign.config.load_checks import check_load
-from codesign.config.study import scenario_from_config
+from codesign.config.study import scenario_from_config, study_from_config
 from codesign.errors import ConfigError
+from codesign.fields import replace
 from codesign.results import numbers_of
+from codesign.workloads.served import OF_TRAINING
 
 DESIGN = ("model=llama31_405b", "plan=serving_node", "plan.tp=8", "plan.pp=2", "cluster.device_count=64")
 HEADER = "arrival_s,input_tokens,output_tokens\n"
@@ -64,3 +66,27 @@ def test_what_is_asked_of_engines_is_refused_in_a_line(asked: str):
         check_load(scenario, numbers_of(scenario))
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in parts), str(error.value)
+
+
+@pytest.mark.parametrize("workload", ["serving", "continuous"])
+def test_what_only_training_has_changes_nothing_that_serving_costs(workload):
+    scenario = scenario_from_config("model=llama31_8b", f"workload={workload}", "cluster.device_count=8")
+    usual = numbers_of(scenario)
+    fields = {f"plan.{name}": 1.0 for name in OF_TRAINING}
+    changed = numbers_of(replace(scenario, fields | {"plan.virtual_stages": 2.0}))
+    for name in ("time_s", "ttft_s", "tpot_s", "usd_per_million_tokens", "joules_per_token"):
+        assert changed[name] == pytest.approx(usual[name], rel=1e-12), name
+
+
+def test_a_space_of_training_is_no_space_to_serve_in(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["die=h100_sxm", "model=llama31_70b", "workload=serving_fp8"]
+    assert main(["optimize", "space=chip", *words]) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert "space=serving_plans, continuous_plans or serving_chip" in line
+    assert "'~space.plan.recompute'" in line
+    assert told.out == ""
+    assert list(tmp_path.iterdir()) == []
+    plans = study_from_config("space=serving_chip", *words, "space.plan.tp=[8]").problem
+    assert set(plans.space.plans(plans.scenario)["chunk"]) == {64}  # static batches have none: one of them is enough

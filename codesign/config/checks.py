@@ -23,10 +23,14 @@ from ..smooth import used_share
 from ..units import BYTES, GB
 from ..workloads import AbstractServing
 from ..workloads.plan_fields import words_of
+from ..workloads.under_load import AbstractOpenServing
 
 ARITHMETIC = ("compute", "attention")
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
 """Metrics that only serving has."""
+
+UNDER_LOAD = {f"{what}_p{share}_s" for what in ("ttft", "tpot", "e2e") for share in (50, 90, 99)}
+"""Metrics that only serving has to which requests come at a rate."""
 
 ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
 """Metrics that only networks have that round what they sum."""
@@ -85,6 +89,8 @@ def check_asked(objective: Objective, scenario: Scenario) -> None:
     if not isinstance(workload, AbstractServing):
         way_out = f"for serving workloads, not for {type(workload).__name__}: choose workload=serving or"
         _refuse_asked(objective, SERVED, f"{way_out} workload=serving_fp8")
+    if not isinstance(workload, AbstractOpenServing):
+        _refuse_asked(objective, UNDER_LOAD, "where requests come at a rate: choose workload=at_rate or goodput")
     if not cluster.quality((), scenario.layout):
         _refuse_asked(objective, ROUNDED, "where sums are rounded: choose an algorithm that does, collective=scin_inq")
 

@@ -26,9 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, either, suggestion
 from ..plain_yaml import is_list, is_mapping
+from ..shipped import conf_dir
 from .construct import parameters, resolve
 from .engines import with_engine
-from .groups import PACKAGES, Edition, aliases, available, conf_dir, edition, expand, groups, plain_name, search_path
+from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
 from .kept_files import Composition, kept
 from .starting import started
 
@@ -55,7 +56,6 @@ _override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
-
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
 """What a pool beside takes of a configuration that it is like."""
@@ -174,6 +174,7 @@ def _check_options(item: Override) -> None:
     if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
         if group.split("/")[0] not in {"hydra", *groups()}:
             raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
+        check_part(group, [] if item.is_delete() else _choices(item))
         return
     known = available(group)
     for choice in _choices(item):

@@ -18,7 +18,7 @@ from ..errors import ConfigError, suggestion
 from ..fields import as_leaf, as_leaves, check_ranges
 from ..plain_yaml import is_list, is_mapping
 from ..units import unit_of
-from .plugins import plugin_classes
+from .plugins import REFUSED, plugin_classes
 from .written import plain_number
 
 MENUS = (
@@ -99,7 +99,7 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
     if isinstance(target, str) and target in targets():
         return targets()[target]
     if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:
-        raise ConfigError(f"{path} = {target!r} is refused: only classes of codesign and its plug-ins may be named")
+        raise ConfigError(f"{path} = {target!r} is refused: {REFUSED}")
     raise ConfigError(f"{path} = {target!r} is no class that may be named{suggestion(str(target), targets())}")
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,22 @@ def files(group: str) -> list[Path]:
             if path.is_file() and found.setdefault(path.stem, path) != path:
                 raise ConfigError(f"{group}={path.stem} is two files, {found[path.stem]} and {path}: rename one")
     return [found[name] for name in sorted(found)]
+
+
+def check_part(group: str, choices: Iterable[str]) -> None:
+    """Of a folder below a group (`+calibration/power=b200`): its files are options that no menu lists.
+
+    Raises:
+        ConfigError: no such folder, or no such file in it.
+    """
+    if "/" not in group or group.startswith("hydra/"):
+        return
+    known = [path.stem for path in files(group)]
+    if not known:
+        raise ConfigError(f"config group {group!r} does not exist{suggestion(group.partition('/')[0], groups())}")
+    for choice in choices:
+        if choice not in known:
+            raise ConfigError(f"{group} = {choice} does not exist{suggestion(choice, known)}")
 
 
 def aliases() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..kept_on_disk import kept_text, key_of
+from ..kept_on_disk import keeps, kept_text, key_of
 from ..plain_yaml import is_mapping
 from ..strict_json import dumps
 
@@ -28,6 +28,8 @@ def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Comp
         files: path of every file that may be read.
         make: composes anew.
     """
+    if not keeps():
+        return make()
     try:
         parts = [part for name in files for part in (name, Path(name).read_bytes())]
     except OSError:

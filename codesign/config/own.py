@@ -20,7 +20,7 @@ from ..errors import ConfigError, suggestion
 from ..foreign import read_text, refuse_irregular, tree_of_yaml
 from ..plain_yaml import is_list, is_mapping
 from ..shipped import conf_dir
-from .plugins import plugins
+from .plugins import REFUSED, plugins
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design
 MOST_BYTES = 8 * 2**20  # of all files together: a run folder keeps a copy
@@ -185,9 +185,7 @@ def _check_values(node: Any, path: Path, key: str) -> None:
             raise ConfigError(f"{path}: {key}: {called[0]}...}} asks for something outside the configuration")
         trusted = {"codesign", *(plugin.package.split(".")[0] for plugin in plugins())}
         if key.rpartition(".")[2] == "_target_" and node.split(".")[0] not in trusted:
-            raise ConfigError(
-                f"{path}: {key} = {node!r} is refused: only classes of codesign and its plug-ins may be named"
-            )
+            raise ConfigError(f"{path}: {key} = {node!r} is refused: {REFUSED}")
 
 
 def _check_named(node: dict[str, Any], path: Path, group: str) -> None:

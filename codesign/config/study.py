@@ -69,7 +69,9 @@ class Study:
     conf: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        """Legal numbers, and variables that keep them so."""
+        """A name, legal numbers, and variables that keep them so."""
+        if not self.name.strip():
+            raise ConfigError("name = '' is empty: the run folder is called so")
         check_ranges(self.scenario)
         self.space.check(self.scenario)
 

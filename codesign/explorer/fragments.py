@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from ..config.as_sold import device_name, differences_of_rows
 from ..objective import feasible
 from ..report import bars, text_tables, wording
 from ..report.labels import number
@@ -27,6 +28,14 @@ def or_why_not(make: Callable[[], Markup]) -> Markup:
         return make()
     except MissingPart as reason:
         return Markup('<p class="soft">Nothing to show: {}.</p>').format(str(reason))
+
+
+def job(found: Given, run: RunFolder) -> Markup:
+    """What is done on what: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
+    study, scenario = found.study, found.study.scenario
+    (differing,) = differences_of_rows(study, run.designs[:1])
+    done = f"{scenario.workload.model.name} {scenario.workload.words.job}"
+    return Markup("<h1>{} on {}</h1>").format(done, device_name(scenario, differing))
 
 
 def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:

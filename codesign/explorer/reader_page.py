@@ -24,7 +24,7 @@ REST_MS = 250  # after the last move of a slider
 LOOK_MS = 400  # between two looks at the proof
 SHOWN_BARS, SHOWN_SLOPES = 5, 12
 TEXTS = "return texts[Math.max(0, Math.min(texts.length - 1, Math.round(tick)))]"
-PIECES = ("headline", "proof", "budgets", "time", "memory", "money", "slopes", "designs", "share", "state")
+PIECES = ("job", "headline", "proof", "budgets", "time", "memory", "money", "slopes", "designs", "share", "state")
 
 
 class Page:
@@ -64,6 +64,7 @@ class Page:
         self._front.name = "front"
         self._roof: Any = None
         self._place()
+        self._show("job", lambda: fragments.job(found, self.answer.run))
         self._timer: Any = None
         self._tell()
         self._rest()
@@ -87,9 +88,7 @@ class Page:
         document = self.document
         document.title = f"{self.given.title} · codesign explore"
         document.template = TEMPLATE  # pyright: ignore[reportAttributeAccessIssue]  (a text is one too)
-        document.template_variables.update(
-            heading=self.given.title, job=_job(self.given), ranges=bool(self.sliders), how=self._answerer.how
-        )
+        document.template_variables.update(heading=self.given.title, ranges=bool(self.sliders), how=self._answerer.how)
         controls: Any = [*self.sliders.values(), self.best, self.reset]
         document.add_root(Column(children=controls, name="controls", sizing_mode="stretch_width"))
         for piece in self.pieces.values():
@@ -180,6 +179,7 @@ class Page:
         version, answer = self._version, self.answer
         self._show("designs", lambda: fragments.designs(answer.run))
         self._show("share", lambda: fragments.share(self.given, self.values, self._address))
+        self._show("job", lambda: fragments.job(self.given, answer.run))
         self.pieces["state"].text = "computing what it hangs on"
         self._pool.submit(self._slow, version, answer, dict(self.values))
 
@@ -231,8 +231,3 @@ class Page:
         self._show("slopes", lambda: bars.elasticity_bars(run, SHOWN_SLOPES))
         self._show("headline", lambda: fragments.headline(self.answer, self._answerer.how, run))
         self.pieces["state"].text = ""
-
-
-def _job(found: Given) -> str:
-    scenario = found.study.scenario
-    return f"{scenario.workload.model.name} {scenario.workload.words.job} on {scenario.cluster.accelerator.name}"

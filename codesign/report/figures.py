@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from . import series
-from .drawing import ACCENT, INK, SOFT, canvas
+from .drawing import ACCENT, INK, SOFT, WIDTH_IN, canvas
+from .findings import CLEAR
 from .labels import (
     DASH,
     KERNELS,
@@ -28,6 +30,8 @@ from .labels import (
     signed,
 )
 from .run_folder import RunFolder
+
+LETTER_IN, HANDLE_IN = 0.068, 0.5  # of a legend: room for a letter, and for a mark with what parts it from the next
 
 
 def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], factor: float, least: float) -> None:
@@ -56,9 +60,20 @@ def _contrast(colour: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
 
-def _legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
+def _legend_below(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), handlelength=1.1)
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), handlelength=1.1)
+
+
+def _columns(labels: list[str], most: int = 5) -> int:
+    """Columns of a legend that stand side by side within the figure; each is filled before the next."""
+    for count in range(min(most, len(labels)), 1, -1):
+        sizes = [len(labels) // count + (at < len(labels) % count) for at in range(count)]
+        starts = np.cumsum([0, *sizes[:-1]])
+        letters = [max(map(len, labels[start : start + size])) for start, size in zip(starts, sizes, strict=True)]
+        if sum(LETTER_IN * longest + HANDLE_IN for longest in letters) < WIDTH_IN:
+            return count
+    return 1
 
 
 def time_breakdown(run: RunFolder) -> Figure:
@@ -84,6 +99,7 @@ def roofline(run: RunFolder) -> Figure:
     figure, (axes,) = canvas(3.9)
     low, high = series.roofline_ends(ops)
     high *= 10 if roofs[0].named else 1  # names of two chips' roofs stand beyond the marks
+    peaks = [(roof.number_format, roof.peak) for roof in roofs]
     for roof in roofs:
         second = roof.device != roofs[0].device
         x = np.array([low, roof.ridge, high])
@@ -91,10 +107,13 @@ def roofline(run: RunFolder) -> Figure:
             x, np.minimum(x * roof.bandwidth, roof.peak), color=SOFT, linewidth=1.3, zorder=1,
             linestyle="--" if second else "-",
         )  # fmt: skip
+        alike = peaks.count((roof.number_format, roof.peak)) > 1  # of two chips
+        if second and alike:
+            continue  # its name stands there, of both
         axes.annotate(
-            f"{roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", (high, roof.peak),
+            f"{'' if alike else roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", (high, roof.peak),
             (0, -3 if second else 3), textcoords="offset points", ha="right", va="top" if second else "bottom",
-            fontsize=7.5, color=SOFT,
+            fontsize=7.5, color=SOFT, zorder=5, path_effects=CLEAR,
         )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     floor = min(ops["achieved_flops_per_s"].min() / 3, *(low * roof.bandwidth for roof in roofs))
@@ -106,12 +125,18 @@ def roofline(run: RunFolder) -> Figure:
     _scatter_ops(axes, ops)
     _letter_ops(axes, ops)
     memories = {roof.device: roof for roof in reversed(roofs)}
+    most = max(roof.bandwidth for roof in memories.values())
     for place, roof in enumerate(memories.values()):
         axes.annotate(
-            f"{roof.named}memory {number(roof.bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * roof.bandwidth),
-            (-6, (58 if roof.named else 46) + 11 * place), textcoords="offset points", fontsize=7.5, color=SOFT,
+            f"{roof.named}memory {number(roof.bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * most),
+            (-6, (76 if roof.named else 46) + 11 * place), textcoords="offset points", fontsize=7.5, color=SOFT,
         )  # fmt: skip
     return figure
+
+
+def _area(share: Any) -> Any:
+    """Of a mark, in points squared."""
+    return 18 + 1400 * share
 
 
 def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
@@ -121,7 +146,7 @@ def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
             continue
         label, colour, marker = KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o"))
         axes.scatter(
-            own["intensity"], own["achieved_flops_per_s"], s=18 + 1400 * own["share"], c=colour, marker=marker,
+            own["intensity"], own["achieved_flops_per_s"], s=_area(own["share"]), c=colour, marker=marker,
             alpha=0.8, edgecolors="white", linewidths=0.7, zorder=3,
         )  # fmt: skip
         axes.scatter([], [], s=40, c=colour, marker=marker, label=label)
@@ -131,9 +156,11 @@ def _letter_ops(axes: Axes, ops: pd.DataFrame) -> None:
     """A letter at each heavy group of marks; the key of letters joins the legend, where there is room for names."""
     handles, names = axes.get_legend_handles_labels()
     for letter, (name, intensity, rate) in zip(string.ascii_uppercase, series.roofline_labels(ops), strict=False):
+        here = (ops["intensity"] == intensity) & (ops["achieved_flops_per_s"] == rate)
+        radius = _area(float(ops.loc[here, "share"].max())) ** 0.5 / 2
         axes.annotate(
-            letter, (intensity, rate), (0, -9), textcoords="offset points", ha="center", va="top", fontsize=8,
-            fontweight="bold", zorder=4,
+            letter, (intensity, rate), (0, -2 - radius), textcoords="offset points", ha="center", va="top", fontsize=8,
+            fontweight="bold", zorder=6, path_effects=CLEAR,
         )  # fmt: skip
         handles.append(
             Line2D([], [], color=INK, linestyle="", marker=f"$\\mathbf{{{letter}}}$", markersize=6, markeredgewidth=0)
@@ -221,7 +248,7 @@ def elasticities(run: RunFolder) -> Figure:
     colours = [KINDS.get(kind, (kind, OTHER_COLOUR))[1] for kind in table["kind"]]
     axes.barh(range(len(table)), table["elasticity"], height=0.7, color=colours)
     axes.set_yticks(range(len(table)), [path.removeprefix("cluster.") for path in table["path"]], fontsize=7.5)
-    reach = 1.22 * table["elasticity"].abs().max()
+    reach = 1.35 * table["elasticity"].abs().max()
     has_both = (table["elasticity"] < 0).any(), (table["elasticity"] > 0).any()
     axes.set_xlim(-reach if has_both[0] else 0, reach if has_both[1] else 0)
     for place, value in enumerate(table["elasticity"]):
@@ -234,7 +261,7 @@ def elasticities(run: RunFolder) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     name = run.metric(series.elasticity_metric(run)).label
-    axes.set_xlabel(f"Change of {name[0].lower() + name[1:]} [%] when the constant grows by 1 %")
+    axes.set_xlabel(f"Change of {name[0].lower() + name[1:]} [%] when the constant grows by 1 %", loc="right")
     handles = [
         Patch(color=colour, label=label) for kind, (label, colour) in KINDS.items() if kind in set(table["kind"])
     ]

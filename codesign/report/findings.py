@@ -6,20 +6,25 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .drawing import DPI, WIDTH_IN, constrained
 from .room_for_words import PAD_IN
 
 __all__ = [
-    "BLUE", "GREEN", "GREY", "ORANGE", "PURPLE", "SKY", "YELLOW", "Named", "beside", "headline", "name_ends", "panels",
-    "plain_ticks",
+    "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SKY", "YELLOW", "Named", "beside", "headline", "name_ends",
+    "panels", "plain_ticks",
 ]  # fmt: skip
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#8a939c"
 PURPLE, YELLOW = "#b0609b", "#b07d00"
 APART_IN = 0.13  # between the middles of two names, at least
 LETTERS = 94  # of a headline that fit into a line
+
+
+CLEAR = [withStroke(linewidth=2.4, foreground="white")]
+"""Of words that may stand on lines and marks."""
 
 
 class Named(NamedTuple):
@@ -47,7 +52,7 @@ def panels(height_in: float, rows: int = 1, columns: int = 1, *, sharex: bool = 
 def headline(figure: Figure, found: str) -> None:
     """The finding in a sentence or two above everything, broken into lines by its words."""
     lines = [""]
-    for word in found.split():
+    for word in found.split(" "):  # a hard space holds a number and its unit together
         if len(lines[-1]) + len(word) >= LETTERS:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
@@ -78,7 +83,7 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
         one = ends[place]
         axes.annotate(
             one.text, (one.x, one.y), (where, height), textcoords="axes fraction", color=one.colour, va="center",
-            ha="left", fontsize=7.5, annotation_clip=False,
+            ha="left", fontsize=7.5, annotation_clip=False, path_effects=CLEAR, zorder=6,
         )  # fmt: skip
 
 
@@ -96,7 +101,7 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str = GREY, shift:
     height = "bottom" if shift[1] > 0 else "top" if shift[1] < 0 else "center"
     axes.annotate(
         text, (x, y), shift, textcoords="offset points", color=colour, ha=side, va=height, fontsize=7.5,
-        annotation_clip=False,
+        annotation_clip=False, path_effects=CLEAR, zorder=6,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from .run_folder import MissingPart, RunFolder
 
 HEAD_IN = 0.42  # height that a headline adds
 MEET = 1e-6  # relative gap below which a design is its bound
+SHOWN, LITTLE = 0.005, 0.0005  # shares of the time, and of the cost, below which a number would read 0
 FULL = 0.995  # share of a memory from which it counts as full
 
 
@@ -42,7 +43,7 @@ def _time(run: RunFolder) -> str:
     def words(name: object) -> str:
         return known.get(str(name), (str(name).replace("_", " "),))[0].replace("comm.", "communication")
 
-    others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest)
+    others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest if share >= SHOWN)
     told = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
     if len(table) < 2:
         return told
@@ -63,6 +64,8 @@ def _cost(run: RunFolder) -> str:
         told = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
         return f"{told}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
+    if less < LITTLE:
+        return f"Of {kept:,} feasible designs {len(front)} are worth a choice, all within {less:.2%} of cost"
     times = float(cheap["time_s"] / fast["time_s"])
     slower = f"{times - 1:.1%} more time" if times < 2 else f"{times:.3g} times the time"
     return f"Of {kept:,} feasible designs {len(front)} are worth a choice: {slower} saves {less:.1%} of cost"

@@ -109,11 +109,15 @@ def price_sentences(found: Comparison) -> list[str]:
     others = shared[shared["best"] != best]
     words = [f"{row['best']} is best with {row['factor']:g} times {row['what']}" for _, row in others.iterrows()]
     named = list(dict.fromkeys(shared["what"]))
-    stays = f"{best} stays the best with {', '.join(named[:-1])} or {named[-1]} halved or doubled"
-    line = "; ".join(words) if words else stays
+    if named and not words:
+        words = [f"{best} stays the best with {_listed(named)} halved or doubled"]
     if math.isfinite(last["factor"]):
-        line += f"; {last['best']} is as good once {last['what']} is {last['factor']:.2f} times what it is"
-    return [f"{line}."]
+        words.append(f"{last['best']} is as good once {last['what']} is {last['factor']:.2f} times what it is")
+    return [f"{'; '.join(words)}."] if words else []
+
+
+def _listed(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _reasons(found: Comparison) -> str:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from ..topology import Topology, link_columns
 from .drawing import INK, SOFT, canvas, constrained
-from .findings import headline
+from .findings import CLEAR, headline
 from .run_folder import RunFolder
 
 NAMED = 40  # nodes up to which a drawing says their names
@@ -36,7 +36,7 @@ def draw_links(axes: Axes, links: pd.DataFrame, title: str) -> LineCollection:
         for _, node in nodes[~crowded].iterrows():
             axes.annotate(
                 node["source"], (node["x0"], node["y0"]), (0, 5), textcoords="offset points", ha="center",
-                fontsize=5.5, color=SOFT,
+                fontsize=5.5, color=SOFT, zorder=4, path_effects=CLEAR,
             )  # fmt: skip
     axes.set_title(title, fontsize=8)
     axes.autoscale_view()

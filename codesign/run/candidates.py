@@ -86,14 +86,17 @@ def _label(varied: dict[str, str]) -> str:
 
 
 def refuse_all(found: Sequence[Candidate]) -> None:
-    """What is wrong with every candidate is wrong with what was asked.
+    """Where no candidate is a study, what was asked is wrong.
 
     Raises:
-        ConfigError: none could be searched, for one and the same reason.
+        ConfigError: the reason of all, or that of each.
     """
+    if any(candidate.study is not None for candidate in found):
+        return
     reasons = {candidate.why for candidate in found}
-    if len(reasons) == 1 and all(candidate.study is None for candidate in found):
+    if len(reasons) == 1:
         raise ConfigError(next(iter(reasons)))
+    raise ConfigError("; ".join(f"{candidate.label}: {candidate.why}" for candidate in found))
 
 
 def study_of(candidate: Candidate, more: Sequence[str] = ()) -> Study:

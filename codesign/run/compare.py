@@ -90,6 +90,8 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
     try:
         study = study_of(candidate)
         check_study(study)
+        if isinstance(study.search, Mix):
+            raise ConfigError("compare searches one workload at a time: leave out search=mix")
         warn(study.unusual)
         done = run_study(study, folder, console(), alone=False)
         proof, claim = done.trace.certificate, done.trace.claim

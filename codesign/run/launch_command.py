@@ -5,7 +5,6 @@ import functools
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -77,15 +76,12 @@ def read_launch(text: str) -> Launch:
     raise ConfigError(f"--from: {start!r} is no command that is read: {' or '.join(map(repr, READ.values()))}")
 
 
-def with_launch(text: str, overrides: Iterable[str]) -> list[str]:
-    """Overrides of a command, but for those keys that are overridden besides; says on stderr what was read."""
+def with_launch(text: str, overrides: Iterable[str]) -> Launch:
+    """Overrides of a command, but for those keys that are overridden besides, and lines on what was read."""
     found, own = read_launch(text), list(overrides)
     said = {one.partition("=")[0].lstrip("+~") for one in own}
     kept = [one for one in found.overrides if one.partition("=")[0] not in said]
-    print(f"read as: {' '.join(kept)}", file=sys.stderr)
-    for line in found.left:
-        print(line, file=sys.stderr)
-    return [*kept, *own]
+    return Launch((*kept, *own), (f"read as: {' '.join(kept)}", *found.left))
 
 
 def _launch(engine: str, words: list[str]) -> Launch:

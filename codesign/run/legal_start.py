@@ -1,7 +1,5 @@
 """A plan to begin with where the one that a workload brings does not suit the model that was named."""
 
-import sys
-
 import numpy as np
 
 from ..config import check_plan, study_from_config
@@ -11,33 +9,36 @@ from ..fields import replace
 from ..scenario import Scenario
 
 
-def legal_start(scenario: Scenario, overrides: list[str]) -> Scenario:
+def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
     """The scenario, with the nearest legal plan of its space where the one that came along breaks a rule.
 
-    Nearest: the fewest fields are others, then the least factor between them. One line says what was taken instead.
-    A plan that was chosen by name or by an experiment stays as it is, and so does every field that was chosen.
+    Nearest: the fewest fields are others, then the least factor between them. A plan that was chosen by name or by an
+    experiment stays as it is, and so does every field that was chosen.
+
+    Returns:
+        (scenario, a line on what was taken instead, empty where nothing was)
     """
     if names(overrides, "plan", "experiment"):
-        return scenario
+        return scenario, ""
     chosen = {text.lstrip("+~").partition("=")[0].removeprefix("plan.") for text in overrides if "plan." in text}
     try:
         check_plan(scenario)
     except ConfigError as error:
         broken = str(error)
     else:
-        return scenario
+        return scenario, ""
     space = study_from_config(*overrides).problem.space
     if not space.plan:
-        return scenario
+        return scenario, ""
     own = {name: float(getattr(scenario.plan, name)) for name in space.plan}
     plans = {name: np.asarray(values, dtype=float) for name, values in space.plans(scenario).items()}
     kept = np.all([plans[name] == own[name] for name in own if name in chosen] or [True], axis=0)
     if not np.any(kept):
-        return scenario
+        return scenario, ""
     taken = nearest(own, {name: values[np.broadcast_to(kept, values.shape)] for name, values in plans.items()})
     others = ", ".join(f"plan.{name}={taken[name]:g}" for name in own if taken[name] != own[name])
-    print(f"codesign: {broken}; priced with {others} instead (name plan.* to choose)", file=sys.stderr)
-    return replace(scenario, {f"plan.{name}": value for name, value in taken.items()})
+    line = f"{broken}; priced with {others} instead (name plan.* to choose)"
+    return replace(scenario, {f"plan.{name}": value for name, value in taken.items()}), line
 
 
 def nearest(own: dict[str, float], plans: dict[str, np.ndarray]) -> dict[str, float]:

@@ -76,6 +76,8 @@ def simulate_design(
             raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
     prepare_jax()
     run, scenario = design_of(what, design)
+    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
+        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")

@@ -9,11 +9,14 @@ import pandas as pd
 
 from ..fields import get_path, replace
 from ..metrics import Account
+from ..ownership import Rented
+from ..scenario import Scenario
 from ..staging import base_of, running
 from ..uncertainty import with_room
 from .candidates import Candidate
 
-PRICE = "cluster.accelerator.price_usd"
+PRICE, RENT = "cluster.accelerator.price_usd", "cluster.facility.ownership.usd_per_device_h"
+UNMOVED = 1e-9  # relative: a number that changes the goal by less is none of its prices
 SHARED = (
     ("electricity", "cluster.facility.usd_per_j"), ("the time of write-off", "cluster.facility.amortisation_s"),
     ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.busy_ratio"),
@@ -26,27 +29,40 @@ FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so muc
 def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataFrame:
     """Who is best with each of the numbers that all share halved and doubled, and with what goal.
 
-    The last row is the price of the best one's accelerators: `factor` is how many times it may be what it is until the
-    next one (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs.
+    Numbers that change no goal are left out, as electricity where everything is rented. The last row is the price, or
+    the rent, of the best one's accelerators: `factor` is how many times it may be what it is until the next one
+    (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs.
     """
     found = [candidate for candidate in candidates if candidate.best is not None]
     if len(found) < 2:
         return pd.DataFrame()
     sign, names = -1.0 if maximised else 1.0, [candidate.label for candidate in found]
     cases: list[dict[str, float]] = [{path: factor} for _, path in SHARED for factor in FACTORS]
-    goals = sign * np.array([_goals(candidate, [{}, {PRICE: 2.0}, *cases]) for candidate in found])
+    paths = [_paid(candidate.scenario) for candidate in found]
+    goals = sign * np.array([_goals(one, [{}, {path: 2.0}, *cases]) for one, path in zip(found, paths, strict=True)])
     now, dearer, others = goals[:, 0], goals[:, 1], goals[:, 2:]
     rows: list[dict[str, Any]] = []
     for at, (words, path, factor) in enumerate((words, path, f) for words, path in SHARED for f in FACTORS):
+        if np.allclose(others[:, at], now, rtol=UNMOVED, atol=0.0):
+            continue
         best = int(np.argmin(others[:, at]))
         goal = sign * others[best, at]
         rows.append({"what": words, "path": path, "factor": factor, "best": names[best], "goal": goal})
     first, second = (int(place) for place in np.argsort(now, kind="stable")[:2])
     slope = dearer[first] - now[first]
     until = 1 + (now[second] - now[first]) / slope if slope > 0 else np.inf
-    what = f"the price of {names[first]}'s accelerators"
-    rows.append({"what": what, "path": PRICE, "factor": until, "best": names[second], "goal": sign * now[second]})
+    paid = "price" if paths[first] == PRICE else "rent"
+    what = f"the {paid} of {names[first]}'s accelerators"
+    rows.append(
+        {"what": what, "path": paths[first], "factor": until, "best": names[second], "goal": sign * now[second]}
+    )
     return pd.DataFrame(rows)
+
+
+def _paid(scenario: Scenario) -> str:
+    """The leaf that says what an accelerator costs: its price, or its rent."""
+    owner = scenario.cluster.facility.ownership
+    return f"{RENT}.{owner.device}" if isinstance(owner, Rented) else PRICE
 
 
 def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[float]:

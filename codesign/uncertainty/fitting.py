@@ -9,8 +9,11 @@ import pandas as pd
 
 from .spreads import LEVELS, SHARE, column
 
-WIDEST = 1.5  # times; where more were needed groups have little in common, and the file says how many are covered
-STEPS = 21
+TRIED = np.linspace(0.7, 3.0, 93)
+"""Times that quantiles are stretched about their median, least first."""
+APART = 1.5
+"""Times where no stretch covers: groups have nothing in common, the widest would say nothing, and the file says how
+many rows are covered."""
 DIGITS = 4
 TAIL = round((1 - SHARE) / 2, 3)  # outside on either side
 
@@ -27,18 +30,21 @@ class Missed(NamedTuple):
     members: tuple[str, ...] = ()  # `accelerator:generation` of those measured, where the regime is theirs
 
 
-def covered(parts: Sequence[np.ndarray], inflation: float) -> float:
-    """Share of the rows of a group inside the interval of the other groups, mean over groups."""
-    shares: list[float] = []
+def covered(parts: Sequence[np.ndarray], inflations: np.ndarray) -> np.ndarray:
+    """Share of the rows of a group inside the interval of the other groups, mean over groups, for each inflation."""
+    shares: list[np.ndarray] = []
     for place, mine in enumerate(parts):
         others = [errors for other, errors in enumerate(parts) if other != place]
-        low, _, high = map(float, widened(quantiles(others, (TAIL, 0.5, 1 - TAIL)), 1, inflation))
-        shares.append(float(np.mean((mine >= min(low, 0.0)) & (mine <= max(high, 0.0)))))
-    return float(np.mean(shares))
+        ends = quantiles(others, (TAIL, 0.5, 1 - TAIL))
+        low, _, high = map(np.asarray, widened(ends[:, None], 1, inflations))
+        mine = np.sort(mine)
+        below = np.searchsorted(mine, np.minimum(low, 0.0), side="left")
+        shares.append((np.searchsorted(mine, np.maximum(high, 0.0), side="right") - below) / len(mine))
+    return np.mean(shares, axis=0)
 
 
-def widened(values: np.ndarray, middle: int, inflation: float) -> np.ndarray:
-    """Quantiles farther from their median."""
+def widened(values: np.ndarray, middle: int, inflation: float | np.ndarray) -> np.ndarray:
+    """Quantiles farther from their median, or nearer to it."""
     return values[middle] + inflation * (values - values[middle])
 
 
@@ -60,12 +66,11 @@ def parts_of(missed: Missed) -> list[np.ndarray]:
 def fitted(missed: Missed) -> dict[str, Any]:
     """A row of the file."""
     parts = parts_of(missed)
-    tried = np.linspace(1.0, WIDEST, STEPS)
-    shares = [covered(parts, inflation) for inflation in tried]
-    place = next((place for place, share in enumerate(shares) if share >= SHARE), len(tried) - 1)
-    ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), tried[place])
+    shares = covered(parts, TRIED)
+    place = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else int(np.argmin(np.abs(TRIED - APART)))
+    ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), TRIED[place])
     told: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
-    told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": tried[place]}
+    told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[place]}
     low, high = (ends[LEVELS.index(level)] for level in (TAIL, 1 - TAIL))
     told |= {"coverage": shares[place], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}
     told |= {column(level): size for level, size in zip(LEVELS, ends, strict=True)}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from ..measurements import survey, unread
+from ..measurements.folder import FoundTable, Survey
 from .across_nodes import ACROSS
 from .closed_loop import CLOSED_LOOP
 from .end_to_end import INFERENCE, TRAINING
@@ -45,6 +46,21 @@ def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     return steps + served + exchanged + calibrate_serving_power(Path(directory), Path(out), told)
 
 
+def understood(found: Survey, directory: Path, suites: tuple[Suite, ...]) -> list[FoundTable]:
+    """Tables of a folder that some of these suites read.
+
+    Raises:
+        DataError: there is none.
+    """
+    mine = [table for table in found.tables if any(table.schema.name in suite.kinds for suite in suites)]
+    if not mine:
+        names = ", ".join(suite.name for suite in suites)
+        why = f"{directory} holds no table that a suite understands ({names})"
+        first = next((f"; {shown}: {reason}" for shown, reason in found.others.items()), "")
+        raise DataError(f"{why}{first}; `codesign validate --schema` prints the columns of each kind")
+    return mine
+
+
 def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[Row]:
     """Errors of every table below a folder that a suite understands.
 
@@ -57,12 +73,7 @@ def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[
     """
     directory = Path(directory)
     found = survey(directory)
-    mine = [table for table in found.tables if any(table.schema.name in suite.kinds for suite in suites)]
-    if not mine:
-        names = ", ".join(suite.name for suite in suites)
-        why = f"{directory} holds no table that a suite understands ({names})"
-        first = next((f"; {shown}: {reason}" for shown, reason in found.others.items()), "")
-        raise DataError(f"{why}{first}; `codesign validate --schema` prints the columns of each kind")
+    mine = understood(found, directory, suites)
     for table in found.tables:
         if table not in mine:  # suites check their own
             table.rows([])

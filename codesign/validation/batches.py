@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..calibration.fit import unlabelled
 from ..scenario import Cluster, Scenario
 from ..workloads import Precision
 from .many import at_many
@@ -39,7 +40,8 @@ class Batch(NamedTuple):
 def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
     own = cluster.value.accelerator
     formats = {"compute": compute, "attention": attention, "vector": "vector"}
-    kernels = {kind: {part: own.kernel(kind, formats[part])} for kind, part in PARTS.items()}
+    plain = (lambda kernel: kernel) if own.residual is not None else unlabelled  # what was learned is found by names
+    kernels = {kind: {part: plain(own.kernel(kind, formats[part]))} for kind, part in PARTS.items()}
     peaks = {part: own.peak(name) for part, name in formats.items()}
     accelerator = change(own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
     return change(cluster.value, accelerator=accelerator)

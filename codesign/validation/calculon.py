@@ -299,7 +299,7 @@ def _summary(quantity: str, group: str, part: pd.DataFrame) -> dict[str, Any]:
         "suite": "calculon", "stratum": "peer model", "quantity": quantity, "group": group, "n": len(part),
         "median": float(size.median()), "mean": float(size.mean()), "p90": float(size.quantile(0.9)),
         "bias": float(part["error"].median()), "rank": None if np.isnan(rank) else float(rank),
-        "coverage": None, "width": None,
+        "coverage": None, "left_out": None, "width": None,
     }  # fmt: skip
 
 

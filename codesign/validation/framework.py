@@ -5,7 +5,6 @@ every step. They are fitted on one table and kept in `conf/calibration/framework
 judged on another source, they say how well a framework's overhead carries over.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from ..fields import replace
 from ..measurements import FoundTable, reader, tables
 from ..plain_yaml import read_yaml
 from ..scenario import Cluster, Scenario
-from ..workloads import Slowdowns
 from .hardware import accelerator_option
-from .published_training import Prepared, prepare
+from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
 
 __all__ = [
     "Sample",
@@ -43,7 +41,6 @@ __all__ = [
 
 SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
 LEAST = 0.1  # of a factor
-OF_CLASSES = tuple(field.name for field in dataclasses.fields(Slowdowns))
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
@@ -51,11 +48,18 @@ CONSTANTS = {  # kind of table -> which constants it can tell: large models hide
     "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
     "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
 }
+ZERO = "zero3"  # of a table with other frameworks beside its own
+SINCE = "26.06"  # release whose experts take half as long in steps of the same layout (all devices and models)
+LATER = f"since_{SINCE.replace('.', '_')}"
+HOPPER = "hopper"  # whose kernels are all slower by one factor in steps of three models; Blackwell's are not
 APART = {
-    "achieved_rates": ("exchange", "hop_s"), "sharded_rates": CONSTANTS["sharded_rates"],
-    "named_model_rates": ("experts",),
-}  # fmt: skip
-"""Kind of table -> constants that its parts have of their own (see `parts_of`), the others as of the whole table."""
+    "achieved_rates": {ZERO: ("exchange", "hop_s")},
+    "sharded_rates": {"": CONSTANTS["sharded_rates"]},
+    "named_model_rates": {LATER: ("experts",), HOPPER: ("kernel_slowdown",)},
+}
+"""Kind of table -> part (any: "") -> constants that it has of its own (see `parts_of`), the others as of the whole."""
+AT_ONE = {HOPPER: ("attention",)}
+"""Part -> constants of the whole table that it has not: few rows of long kernels cannot tell attention from others."""
 MOST_ROWS = 1000  # of a table that are drawn for a fit
 FEW_ROWS = 20  # up to which rows of one device are left out one by one
 FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20, "named_model_rates": 5}
@@ -73,8 +77,6 @@ SOURCES = {  # source -> references.bib; of any other the file's name is its own
     "mosaicml_llm_foundry": "mosaicml_llm_foundry",
     "nemo_megatron_bridge": "nvidia_megatron_bridge",
 }
-ZERO = "zero3"  # of a table with other frameworks beside its own
-SINCE = "26.06"  # release whose experts take half as long in steps of the same layout (all devices and models)
 WORDS = "letters, digits, . _ + -"
 HEADER = "# @package frameworks\n"
 TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
@@ -97,10 +99,7 @@ def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
 
     def change(batch: Scenario) -> Scenario:
         like = jnp.ones_like(batch.plan.tp)
-        classes = {n: value * like for n, value in constants.items() if n in OF_CLASSES}
-        if classes:
-            slowdowns = Slowdowns(**{n: classes.get(n, 0 * like if n in SCALES else like) for n in OF_CLASSES})
-            batch = dataclasses.replace(batch, workload=dataclasses.replace(batch.workload, slowdowns=slowdowns))
+        batch = with_slowdowns(batch, {n: value for n, value in constants.items() if n in OF_CLASSES})
         others = {n: value * like for n, value in constants.items() if n not in OF_CLASSES}
         return replace(batch, {f"workload.{n}": value for n, value in others.items()})
 
@@ -116,13 +115,12 @@ def parts_of(frame: Any) -> "pd.Series[str]":
     """Part of its table that a row belongs to: another framework's sharding, a generation of devices, a release."""
     if "scheme" in frame:
         return frame["scheme"].astype(str).str.contains("ZeRO").map({True: ZERO, False: ""})
-    if "sharding" in frame:
-        return frame["gpu"].map(lambda gpu: generation_of(accelerator_option(str(gpu))))
+    family = frame["gpu"].map({gpu: generation_of(accelerator_option(str(gpu))) for gpu in set(frame["gpu"])})
     if "release" in frame:
         numbers = frame["release"].astype(str).str.extract(r"^(\d\d\.\d\d)")[0].fillna("")
-        later = numbers >= SINCE  # year and month
-        return later.map({True: f"since_{SINCE.replace('.', '_')}", False: ""})
-    return pd.Series("", index=frame.index)
+        later = (numbers >= SINCE).map({True: LATER, False: ""})  # year and month
+        return later.where(family != HOPPER, HOPPER)
+    return family
 
 
 def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str) -> Any:
@@ -137,6 +135,12 @@ def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str)
     return whole
 
 
+def _apart(kind: str, part: str) -> Sequence[str]:
+    """Constants that a part of a table has of its own."""
+    of_kind = APART.get(kind, {})
+    return of_kind.get(part, of_kind.get("", ()))
+
+
 def fit_table(
     table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, dict[str, float], dict[str, str]]]:
@@ -146,13 +150,14 @@ def fit_table(
     of_whole = (found == "") if (found == "").any() else found != ZERO
     if not of_whole.any():
         raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
-    cases = [(stem, of_whole, CONSTANTS[kind])]
-    if kind in APART:
-        cases += [(of_part(stem, part), found == part, APART[kind]) for part in sorted(set(found) - {""})
-                  if (found == part).sum() >= FEWEST_APART[kind]]  # fmt: skip
+    cases: list[tuple[str, pd.Series[bool], Sequence[str], Sequence[str]]] = [(stem, of_whole, CONSTANTS[kind], ())]
+    for part in sorted(set(found) - {""}):
+        own = _apart(kind, part)
+        if own and (found == part).sum() >= FEWEST_APART[kind]:
+            cases.append((of_part(stem, part), found == part, own, AT_ONE.get(part, ())))
     whole: dict[str, float] = {}
-    for name, rows, names in cases:
-        held = {n: value for n, value in whole.items() if n not in names}
+    for name, rows, names, ones in cases:
+        held = {n: value for n, value in whole.items() if n not in (*names, *ones)}
         progress(f"{table.shown}: {name}: {', '.join(names)} on {int(rows.sum())} rows")
         constants = fit(sample.some(rows), names, held)
         whole = whole or constants

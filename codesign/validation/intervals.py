@@ -18,6 +18,7 @@ from ..calibration.kernel_tables import LEAST_ROWS, TableGroup, kernel_groups
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
 from ..calibration.publish import publish
 from ..errors import ConfigError, suggestion
+from ..measurements import survey
 from ..uncertainty.fitting import Missed, as_text
 from ..uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
 from .measured_kernels import STRATA, constants
@@ -287,7 +288,7 @@ def fit_intervals(
         ConfigError: no such suite.
         DataError: no such folder, no table any suite understands, or a damaged table.
     """
-    from . import SUITES, validate
+    from . import SUITES, understood, validate
 
     directory, out = Path(directory), Path(out)
     names = [suite.name for suite in SUITES if suite.name != "calculon"]
@@ -295,6 +296,7 @@ def fit_intervals(
         if name not in names:
             raise ConfigError(f"--only: no suite {name!r}{suggestion(name, names)}; allowed: {', '.join(names)}")
     chosen = tuple(suite for suite in SUITES if suite.name in (only or names))
+    understood(survey(directory), directory, chosen)  # before anything is said
     progress(f"validating {', '.join(suite.name for suite in chosen)} ...")
     with observed() as found:
         validate(directory, chosen)

@@ -15,10 +15,13 @@ HEAD = """# Errors
 How far predictions are from measurements, stratum by stratum, as `codesign validate DIR --page docs/errors.md` found
 it on the tables that constants were fitted on. An error is |predicted / measured - 1|; bias is its signed median; rank
 is Spearman's correlation inside a device and model, averaged; `inside` is the share of rows within the 90 % interval,
-whose half width is a factor. What a table was fitted on predicts its own rows better than others: strata that leave a
-device out, read another source's constants or fit nothing say what to expect of a machine that nobody measured.
+whose half width is a factor, and `left out` the share that intervals held in cross-validation: of rows, devices or
+sources that they were not fitted on, and of kernels neither were the learned factors. What a table was fitted on
+predicts its own rows better than others: strata that leave a device out, read another source's constants or fit nothing
+say what to expect of a machine that nobody measured.
 """
 FEWEST = 5  # rows of a device that are worth a line
+FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
 
 
 class Bar(NamedTuple):
@@ -49,7 +52,7 @@ BARS = (
 )  # fmt: skip
 FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions -> what was fitted; the first counts
     (".*", "peer .*", "a peer's prediction"),
-    ("closed loop", ".*left out", "six constants an engine, on its rows of others"),
+    ("closed loop", ".*left out", "seven constants an engine, on its rows of others"),
     (".*", ".*GPU left out.*", "relatives: the device is left out"),
     ("training", ".*framework fitted", "the framework, on this table"),
     (".*training", ".*framework of .*", "the framework, on another source"),
@@ -58,7 +61,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("kernels", ".*", "physics and learned factors, on these rows"),
     ("collectives", ".*", "curves, on these rows"),
     ("expert exchange", ".*", "four constants a library and phase, on these rows"),
-    ("closed loop", ".*", "six constants an engine, on these rows"),
+    ("closed loop", ".*", "seven constants an engine, on these rows"),
     ("open loop", ".*", "one constant, on these rows"),
     ("power", ".*left out", "four constants of steps, energies of boards, on rows of others"),
     ("power", "kernels", "energies of boards that serve, nothing on these rows"),
@@ -102,44 +105,35 @@ def _numbers(row: Row) -> list[str]:
     coverage, width, rank = row["coverage"], row["width"], row["rank"]
     return [
         str(row["n"]), _share(row["median"]), _share(row["mean"]), _share(row["p90"]), _share(row["bias"]),
-        "" if rank is None else f"{rank:.2f}", _share(coverage), "" if width is None else f"x/{width:.2f}",
+        "" if rank is None else f"{rank:.2f}", _share(coverage), _share(row["left_out"]),
+        "" if width is None else f"x/{width:.2f}",
     ]  # fmt: skip
 
 
-COLUMNS = ("rows", "median %", "mean %", "p90 %", "bias %", "rank", "inside %", "half width")
+COLUMNS = ("rows", "median %", "mean %", "p90 %", "bias %", "rank", "inside %", "left out %", "half width")
 
 
 def _missed(strata: Sequence[Row]) -> Iterator[str]:
     """What does not keep its bar, worst first; and intervals that hold too few or too many."""
     late = [(row["median"] / bar, row, bar) for row in strata if (bar := bar_of(row)) and row["median"] > bar]
     held = sum(bar_of(row) is not None for row in strata) - len(late)
-    yield f"Of {held + len(late)} strata with a bar {held} keep it. These do not:\n"
-    lines = [
-        [row["suite"], row["stratum"], row["quantity"], _share(row["median"]), _share(bar)]
-        for _, row, bar in sorted(late, key=lambda one: -one[0])
-    ]
-    yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
-    known = [row for row in strata if row["coverage"] is not None]
-    good = sum(0.85 <= row["coverage"] <= 0.95 for row in known)
-    thin = [row for row in known if row["coverage"] < 0.85]
-    fewer = "fewer in these:\n" if thin else "more in the others."
-    yield f"\nIntervals of 90 % hold 85 to 95 % of the rows in {good} of {len(known)} strata, {fewer}"
-    if not thin:
-        return
-    yield from _table(
-        ("suite", "stratum", "quantity", "rows", "inside %", "half width"),
-        [
-            [
-                row["suite"],
-                row["stratum"],
-                row["quantity"],
-                str(row["n"]),
-                _share(row["coverage"]),
-                f"x/{row['width']:.2f}",
-            ]
-            for row in thin
-        ],
-    )
+    yield f"Of {held + len(late)} strata with a bar {held} keep it." + (" These do not:\n" if late else "")
+    if late:
+        lines = [
+            [row["suite"], row["stratum"], row["quantity"], _share(row["median"]), _share(bar)]
+            for _, row, bar in sorted(late, key=lambda one: -one[0])
+        ]
+        yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
+    known = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
+    off = [row for row in known if not 0.85 <= row["left_out"] <= 0.95]
+    good, ending = len(known) - len(off), "not in these:\n" if off else "all of them."
+    yield f"\nIntervals of 90 % hold 85 to 95 % of rows left out in {good} of {len(known)} strata of at least"
+    yield f"{FEWEST_COVERED} rows, {ending}"
+    if off:
+        yield from _table(
+            ("suite", "stratum", "quantity", "rows", "inside %", "left out %", "half width"),
+            [[row["suite"], row["stratum"], row["quantity"], str(row["n"]), *_numbers(row)[-3:]] for row in off],
+        )
 
 
 def _by(name: Callable[[Row], str], rows: Sequence[Row]) -> dict[str, list[Row]]:

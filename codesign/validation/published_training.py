@@ -11,15 +11,16 @@ Each table is read into `Run`s (a model, a plan, a number of devices, a measured
     sharded_rates      fully sharded data parallel (ZeRO 3, or 2 for SHARD_GRAD_OP), fused attention
     named_model_rates  fused attention, distributed optimizer, sequence parallelism where tp > 1, nothing recomputed;
                        tensor-parallel traffic and messages between stages hidden, as its recipes do
-    frontier_rates     the same, tensor-parallel traffic not hidden, gradients summed in 32 bits (3.3.2 of
-                       [grattafiori2024llama3])
+    frontier_rates     the same, tensor-parallel traffic and what context ranks gather not hidden, gradients summed in
+                       32 bits (3.3.2 of [grattafiori2024llama3])
 """
 
 import functools
-from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -28,7 +29,7 @@ from ..errors import ConfigError
 from ..measurements import FoundTable
 from ..metrics import evaluate
 from ..scenario import Cluster, Scenario
-from ..workloads import Plan, Precision, Training, Transformer
+from ..workloads import Plan, Precision, Slowdowns, Training, Transformer
 from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 from .trained_models import NEMO_MODELS, configured_model, megatron_model, mpt_model
 
@@ -38,6 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 SC21_MICRO_BATCHES = (1, 2, 4, 8, 16)
+OF_CLASSES = tuple(field.name for field in fields(Slowdowns))
 DRAWN = 0  # seed of rows that stand for a long table
 FORMATS = {
     "bf16": "bf16",
@@ -170,7 +172,7 @@ def frontier(row: Any) -> list[Run]:
     model = configured_model("llama31_405b")
     plan = dict(
         tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=8.0, micro_batch=1.0, sequence_parallel=1.0, zero=1.0,
-        pp_overlap=1.0,
+        pp_overlap=1.0, cp_overlap=0.0,
     )  # fmt: skip
     flops = (
         3 * row.global_batch * row.seq_tokens * float(model.forward_flops_per_token(jnp.asarray(row.seq_tokens / 2)))
@@ -206,6 +208,16 @@ def _seconds_and_share(scenario: Scenario):
 _priced = vectorised(_seconds_and_share)
 
 
+def with_slowdowns(batch: Scenario, known: Mapping[str, float] | None = None) -> Scenario:
+    """A batch with factors on classes of operations: those known, else one and no hop, which change nothing.
+
+    Steps with and without a framework are then of one structure, and traced once.
+    """
+    like = jnp.ones_like(batch.plan.tp)
+    slowdowns = jax.tree.map(lambda factor: factor * like, Slowdowns(**dict(known or {})))
+    return replace(batch, workload=replace(batch.workload, slowdowns=slowdowns))
+
+
 Clusters = Callable[[str], Cluster]
 
 
@@ -228,7 +240,7 @@ class Prepared:
         """Some of the rows, by their place in the table."""
         return _prepared(self.table, [one for one in self.read if one[0] in rows], {}, clusters)
 
-    def predict(self, adjust: Adjust = lambda s: s) -> Predicted:
+    def predict(self, adjust: Adjust = with_slowdowns) -> Predicted:
         """Predict; `adjust` is the last change to every batch of scenarios (a fitted constant)."""
         seconds, used = grouped(self.scenarios, _priced, adjust)
         frame = self.measured.copy()

@@ -100,8 +100,9 @@ def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
 
 
 def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
-    """Share of rows inside the 90 % interval, and its typical factor up and down; None where none is known."""
-    inside, factors = [], []
+    """Share of rows inside the 90 % interval, that of rows left out in cross-validation, and its typical factor up and
+    down; None where none is known."""
+    inside, factors, held = [], [], []
     for part in parts:
         spread = spread_of(suite, quantity, part)
         if spread is not None:
@@ -109,12 +110,14 @@ def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
             ratio = np.log(part.measured / part.predicted)
             inside.append((ratio >= low) & (ratio <= high))
             factors.append(np.full(len(part.measured), math.exp(spread.half_width())))
+            held.append(np.full(len(part.measured), spread.coverage))
     if not inside:
-        return {"coverage": None, "width": None}
-    return {"coverage": float(np.concatenate(inside).mean()), "width": float(np.median(np.concatenate(factors)))}
+        return dict.fromkeys(("coverage", "width", "left_out"))
+    shares = {"coverage": float(np.concatenate(inside).mean()), "left_out": float(np.concatenate(held).mean())}
+    return shares | {"width": float(np.median(np.concatenate(factors)))}
 
 
 def note(message: str) -> Row:
     """What was set aside, as a row, so that no output can lose it."""
-    nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "width"))
+    nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "left_out", "width"))
     return {"suite": "note", "stratum": "", "quantity": message, "group": "", "n": 0, **nothing}

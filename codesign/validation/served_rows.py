@@ -7,13 +7,14 @@ what of them it waits for before its first token it does not meet between tokens
 
     P = L (TPOT0 - f0) / C                 f0 a step without prompts, TPOT0 between tokens in the steady state
     W = ((n - 1) + burst_ratio (C - 1)) / 2 P,   at most (C - 1) P
-    TTFT = request_overhead_s + max(T + W, expert_overhead_s),    TPOT = TPOT0 - W / L
+    TTFT = request_overhead_s + client_overhead_s (C - 1) + max(T + W, expert_overhead_s),    TPOT = TPOT0 - W / L
 
 T is the first token of a prompt that meets nobody. All prompts of the start wait for half of the others: burst_ratio is
 the share of a run that is still like that, 1 where an engine takes prompts first and requests stay in step for ever.
 Where all lengths are alike, n = cohort_prompts of the requests (at most C) end together and come together again; where
 they vary, none do. expert_overhead_s is what the host takes to issue a prompt's launches of a model with experts, many
 and small and outside of graphs: it goes on beside what accelerators do until then, and shows where they wait for it.
+client_overhead_s is the time of a host that serves its clients one by one for each other request that is open.
 """
 
 import functools
@@ -46,7 +47,7 @@ CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (
 ENGINES = ("vllm", "sglang", "trtllm")
 STEPS = ("kernel_slowdown", "step_overhead_s", "choice_s", "expert_layer_s")
 """Constants of an engine that its steps see; the others are those of requests."""
-WAITING = ("request_overhead_s", "expert_overhead_s", "burst_ratio", "cohort_prompts")
+WAITING = ("request_overhead_s", "expert_overhead_s", "client_overhead_s", "burst_ratio", "cohort_prompts")
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
@@ -181,8 +182,12 @@ def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> 
         ContinuousServing(model, input_tokens=job.input_tokens, output_tokens=output, precision=precision), **own
     )
     ranks = job.tp * job.replicas
-    groups = job.groups * job.replicas
-    plan = Plan(tp=ranks, pp=job.pp, attention_dp=groups, micro_batch=max(job.sequences, 1.0), chunk=CHUNK)
+    if job.spread:
+        mine = max(job.sequences / job.replicas, 1.0)
+        plan = Plan(tp=job.tp, pp=job.pp, ep=job.replicas, micro_batch=mine, chunk=CHUNK)
+    else:
+        groups = job.groups * job.replicas
+        plan = Plan(tp=ranks, pp=job.pp, attention_dp=groups, micro_batch=max(job.sequences, 1.0), chunk=CHUNK)
     return Scenario(sized(cluster, ranks * job.pp), served, plan)
 
 
@@ -257,12 +262,12 @@ def requests_of(jobs: Sequence[Job]) -> Waiters:
 def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.ndarray | float]) -> Service:
     """Service of requests that wait for each other's prompts; see the module."""
     none = np.zeros(len(parts.alone_s))
-    host, experts, ratio, cohort = (constants.get(name, none) for name in WAITING)
+    host, experts, client, ratio, cohort = (constants.get(name, none) for name in WAITING)
     prompt = requests.output_tokens * np.maximum(parts.between_s - parts.decode_s, 0.0) / requests.sequences
     together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
     others = requests.sequences - 1
     met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
-    first = host + np.maximum(parts.alone_s + met, experts * requests.experts)
+    first = host + client * others + np.maximum(parts.alone_s + met, experts * requests.experts)
     return Service(first, parts.between_s - met / requests.output_tokens)
 
 

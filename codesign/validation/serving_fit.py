@@ -1,9 +1,9 @@
-"""What serving engines add to kernels and all-reduce: six constants each, fitted on served models at a concurrency.
+"""What serving engines add to kernels and all-reduce: seven constants each, fitted on served models at a concurrency.
 
 kernel_slowdown multiplies kernels and step_overhead_s is added to every step; request_overhead_s, expert_overhead_s,
-burst_ratio and cohort_prompts are what requests wait for before their first token, and no more between tokens
-(`served_rows`). All are fitted at once on both times; the first two are held near 1 and 0, so that a few rows cannot
-pull them where other devices and models do not follow. Kept in `conf/calibration/frameworks/serving.yaml`.
+client_overhead_s, burst_ratio and cohort_prompts are what requests wait for before their first token, and no more
+between tokens (`served_rows`). All are fitted at once on both times; the first two are held near 1 and 0, so that a few
+rows cannot pull them where other devices and models do not follow. Kept in `conf/calibration/frameworks/serving.yaml`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,8 +28,10 @@ FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond 
 HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
 HOLD = 0.3  # of the squared log of kernel_slowdown
 SLOWER = 1.25  # at which rows are priced again: times of steps are linear in kernel_slowdown
-SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1.0, 1.0)
-STARTS = ((1.05, 0.2, 5.0, 5.0, 0.15, 2.0), (1.05, 0.2, 5.0, 0.0, 0.8, 4.0), (1.05, 0.2, 5.0, 10.0, 0.15, 6.0))
+SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1e-3, 1.0, 1.0)
+STARTS = (
+    (1.05, 0.2, 5.0, 5.0, 1.0, 0.15, 2.0), (1.05, 0.2, 5.0, 0.0, 1.0, 0.8, 4.0), (1.05, 0.2, 5.0, 10.0, 1.0, 0.15, 6.0),
+)  # fmt: skip
 EVALUATIONS = 1500
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
@@ -41,6 +43,7 @@ class FittedEngine(NamedTuple):
     step_overhead_s: float = 0.0
     request_overhead_s: float = 0.0
     expert_overhead_s: float = 0.0
+    client_overhead_s: float = 0.0
     burst_ratio: float = 0.0
     cohort_prompts: float = 1.0
 
@@ -104,14 +107,13 @@ def fit_engine(rows: pd.DataFrame) -> FittedEngine:
 
 def fit_seen(seen: SeenRows, theirs: Sequence[np.ndarray]) -> FittedEngine:
     """Constants from seconds to the first token and between tokens; not those that no row tells."""
-    told = np.array([1.0, 1.0, 1.0, seen.requests.experts.any(), 1.0, not seen.requests.varied.all()])
+    told = np.array([1.0, 1.0, 1.0, seen.requests.experts.any(), 1.0, 1.0, not seen.requests.varied.all()])
 
     alike = weights_of(seen.requests.sequences)
 
     def engine_of(x: np.ndarray) -> FittedEngine:
         slowdown, *others, cohort = np.abs(x) * told * SCALES
-        step, host, experts, ratio = others
-        return FittedEngine(slowdown, step, host, experts, ratio, max(float(cohort), 1.0))
+        return FittedEngine._make([slowdown, *others, max(float(cohort), 1.0)])
 
     def missed(x: np.ndarray) -> float:
         engine = engine_of(x)

@@ -30,7 +30,7 @@ MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT
 
 
 def megatron_model(row: Any) -> Transformer:
-    """GPT with learned positions as Megatron trained it: unfused attention, GELU, dropout, tied embeddings."""
+    """GPT with learned positions as Megatron trained it: unfused attention and loss, GELU, dropout, tied embeddings."""
     heads = float(row.num_heads)
     attention = GroupedQueryAttention(
         heads, heads, float(row.hidden) / heads, causal=0.0, fused=False, separate_projections=False
@@ -40,6 +40,7 @@ def megatron_model(row: Any) -> Transformer:
     return Transformer(
         name="gpt", hidden=float(row.hidden), layers=float(row.num_layers), attention=attention,
         feed_forward=feed_forward, vocab=vocab, tied_embeddings=1.0, norm_vectors=2.0, dropout=True,
+        fused_loss=False,
     )  # fmt: skip
 
 

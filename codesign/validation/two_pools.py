@@ -7,15 +7,16 @@ a decode engine with B requests, L tokens of an answer and Q requests at the pre
 
     W = (P / x) (C - 1) / C Q                      a request finds those before it, served by x engines at once
     C / rate = T + W + L f0(B),  B = rate L f0(B) / y,  Q = rate (P / x + W)
-    TTFT = request_overhead_s + max(T + W, expert_overhead_s),    TPOT = f0(B)
+    TTFT = request_overhead_s + client_overhead_s (C / x - 1) + max(T + W, expert_overhead_s),    TPOT = f0(B)
 
 which is mean value analysis of a closed network with one queue; the three are solved together.
 
 Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
-What is known to be missed (`KNOWN`): tokens of attention groups that share experts are gathered on all ranks, which is
-what engines of a few ranks do; 16 or 32 ranks exchange only what each expert is sent, and their steps are half or a
-third of what is said here. First tokens wait in queues that runs at high concurrency fill: their seconds are not those
-of a steady state, and many times ours.
+Attention groups whose experts are spread over ranks send each expert its tokens (all-to-all); where no such degree is
+stated, tokens of all groups are gathered on all ranks. What is known to be missed (`KNOWN`): steps of 32 ranks are half
+or a third of what is said here, whether tokens are gathered or sent, so that how they move is not the cause. First
+tokens wait in queues that runs at high concurrency fill: their seconds are not those of a steady state, and many times
+ours.
 Source: [schweitzer1979] for what an arrival finds.
 """
 
@@ -37,8 +38,8 @@ from .served_rows import ENGINES, Job, Service, continuous, format_of, parts_of,
 from .suites import Suite
 
 KNOWN = (
-    "disaggregated: tokens of groups that share experts are priced as gathered on all ranks, too slow beyond 8; "
-    "first tokens of pools that fill up wait longer than a steady state says; speculation is not stated, nor priced"
+    "disaggregated: steps of groups that share experts over 32 ranks are too slow, however tokens move; first tokens "
+    "of pools that fill up wait longer than a steady state says; speculation is not stated, nor priced"
 )
 TRIED = 4.0 ** -np.arange(6)
 """Shares of the clients that a decode engine is priced with; between them steps are straight in logarithms."""
@@ -80,11 +81,13 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
     engine = str(row.backend) if row.backend in ENGINES else ""
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
-    return Job(
+    whole = Job(
         engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count,
         float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
         mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
+    dispatched = groups > 1 and part.moe_ep > 1 and hasattr(model.feed_forward, "experts")
+    return whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
 
 
 def pools(row: Any) -> TwoPools:
@@ -115,8 +118,9 @@ def service(known: Sequence[TwoPools]) -> Service:
     decodes = [one.decode._replace(sequences=float(n)) for one, row in zip(known, sizes, strict=True) for n in row]
     steps = parts_of(decodes, constants).decode_s.reshape(sizes.shape)
     added = [constants.get(one.prefill.engine, {}) for one in known]
-    host, experts = (np.array([a.get(name, 0.0) for a in added]) for name in ("request_overhead_s",
-                                                                            "expert_overhead_s"))  # fmt: skip
+    names = ("request_overhead_s", "expert_overhead_s", "client_overhead_s")
+    host, experts, client = (np.array([a.get(name, 0.0) for a in added]) for name in names)
+    host = host + client * (requests.sequences - 1)
     wait, between = solved(known, alone.alone_s, np.where(busy > 0, busy, alone.alone_s), sizes, steps)
     return Service(host + np.maximum(alone.alone_s + wait, experts * requests.experts), between)
 

@@ -117,6 +117,7 @@ class AnySchedule(AbstractContinuousServing):
         Raises:
             ConfigError: two values and what lies between them, or a list that does not begin at one.
         """
+        super().check_lists(listed)
         for at, name in ((0, "micro_batch"), (1, "chunk")):
             values = sorted({float(value) for value in listed.get(name, ())})
             if not values or values[0] != 1:

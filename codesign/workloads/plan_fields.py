@@ -98,7 +98,7 @@ def _number(field: str, words: Sequence[str], value: Any) -> Any:
     """
     if isinstance(value, str):
         if value not in words:
-            raise ConfigError(f"{field} = {value!r} is not one of {', '.join(words)}{suggestion(value, words)}")
+            raise ConfigError(f"{field} = {value!r} does not exist{suggestion(value, words)}")
         return as_leaf(float(words.index(value)))
     return as_leaf(value)
 

@@ -1,11 +1,13 @@
 """What every way to serve a transformer has in common."""
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..errors import ConfigError
 from ..smooth import at_least, ceil, maximum
 from ..units import GB
 from .base import AbstractWorkload
@@ -13,6 +15,12 @@ from .broken_rules import broken
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
+
+OF_TRAINING = (
+    *("virtual_stages", "recompute", "zero", "reduce_often", "dp_overlap", "shard_checkpoints", "regather"),
+    *("offload_activations", "offload_optimizer", "offload_gradients"),
+)
+"""Fields of a plan that say how gradients, optimizer and the backward pass are kept: what serves has none of it."""
 
 
 class AbstractServing(AbstractWorkload):
@@ -58,6 +66,20 @@ class AbstractServing(AbstractWorkload):
         """Expert parallelism of a model without experts."""
         del layout
         return {} if self.model.has_experts else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
+
+    def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse to vary what only training has: each plan would come back once for each value.
+
+        Raises:
+            ConfigError: the fields, spaces of plans that serve, and how to leave them out.
+        """
+        wrong = [name for name in OF_TRAINING if len(listed.get(name, ())) > 1]
+        if wrong:
+            without = " ".join(f"'~space.plan.{name}'" for name in wrong)
+            raise ConfigError(
+                f"space.plan.{wrong[0]} lists {len(listed[wrong[0]])} values, but serving has none of it: choose"
+                f" space=serving_plans, continuous_plans or serving_chip, or leave out {without}"
+            )
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""

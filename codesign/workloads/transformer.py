@@ -9,11 +9,21 @@ from .attention import AbstractAttention, GroupedQueryAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward
 from .layer_operations import BlockComm, BlockOp, Shard, elementwise, linear, norm
 
+FUSED = ((5.0, 6.0), (3.0, 6.0))
+UNFUSED = ((5.0, 38.0), (3.0, 14.0))
+"""(FLOPs, bytes) a logit, forward and backward, of a softmax in 32 bits on logits of 16.
+
+Unfused as Megatron-LM's cross-entropy over a divided vocabulary does it, each pass on its own and in place: to 32 bits
+(2 + 4), maximum (4), difference (8), exponential (8), sum (4), quotient (8); backward product (8), to 16 bits (6).
+Source: derived from the passes of [shoeybi2019], `VocabParallelCrossEntropy`.
+"""
+
 
 class Transformer(eqx.Module):
     """`layers` equal layers of attention and feed-forward, an embedding and a language-model head.
 
     vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.
+    `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
     """
 
     name: str = static()
@@ -25,6 +35,7 @@ class Transformer(eqx.Module):
     tied_embeddings: Float[Array, "*b"] = switch(default=0.0)
     norm_vectors: float = static(default=1.0)
     dropout: bool = static(default=False)
+    fused_loss: bool = static(default=True)
 
     @property
     def has_experts(self) -> bool:
@@ -46,10 +57,11 @@ class Transformer(eqx.Module):
         share = self.vocab / shard.layout.plan.tp
         hidden = jnp.where(self.vocab > 0, self.hidden, 0.0)
         logits = scored * share
+        forward, backward = FUSED if self.fused_loss else UNFUSED
         return [
             norm("head_norm", shard, hidden, vectors=self.norm_vectors),
             linear("head", shard, scored, hidden, share, stored_bytes=scored * hidden * 2.0),
-            elementwise("head_softmax", logits, forward=(5, 6), backward=(3, 6), stored_bytes=logits * 4.0),
+            elementwise("head_softmax", logits, forward=forward, backward=backward, stored_bytes=logits * 4.0),
         ]
 
     def embedding_parameters(self) -> Array:

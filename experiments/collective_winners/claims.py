@@ -50,7 +50,7 @@ MAPS = (  # title, least of what, of whom, time to set a circuit
     ("... in 25 us", "seconds", "ring and LUMORPH", 25e-6),
 )
 LEAST_NAMED = 0.03  # share of a map in which a name has room
-NARROW = 0.25  # share of the width of a map below which a name stands upright
+NARROW = 0.34  # share of the width of a map below which a name stands upright
 DELAYS = (0.1e-6, 1e-6, 3.7e-6, 25e-6)
 SIZES = np.logspace(3, 9.5, 53)
 MEMBERS = np.array([2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256])

@@ -7,13 +7,15 @@ pools. Each cell is two certified studies of experiment=disaggregation, with two
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from codesign import ConfigError, study_from_config
+from codesign.report import style
+from codesign.report.findings import headline, panels
 
 jax.config.update("jax_enable_x64", True)
 HERE = Path(__file__).resolve().parent
@@ -72,33 +74,50 @@ def cells() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def finding(table: pd.DataFrame) -> str:
+    """Where two pools pay, in a sentence."""
+    ratio = table["together_usd"] / table["apart_usd"]
+    both, most = table[ratio.notna()], table.loc[ratio.idxmax()]
+    alone = int((table["together_usd"].isna() & table["apart_usd"].notna()).sum())
+    return (
+        f"Two pools pay in {int((ratio > 1).sum())} of {len(both)} cells, most ({ratio.max():.1f} times) at"
+        f" {most['prompt_to_answer']} and {most['tpot_ms']:g} ms a token; in {alone} more they alone keep the limits"
+    )
+
+
 def draw(table: pd.DataFrame) -> None:
     """A panel for each link: cost together over cost apart."""
-    figure, panels = plt.subplots(1, len(LINKS_GB_S), figsize=(11, 3.6), sharey=True, layout="constrained")
-    image = None
-    for axes, link in zip(panels, LINKS_GB_S, strict=True):
-        part = table[table["link_gb_per_s"] == link]
-        grid = np.full((len(TPOTS_MS), len(RATIOS)), np.nan)
-        for row in part.to_dict("records"):
-            at = TPOTS_MS.index(row["tpot_ms"]), list(RATIOS).index(row["prompt_to_answer"])
-            together, apart = float(row["together_usd"]), float(row["apart_usd"])
-            grid[at] = together / apart
-            only = {(True, False): "two\nonly", (False, True): "one\nonly", (True, True): "none"}
-            text = only.get((math.isnan(together), math.isnan(apart)), f"{grid[at]:.2f}")
-            dark = abs(np.nan_to_num(np.log2(grid[at]))) > 0.6
-            axes.text(at[1], at[0], text, ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
-        image = axes.imshow(np.log2(grid), cmap="RdBu", vmin=-1, vmax=1, origin="lower", aspect="auto")
-        axes.set_facecolor("0.9")
-        axes.set_xticks(range(len(RATIOS)), list(RATIOS))
-        axes.set_yticks(range(len(TPOTS_MS)), [str(tpot) for tpot in TPOTS_MS])
-        axes.set_title(f"{link:g} GB/s an accelerator", fontsize=10)
-        axes.set_xlabel("prompt : answer tokens")
-    panels[0].set_ylabel("most ms per token")
-    assert image is not None
-    bar = figure.colorbar(image, ax=panels, ticks=[-1, -0.5, 0, 0.5, 1])
-    bar.ax.set_yticklabels(["0.5", "0.71", "1", "1.41", "2"])
-    bar.set_label("cost together / apart (blue: two pools pay)")
-    figure.savefig(HERE / "phase.png", dpi=150)
+    with style():
+        figure, (panels_of_links,) = panels(3.3, columns=len(LINKS_GB_S), sharey=True)
+        image = None
+        for axes, link in zip(panels_of_links, LINKS_GB_S, strict=True):
+            image = cells_of(axes, table[table["link_gb_per_s"] == link])
+            axes.set_title(f"{link:g} GB/s a device")
+            axes.set_xlabel("prompt : answer tokens")
+        panels_of_links[0].set_ylabel("most ms per token")
+        bar = figure.colorbar(image, ax=panels_of_links, ticks=[-1, -0.5, 0, 0.5, 1])
+        bar.ax.set_yticklabels(["0.5", "0.71", "1", "1.41", "2"])
+        bar.set_label("cost together / apart")
+        headline(figure, finding(table))
+        figure.savefig(HERE / "phase.png", metadata={"Software": None})
+
+
+def cells_of(axes: Any, part: pd.DataFrame) -> Any:
+    """The cells of one link, a number in each."""
+    grid = np.full((len(TPOTS_MS), len(RATIOS)), np.nan)
+    for row in part.to_dict("records"):
+        at = TPOTS_MS.index(row["tpot_ms"]), list(RATIOS).index(row["prompt_to_answer"])
+        together, apart = float(row["together_usd"]), float(row["apart_usd"])
+        grid[at] = together / apart
+        only = {(True, False): "two\nonly", (False, True): "one\nonly", (True, True): "none"}
+        text = only.get((math.isnan(together), math.isnan(apart)), f"{grid[at]:.2f}")
+        dark = abs(np.nan_to_num(np.log2(grid[at]))) > 0.6
+        axes.text(at[1], at[0], text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
+    axes.set_facecolor("0.9")
+    axes.set_xticks(range(len(RATIOS)), list(RATIOS), fontsize=7.5)
+    axes.set_yticks(range(len(TPOTS_MS)), [str(tpot) for tpot in TPOTS_MS])
+    axes.grid(visible=False)
+    return axes.imshow(np.log2(grid), cmap="RdBu", vmin=-1, vmax=1, origin="lower", aspect="auto")
 
 
 if __name__ == "__main__":

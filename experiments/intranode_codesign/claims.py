@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.interpreting import interpreted
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.traffic import sent_per_step
 
@@ -186,8 +186,8 @@ def figures() -> dict[str, Figure]:
             at = float(np.exp(np.interp(np.log(flat), np.log(inside), np.log(values))))
             axes.plot([flat], [at], "o", color=colour, markersize=5)
             if axes is left:
-                where = (-16, -12) if queue == 0 else (0, 5)
-                axes.annotate(f"{flat:.0f}", (flat, at), where, textcoords="offset points", fontsize=7.5, color=colour)
+                where = (-4, -3) if queue == 0 else (0, 5)
+                beside(axes, f"{flat:.0f}", flat, at, colour, where)
     for axes, text in ((left, "step time, s"), (right, "message from card to card, over an empty network")):
         axes.set(xscale="log", yscale="log", xlabel="bandwidth inside the node, GB/s an accelerator")
         axes.set_title(text)

@@ -10,7 +10,19 @@ from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
 from codesign.quality import DenseLaw, least_flops, tokens_for
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    Named,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 from codesign.reproduce import Claim
 from codesign.workloads import TrainingRun
 
@@ -244,9 +256,7 @@ def figures() -> dict[str, Figure]:
         axes.plot(sizes, costs, "-", color=colour)
         axes.plot(sizes, costs, ".", color=colour, markersize=4)
         axes.plot([sizes[least]], [costs[least]], "o", color=colour, markersize=7)
-        axes.annotate(f"{sizes[least]:.1f} B, ${costs[least]:.3g}k", (sizes[least], costs[least]), (0, -13),
-                      textcoords="offset points", ha="center", fontsize=7.5, color=colour, zorder=4,
-                      bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.3})  # fmt: skip
+        beside(axes, f"{sizes[least]:.1f} B, ${costs[least]:.3g}k", sizes[least], costs[least], colour, (3, -6))
         told = f"{per_day / 1e6:,.0f} million tokens a day" if per_day else "never served"
         ends.append(Named(sizes[-1], costs[-1], told, colour))
     axes.set(yscale="log", xlabel="parameters, billions", ylabel="training and two years of service, 1,000 USD")

@@ -273,7 +273,7 @@ def figures() -> dict:
             axes.plot(SIZES / 1e6, over, style, color=colours[name], linewidth=1.4)
             starts.append(Named(SIZES[0] / 1e6, float(over[0]), name.replace(", stored and forwarded", ", whole"),
                                 colours[name]))  # fmt: skip
-        axes.set(title=f"{size} GPUs", xlabel="buffer, MB", xscale="log", yscale="log", ylim=(0.9, 60))
+        axes.set(title=f"{size} GPUs", xlabel="buffer, MB", xscale="log", yscale="log", ylim=(0.72, 90))
         plain_ticks(axes, "x", (1e-3, 0.1, 10, 1e3), ("0.001", "0.1", "10", "1,000"))
         if axes is row[0]:
             axes.set_xlim(1e-7, 1e4)  # room for names where the lines begin

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from codesign import ConfigError, study_from_config
+from codesign.report import style
+from codesign.report.findings import headline, panels
 
 jax.config.update("jax_enable_x64", True)
 HERE = Path(__file__).resolve().parent
@@ -65,22 +66,33 @@ def draw(table: pd.DataFrame) -> None:
     columns = ["", *DEVICES]
     named = table.fillna({"prefill": ""}).set_index(["decode", "prefill"])["usd_per_million_tokens"]
     grid = np.array([[float(named[row, column]) for column in columns] for row in DEVICES])
-    figure, axes = plt.subplots(figsize=(7.2, 4), layout="constrained")
-    image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
-    middle = float(np.nanmean(np.log(grid)))
-    for (row, column), value in np.ndenumerate(grid):
-        text = "none" if math.isnan(value) else f"{value:.2f}"
-        dark = not math.isnan(value) and math.log(value) > middle
-        axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black", fontsize=9)
-    axes.set_xticks(range(len(columns)), ["one pool", *DEVICES])
-    axes.set_yticks(range(len(DEVICES)), DEVICES)
-    axes.set_xlabel("prompts on")
-    axes.set_ylabel("decodes on")
-    axes.set_facecolor("0.9")
-    axes.axvline(0.5, color="white", lw=3)
-    figure.colorbar(image, label="ln of dollars per million tokens")
-    axes.set_title(r"\$ per million tokens, 2,048 : 512 tokens, TTFT 1 s, 50 ms a token", fontsize=10)
-    figure.savefig(HERE / "pairs.png", dpi=150)
+    one, two = np.nanmin(grid[:, 0]), np.nanmin(grid[:, 1:])
+    row, column = np.argwhere(grid == two)[0]
+    pair = {True: f"{DEVICES[row]} for both", False: f"{DEVICES[row]} behind {columns[column]}"}
+    with style():
+        figure, ((axes,),) = panels(3.6)
+        image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
+        middle = float(np.nanmean(np.log(grid)))
+        for (down, right), value in np.ndenumerate(grid):
+            text = "none" if math.isnan(value) else f"${value:.2f}".replace("$", r"\$")
+            dark = not math.isnan(value) and math.log(value) > middle
+            axes.text(right, down, text, ha="center", va="center", color="white" if dark else "black")
+        axes.set_xticks(range(len(columns)), ["one pool", *DEVICES])
+        axes.set_yticks(range(len(DEVICES)), DEVICES)
+        axes.set_xlabel("prompts on")
+        axes.set_ylabel("decodes on")
+        axes.set_facecolor("0.9")
+        axes.grid(visible=False)
+        axes.axvline(0.5, color="white", lw=3)
+        bar = figure.colorbar(image, ticks=np.log([2.5, 5, 10]))
+        bar.ax.set_yticklabels([r"\$2.5", r"\$5", r"\$10"])
+        bar.set_label("a million tokens")
+        headline(
+            figure,
+            f"Two pools cost {two / one:.0%} of the cheapest one; best is {pair[DEVICES[row] == columns[column]]}"
+            " (2,048 : 512 tokens, first token in 1 s, 50 ms a token)",
+        )
+        figure.savefig(HERE / "pairs.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ def figures() -> dict:
             right.contour(speeds, counts, grid[:, :, index], levels=[1.0], colors=[colour], linewidths=1.3)
     right.set(xscale="log", yscale="log", xlabel="Gb/s per wavelength", title="wavelengths per waveguide")
     beside(right, "beyond the band", 9, 44, BLUE, (0.1, 0))
-    beside(right, "more light than\na waveguide takes", 48, 20, ORANGE, (0.1, 0))
+    beside(right, "more light than\na waveguide takes", 36, 24, ORANGE, (0.1, 0))
     beside(right, "can be built", 9, 7, "0.2", (0.1, 0))
     for axes, places in ((left, (1, 2, 5)), (right, (5, 10, 20, 50))):
         plain_ticks(axes, "x", (10, 20, 50, 100))

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 from codesign import scenario_from_config
 from codesign.quality import AbstractLaw, Bits, DenseLaw, JointLaw, ShapeCorrection, Trained, least_flops, lifetime_of
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 from codesign.reproduce import Claim
 from codesign.workloads import TrainingRun
 
@@ -226,9 +226,8 @@ def figures() -> dict[str, Figure]:
         best = least_flops(dense, loss, served)
         least.append(best.parameters / 1e9)
         axes.plot([least[-1]], [best.flops], "o", color=colour, markersize=6)
-        axes.annotate(f"{least[-1]:.1f} B", (least[-1], best.flops), (0, -13), textcoords="offset points",
-                      ha="center" if served > 2e11 else "right" if served else "left", fontsize=7.5,
-                      color=colour)  # fmt: skip
+        beside(axes, f"{least[-1]:.1f} B", least[-1], best.flops, colour, (0, 6) if served > 2e11 else
+               (-3, -6) if served else (3, -6))  # fmt: skip
         told = f"{served / 1e9:,.0f} billion tokens served" if served else "never served"
         ends.append(Named(sizes[-1] / 1e9, flops[-1], told, colour))
     axes.set(xscale="log", yscale="log", xlabel="parameters, billions", ylabel="FLOP to train and serve",

@@ -7,10 +7,11 @@ degrees of each point. `--draw` draws the kept table again.
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 
 from codesign import prepare_jax, study_from_config
+from codesign.report import style
+from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
 
 prepare_jax()
 HERE = Path(__file__).resolve().parent
@@ -39,20 +40,26 @@ def front() -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> None:
     """A colour for each number of accelerators that experts are spread over."""
-    figure, axes = plt.subplots(figsize=(7.2, 4), layout="constrained")
     x, y = table["tokens_per_s_per_user"], table["usd_per_million_tokens"]
-    axes.step(x, y, where="pre", lw=0.8, color="0.6")  # at least as fast a token: the price of the next point
-    for experts, part in table.groupby("ep"):
-        label = f"experts over {experts:g}"
-        axes.plot(part[x.name], part[y.name], "o", ms=4, label=label)
     gaps = table.loc[table["proven"], "gap"]
-    axes.set_yscale("log")
-    axes.set_xlabel("tokens/s of a user")
-    axes.set_ylabel(r"\$ per million output tokens")
-    title = f"DeepSeek-V3, fp8 on 16 to 128 H200: {len(gaps)} of {len(table)} points proven within {gaps.max():.2%}"
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    figure.savefig(HERE / "front.png", dpi=150)
+    with style():
+        figure, ((axes,),) = panels(3.6)
+        axes.step(x, y, where="pre", lw=0.8, color="0.6")  # at least as fast a token: the price of the next point
+        for (experts, part), colour in zip(table.groupby("ep"), (BLUE, ORANGE), strict=True):
+            axes.plot(part[x.name], part[y.name], "o", ms=4, color=colour)
+            middle = part.iloc[len(part) // 3]
+            where = "one device each" if experts == 1 else f"{experts:g} devices"
+            beside(axes, f"experts over {where}", middle[x.name], middle[y.name], colour, (10, -8))
+        axes.set_yscale("log")
+        plain_ticks(axes, "y", (0.3, 0.5, 1, 2, 5, 10, 20))
+        axes.set_xlabel("tokens/s of a user")
+        axes.set_ylabel("USD per million output tokens")
+        headline(
+            figure,
+            f"DeepSeek-V3 on H200: {x.max():.0f} instead of {x.min():.1f} tokens/s a user cost {y.max() / y.min():.0f}"
+            f" times as much ({len(gaps)} of {len(table)} points proven within {gaps.max():.2%})",
+        )
+        figure.savefig(HERE / "front.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":

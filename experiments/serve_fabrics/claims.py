@@ -168,7 +168,7 @@ def figures() -> dict[str, Figure]:
         plain_ticks(axes, "x", shown)
         plain_ticks(axes, "y", ticks)
         if axes is row[-1]:
-            name_ends(axes, starts)
+            name_ends(axes, starts, 1.06)
     row[0].set_ylabel("USD a million tokens, least of every plan")
     rings, sums, *_ = WAYS
     at_40 = {way: usd(way, SHORT, 0.04) for way in WAYS}

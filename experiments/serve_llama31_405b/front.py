@@ -7,10 +7,11 @@ of them may lie in the host's memory, proven over all plans and the whole box. `
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 
 from codesign import prepare_jax, study_from_config
+from codesign.report import style
+from codesign.report.findings import headline, panels, plain_ticks
 
 prepare_jax()
 HERE = Path(__file__).resolve().parent
@@ -44,19 +45,29 @@ def fronts() -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> None:
     """Both fronts on one pair of axes."""
-    figure, axes = plt.subplots(figsize=(7.2, 4), layout="constrained")
-    for (name, part), colour in zip(table.groupby("caches"), COLOURS, strict=True):
-        gaps = part.loc[part["proven"], "gap"]
-        label = f"{name}: {len(gaps)} of {len(part)} points proven within {gaps.max():.2%}"
-        x, y = part["tokens_per_s_per_user"], part["usd_per_million_tokens"]
-        style = "-" if name == NEAR else "--"  # at least as fast a token: the price of the next point
-        axes.step(x, y, where="pre", marker="o", ms=3, lw=1, ls=style, color=colour, label=label)
-    axes.set_yscale("log")
-    axes.set_xlabel("tokens/s of a user")
-    axes.set_ylabel(r"\$ per million output tokens")
-    axes.set_title("Llama 3.1 405B, bf16 on 64 H100, first token within 2 s", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    figure.savefig(HERE / "front.png", dpi=150)
+    with style():
+        figure, ((axes,),) = panels(3.6)
+        for (name, part), colour in zip(table.groupby("caches"), COLOURS, strict=True):
+            gaps = part.loc[part["proven"], "gap"]
+            label = f"{name}: {len(gaps)} of {len(part)} points proven within {gaps.max():.2%}"
+            x, y = part["tokens_per_s_per_user"], part["usd_per_million_tokens"]
+            line = "-" if name == NEAR else "--"  # at least as fast a token: the price of the next point
+            axes.step(x, y, where="pre", marker="o", ms=3, lw=1, ls=line, color=colour, label=label)
+        axes.set_yscale("log")
+        plain_ticks(axes, "y", (3, 5, 10, 20, 50, 100))
+        axes.set_xlabel("tokens/s of a user")
+        axes.set_ylabel("USD per million output tokens")
+        axes.legend()
+        near = table[table["caches"] == NEAR]
+        moved = table["offload_kv_cache"].fillna(0).gt(0).sum()
+        users, usd = near["tokens_per_s_per_user"], near["usd_per_million_tokens"]
+        headline(
+            figure,
+            f"Llama 3.1 405B on H100: {users.max():.0f} instead of {users.min():.1f} tokens/s a user cost"
+            f" {usd.max() / usd.min():.0f} times as much;"
+            f" {moved or 'no'} best designs keep caches in the host's memory",
+        )
+        figure.savefig(HERE / "front.png", metadata={"Software": None})
 
 
 if __name__ == "__main__":

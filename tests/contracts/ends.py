@@ -1,5 +1,6 @@
 """The ends of every legal range: which there are, a batch that visits each, and what is wrong with what comes out."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
@@ -11,9 +12,11 @@ from backwards import prepared, with_slopes
 
 from codesign.fields import get_path, replace, walk
 from codesign.staging import flatten
+from codesign.staging.program import kept
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
 MANY = 1024  # rows of one batch
+MOST_KEPT = 4  # programs; each holds some 50 MB, and options of one structure follow each other
 
 
 class Row(NamedTuple):
@@ -64,7 +67,7 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
         logs = [jnp.log1p(jnp.abs(jnp.where(jnp.isfinite(x), x, 0.0))) for x in numbers.values()]
         return sum(map(jnp.sum, logs), jnp.asarray(0.0)), numbers
 
-    ready: dict[Any, Any] = {}
+    ready: OrderedDict[Any, Any] = OrderedDict()
 
     def made(tree: Any, leaves: list[str]) -> Any:
         trace = jax.jit(told).trace(tree, dict.fromkeys(leaves, jnp.asarray(0.0)))
@@ -75,9 +78,7 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
     def run(tree: Any, columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         names, own = sorted(columns), [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         key = (jax.tree.structure(tree), *names, *((leaf.shape, leaf.dtype) for leaf in own))
-        if key not in ready:
-            ready[key] = made(tree, names)
-        program, runs, numbers = ready[key]
+        program, runs, numbers = kept(ready, key, lambda: made(tree, names), MOST_KEPT)
         inputs = [*(leaf[None] for leaf in own), *(columns[name] for name in names)]
         rows = len(columns[names[0]])
         slots = runs(dict(zip(program.inputs, inputs, strict=True)))

@@ -26,7 +26,21 @@ def test_runs_agree(rows):
 
 
 def test_rows_have_the_schema(rows):
-    keys = {"suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank", "coverage", "width"}
+    keys = {
+        "suite",
+        "stratum",
+        "quantity",
+        "group",
+        "n",
+        "median",
+        "mean",
+        "p90",
+        "bias",
+        "rank",
+        "coverage",
+        "left_out",
+        "width",
+    }
     assert all(set(row) == keys for row in rows)
     assert {row["group"] for row in rows} == {"all", "a100_80g", "h100_80g_nvl8"}
 
