@@ -11,6 +11,7 @@ import pytest
 from builders import cluster, gpt3
 
 from codesign.config import scenario_from_config
+from codesign.config.checks import shortage, smallest_change
 from codesign.errors import ConfigError
 from codesign.fields import check_ranges, replace
 from codesign.metrics import evaluate
@@ -135,3 +136,33 @@ def test_a_share_beyond_all_is_refused_in_a_line():
     small = dataclasses.replace(cluster(16.0), host=host)
     plan = Plan(tp=16.0, micro_batch=16.0, chunk=512.0, offload_kv_cache=1.0)
     assert float(evaluate(Scenario(small, ContinuousServing(gpt3(), **LENGTHS), plan)).usage["ddr"]) > 1
+
+
+def test_offloading_the_cache_is_among_what_would_help():
+    """One sequence whose cache lacks more than all weights are: nothing else fits it on these devices."""
+    laid = Plan(tp=16.0, micro_batch=1.0, chunk=512.0)
+    work = ContinuousServing(model=gpt3(), input_tokens=280000.0, output_tokens=2049.0)
+    scenario = Scenario(cluster(16.0), work, laid)
+    change = laid.changes()["offload_kv_cache"]
+    assert change(0.0) == [1.0]
+    assert change(1.0) == []
+    assert shortage(scenario)
+    assert smallest_change(scenario) == ["plan.offload_kv_cache=1"]
+    near = replace(scenario, {"plan.offload_kv_cache": jnp.asarray(1.0)})
+    assert not shortage(near)
+
+
+def test_sessions_between_two_turns_keep_their_room():
+    """Four for each of sixteen decodes: prompt, answer and half a block each; no time; blocks that are left."""
+    plain, kept = numbers(), numbers(more={"idle_sessions": 4.0})
+    work = ContinuousServing(model=gpt3(), **LENGTHS)
+    layout = Scenario(cluster(16.0), work, Plan(tp=16.0, micro_batch=16.0, chunk=512.0)).layout
+    token = float(work.kv_bytes_per_token(layout))
+    assert kept[NEAR] - plain[NEAR] == pytest.approx(16 * 4 * (1024 + 257 + 8) * token)
+    for name in ("ttft_s", "tpot_s", "requests_per_s"):
+        assert kept[name] == plain[name]
+    assert numbers(more={"idle_sessions": 4.0}, offload_kv_cache=1.0)[FAR] == pytest.approx(kept[NEAR])
+    design = ("model=llama31_8b", "plan=serving_node", "workload=continuous", "cluster.device_count=1", "plan.tp=1",
+              "plan.pp=1", "plan.micro_batch=8")  # fmt: skip
+    (all_, _), (left, _) = (engine_of(scenario_from_config(*design, f"workload.idle_sessions={n}")) for n in (0, 4))
+    assert all_.blocks - left.blocks == pytest.approx(8 * 4 * (2048 + 512 + 8) / 16, abs=1)

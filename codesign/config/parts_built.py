@@ -1,6 +1,7 @@
 """What a composed configuration says: plain mappings in SI units, a scenario and a problem built of them."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .construct import Built
 from .groups import expand
 from .in_units import in_si
 from .space_checks import check_variables
+from .traced_requests import with_trace
 
 SCENARIO = ("cluster", "workload", "plan")
 MOST_KEPT = 8  # scenarios
@@ -42,18 +44,22 @@ def complete(resolved: dict[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def plain(config: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """A configuration as plain mappings in SI units, interpolations resolved, Hydra's own settings left out.
 
+    Args:
+        config: as it was composed.
+        overrides: of these.
+
     Raises:
-        ConfigError: an interpolation that leads nowhere, a unit that its place does not have.
+        ConfigError: an interpolation that leads nowhere, a unit that its place does not have, a trace that is none.
     """
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
     assert is_mapping(resolved)
-    return in_si({str(key): value for key, value in resolved.items() if key != "hydra"})
+    return with_trace(in_si({str(key): value for key, value in resolved.items() if key != "hydra"}), overrides)
 
 
 def scenario_of(built: Built) -> Scenario:

@@ -168,7 +168,7 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
     with own_files(*as_folders(conf)):
         composed = compose(_texts(overrides))
         with naming_files(overrides):
-            resolved = plain(composed)
+            resolved = plain(composed, overrides)
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
             _refuse_unread(resolved)
@@ -211,7 +211,7 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         ConfigError: anything wrong in it.
     """
     with own_files(*as_folders(conf)), naming_files(overrides):
-        return _study(plain(config), overrides)
+        return _study(plain(config, overrides), overrides)
 
 
 def study_from_plain(
@@ -289,7 +289,7 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     for name, entry in mix.entries.items():
         try:
             first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
-            resolved = complete(plain(compose([*first, *entry.overrides])))
+            resolved = complete(plain(compose([*first, *entry.overrides]), [*first, *entry.overrides]))
             found[name] = problem_of(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error

@@ -77,14 +77,20 @@ def _ask(scenario: Scenario, mixed: bool, host: bool, *columns: np.ndarray | flo
 
 
 def tabulated_steps(
-    scenario: Scenario, *, prompts: bool = True, host: bool = True, alone: bool = False
+    scenario: Scenario,
+    *,
+    prompts: bool = True,
+    host: bool = True,
+    alone: bool = False,
+    alike: float | None = None,
 ) -> TabulatedSteps:
     """Steps of one attention group of one part of a pipeline, which others have prompts for as well or not, with the
     engine's own time or without. Steps that decode nothing are as long as those that decode one sequence, unless
     `alone`: then prompts have them for themselves.
 
     Contexts enter by their slope at the plan's mean, the keys of prompts by theirs. Where other groups step together
-    with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have.
+    with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have;
+    `alike` is their mean prompt tokens over those of this one, where the plan's rhythm does not say.
     """
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
@@ -94,7 +100,8 @@ def tabulated_steps(
     decodes = np.unique(np.concatenate([np.rint(np.geomspace(1, MARGIN * batch + 1, LEVELS)), around[around >= 1]]))
     carries = float(rhythm.state.tokens)
     tokens = np.unique([*np.rint(np.geomspace(1, max(chunk, 2), LEVELS)), np.floor(carries), np.ceil(carries + 1e-9)])
-    alike = float(rhythm.shared_tokens / rhythm.state.tokens)  # prompt tokens of all groups over those of this one
+    if alike is None:
+        alike = float(rhythm.shared_tokens / rhythm.state.tokens)  # prompt tokens of all groups over those of this one
     short, long = (_ask(scenario, False, host, decodes, factor * context, 0.0, 0.0, 0.0) for factor in (0.5, 1.5))
     slope = np.maximum((long - short) / (decodes * context), 0.0)
     reading = slope * decodes * context

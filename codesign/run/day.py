@@ -1,6 +1,5 @@
-"""`codesign day`: how many replicas of a design run in which hour, and what following the load saves."""
+"""`codesign day`: how many replicas of a design, of each pool, run in which hour, and what following the load saves."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,24 +10,23 @@ from rich.progress import track
 from rich.table import Table
 
 from ..errors import ConfigError
-from ..fields import replace
 from ..report.drawing import render
 from ..report.replicas import day_figure
 from ..results import numbers_of
 from ..scenario import Scenario
 from ..strict_json import dumps
 from ..units import HOUR_S, KWH, engineering
-from ..workloads.daily_load import read_load, replicas_by_hour
-from ..workloads.under_load import AbstractOpenServing, GoodputServing, ServingAtRate
+from ..workloads.daily_load import read_load
+from ..workloads.under_load import AbstractGoodputServing
+from .day_sizes import Size, replica_devices, served, sized, sizes
 from .left_files import write_text
 from .setup import prepare_jax
 from .simulate import design_of
 from .terminal import console, job_text
 
-__all__ = ["day", "day_of_design", "hours", "replica_devices", "sized"]
+__all__ = ["day", "day_of_design", "hours"]
 
 FOLDER = "day"  # in the run's
-QUIET = 1e-6  # requests/s of an hour in which nobody asks
 WAYS = {
     "peak": "all replicas on all day",
     "bought": "replicas follow the load, all are owned",
@@ -65,17 +63,11 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
     return 0
 
 
-def replica_devices(scenario: Scenario) -> float:
-    """Accelerators that serve on their own: of replicas that share experts all."""
-    plan = scenario.plan
-    return float(plan.tp * plan.cp * plan.pp * plan.ep)
-
-
 def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> pd.DataFrame:
     """One row an hour: replicas that keep the agreement, what requests see, watts; and watts with all replicas on.
 
     Args:
-        scenario: a design that serves under an agreement.
+        scenario: a design that serves under an agreement, from one pool or from two.
         rates: requests/s of each hour.
         out: where progress is shown.
 
@@ -83,79 +75,80 @@ def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> 
         ConfigError: it serves without an agreement.
     """
     work = scenario.workload
-    if not isinstance(work, GoodputServing):
+    if not isinstance(work, AbstractGoodputServing):
         raise ConfigError(
             f"{type(work).__name__} has no agreement that says how much a replica is good for: day needs"
-            " workload=goodput or goodput_fp8"
+            " workload=goodput, goodput_fp8, disaggregated_goodput or disaggregated_goodput_fp8"
         )
-    own = {field.name: getattr(work, field.name) for field in dataclasses.fields(AbstractOpenServing)}
-    one, agreed = replica_devices(scenario), sized(scenario, replica_devices(scenario))
-    replicas = replicas_by_hour(rates, float(numbers_of(agreed)["requests_per_s"])).replicas
-
-    def served(rate: float, count: float) -> dict[str, float]:
-        at_rate = ServingAtRate(**own, arrivals_per_s=jnp.asarray(max(rate, QUIET)))
-        return numbers_of(sized(dataclasses.replace(scenario, workload=at_rate), count * one))
-
-    rows = []
+    one, kept = replica_devices(scenario), sizes(scenario, rates)
+    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), []
     quiet = Console(quiet=True) if out is None else out
-    for hour, (rate, count) in enumerate(
-        track(list(zip(rates, replicas, strict=True)), "hours", console=quiet, transient=True)
+    for hour, (rate, size) in enumerate(
+        track(list(zip(rates, kept, strict=True)), "hours", console=quiet, transient=True)
     ):
-        found, all_on = served(rate, count), served(rate, replicas.max())
+        found, all_on = served(scenario, rate, size), served(scenario, rate, most)
+        apart = {"prompt_engines": size.prefill / one.prefill} if one.prefill else {}
         rows.append({
-            "hour": hour, "requests_per_s": rate, "replicas": count, "accelerators": count * one,
+            "hour": hour, "requests_per_s": rate, "replicas": size.decode / one.decode, **apart,
+            "accelerators": size.accelerators,
             "ttft_p99_s": found["ttft_p99_s"], "tpot_p99_s": found["tpot_p99_s"],
             "power_w": found["power_w"], "power_all_on_w": all_on["power_w"],
         })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def sized(scenario: Scenario, devices: float) -> Scenario:
-    """The same design on so many accelerators."""
-    path = "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
-    return replace(scenario, {path: jnp.asarray(float(devices))})
-
-
 def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Accelerator-hours, kWh and dollars of each way to run a day."""
     facility = scenario.cluster.facility
-    assert isinstance(scenario.workload, GoodputServing)
+    assert isinstance(scenario.workload, AbstractGoodputServing)
     answered = float((table["requests_per_s"] * HOUR_S).sum()) * float(scenario.workload.output_tokens)
-    held = {count: _held_usd_per_s(scenario, count) for count in table["accelerators"].unique()}
-    most = table["accelerators"].max()
+    size = _sizes_in(scenario, table)
+    most = Size(max(one.decode for one in size), max(one.prefill for one in size))
+    held = {one: _held_usd_per_s(scenario, one) for one in {*size, most}}
     nothing = jnp.asarray(0.0)
     found = {}
     for way in WAYS:
         watts = table["power_all_on_w" if way == "peak" else "power_w"]
         joules = float(watts.sum()) * HOUR_S
-        kept = table["accelerators"] if way == "hourly" else pd.Series(most, table.index)
-        on = pd.Series(most, table.index) if way == "peak" else table["accelerators"]
+        kept = size if way == "hourly" else [most] * len(size)
+        on = [most] * len(size) if way == "peak" else size
         electricity = float(facility.usd(nothing, nothing, nothing, jnp.asarray(joules)))
-        machines = sum(held[count] for count in kept) * HOUR_S
+        machines = sum(held[one] for one in kept) * HOUR_S
         found[way] = {
-            "accelerator_hours": float(on.sum()), "kwh": joules / KWH, "usd_electricity": electricity,
+            "accelerator_hours": sum(one.accelerators for one in on),
+            "kwh": joules / KWH, "usd_electricity": electricity,
             "usd_accelerators": machines, "usd": electricity + machines,
             "usd_per_million_tokens": 1e6 * (electricity + machines) / answered,
         }  # fmt: skip
     return found
 
 
-def _held_usd_per_s(scenario: Scenario, devices: float) -> float:
+def _sizes_in(scenario: Scenario, table: pd.DataFrame) -> list[Size]:
+    """Accelerators of each pool, hour by hour."""
+    one = replica_devices(scenario)
+    prompts = table["prompt_engines"] if one.prefill else 0 * table["replicas"]
+    return [Size(*both) for both in zip(table["replicas"] * one.decode, prompts * one.prefill, strict=True)]
+
+
+def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
     """What so many accelerators cost a second without electricity."""
-    here = sized(scenario, devices)
-    capex, nothing = jnp.asarray(numbers_of(here)["capex_usd"]), jnp.asarray(0.0)
-    return float(scenario.cluster.facility.usd(capex, here.layout.devices, jnp.asarray(1.0), nothing))
+    capex, nothing = jnp.asarray(numbers_of(sized(scenario, size))["capex_usd"]), jnp.asarray(0.0)
+    return float(scenario.cluster.facility.usd(capex, jnp.asarray(size.accelerators), jnp.asarray(1.0), nothing))
 
 
 def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:
     """Both tables."""
-    title = f"{job_text(scenario)}: replicas of {replica_devices(scenario):g} by the hour"
+    one = replica_devices(scenario)
+    apart = f", engines for prompts of {one.prefill:g}" if one.prefill else ""
+    title = f"{job_text(scenario)}: replicas of {one.decode:g}{apart} by the hour"
     by_hour = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("hour", "requests/s", "replicas", "TTFT p99", "TPOT p99", "power", "power, all on"):
+    prompts = ("for prompts",) if one.prefill else ()
+    for name in ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on"):
         by_hour.add_column(name, justify="right")
     for _, row in table.iterrows():
         by_hour.add_row(
             f"{row['hour']:.0f}", f"{row['requests_per_s']:.4g}", f"{row['replicas']:.0f}",
+            *((f"{row['prompt_engines']:.0f}",) if one.prefill else ()),
             engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
             engineering(row["power_w"], "W"), engineering(row["power_all_on_w"], "W"),
         )  # fmt: skip

@@ -8,7 +8,7 @@ from .export_command import Command
 from .export_plan import CONTINUOUS, Deployment
 
 DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "chunk")
-POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep")
+POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,9 @@ def engines(found: Deployment) -> list[EngineGroup]:
     ranks = of("prefill_tp") * of("prefill_pp") * of("prefill_ep")
     prefill = EngineGroup(
         role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
-        sharing=of("prefill_ep"), groups=1, sequences=of("prefill_pp"), chunk=of("chunk"),  # a prompt a stage
+        sharing=of("prefill_ep"), groups=of("prefill_attention_dp"),
+        sequences=of("prefill_pp") * of("prefill_attention_dp"),  # a prompt a stage and group
+        chunk=of("prefill_chunk") or of("chunk"),
     )  # fmt: skip
     return [prefill, decode]
 

@@ -97,7 +97,9 @@ def simulate_design(
             cached = float(asked.prefix_tokens) if len(asked.prefixes) else 0.0
             form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
             came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
-            closed = closed | form_told(form.later(host)) | {"requests_per_s": came}
+            full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
+            busy = max(float(form.load), float(form.fill), full)
+            closed = closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy}
         if pools is not None:
             bar.begin(len(asked))
             found = pools.simulated(asked, bar.tell, timeline=True)
@@ -189,7 +191,7 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
 
 @interpreted
 def _room(scenario: Scenario) -> Any:
-    """Tokens that the cache of one attention group has room for, near and in the second tier."""
+    """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
@@ -197,7 +199,9 @@ def _room(scenario: Scenario) -> Any:
     token = work.kv_bytes_per_token(layout)
     near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
     beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
-    return jnp.where(afar > 0, jnp.minimum(near, beyond), near)
+    awake = dataclasses.replace(work, idle_sessions=jnp.zeros_like(work.idle_sessions))
+    idle = work.held_tokens(layout) - awake.held_tokens(layout)
+    return jnp.where(afar > 0, jnp.minimum(near, beyond), near) - idle
 
 
 def _asked(

@@ -77,7 +77,8 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     assert pool is not None
     fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(ContinuousServing)}
     own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
-    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True)
+    alike = float(work.together(scenario.layout))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
     stages, chunk = float(own.pp), round(float(own.chunk))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (
@@ -85,7 +86,8 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
         float(work.prompt(scenario.layout).largest()),
     )
     last = prefill.times.linear_s(0, step) + prefill.times.pair_s * step * float(work.attended())
-    return Pools(prefill, decode, (round(float(layout.dp)), round(groups)), token_s, (stages - 1) * last)
+    counts = (round(float(work.prompt_engines(scenario.layout))), round(groups))
+    return Pools(prefill, decode, counts, token_s, (stages - 1) * last)
 
 
 @interpreted

@@ -12,6 +12,7 @@ from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
 from .terminal import job_text
 
+TRUSTED = 0.9  # load to which the closed form of an open loop is shown without a word; its bars hold to 0.8
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
 
 
@@ -74,6 +75,7 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
     if not is_closed:
         said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
         out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
+        out.print(doubt(closed["load"]), end="")
     bound = told["no_scheduler"]
     if bound and math.isfinite(bound["tpot_s"]):
         out.print(
@@ -82,6 +84,16 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
         )
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+
+
+def doubt(load: float) -> str:
+    """A line where queues are longer than closed forms of an open loop are held against simulations for."""
+    if load <= TRUSTED:
+        return ""
+    return (
+        f"engines are {load:.1%} busy: beyond {TRUSTED:.0%} trust the simulation, not the closed form, and more"
+        " requests and seeds (--requests, --seed) rather than one\n"
+    )
 
 
 def written(value: float, unit: str) -> str:

@@ -26,7 +26,8 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
     "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
-    "prefill_ep": ("ep", 1.0), "prefill_load": ("load ", None),
+    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_chunk": ("chunk ", 0.0),
+    "prefill_load": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 INTERVALS = (

@@ -35,20 +35,19 @@ class AbstractContinuousServing(AbstractServing):
     together: a step is mixed where any of them has prompts.
 
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between the two. A share
-    `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. With speculation a step
+    `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. For each sequence that
+    decodes the caches of `idle_sessions` between two turns stay, prompt and answer whole. With speculation a step
     verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio`
     of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
     `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
-    word of the vocabulary (0 where the likeliest is taken): sorting all scores for top-p is no small part of a step.
-    `expert_layer_s` is what a layer of experts adds to a step: the small kernels that sort tokens by expert and back.
-    An `asynchronous` engine prepares a step beside the one before it: the longer of its own time and the kernels'
-    counts, and who comes is seen a step later.
+    word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores), `expert_layer_s` what a layer of
+    experts adds to a step, to sort tokens by expert and back. An `asynchronous` engine prepares a step beside the one
+    before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
     host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
-
     Assumes: room for the mean sequence with the block it fills; what is decoded is spread evenly over groups and
     replicas; chunks of one prompt follow each other through the stages; latent attention expands no context again;
     attention to some tokens of an offloaded cache brings all of them.
@@ -62,6 +61,7 @@ class AbstractContinuousServing(AbstractServing):
     output_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0)
     correlation: Float[Array, "*b"] = quantity(low=-1.0, high=1.0, default=0.0)
     cached_ratio: Float[Array, "*b"] = quantity(high=0.999, default=0.0, doc="share of a prompt in the prefix cache")
+    idle_sessions: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="with a cache, for each that decodes")
     accepted_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     verified_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     draft_ratio: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="time of drafting over that of a step")
@@ -144,10 +144,6 @@ class AbstractContinuousServing(AbstractServing):
         """Share of the cache in the first memory: what is not offloaded, and two layers of what is."""
         afar = layout.plan.offload_kv_cache
         return 1 - afar + afar * self.two_layers(layout)
-
-    def two_layers(self, layout: Layout) -> Array:
-        """Share of a stage's layers that a buffer of two is."""
-        return jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)
 
     def step_s(self, done: Pass, layout: Layout) -> Array:
         """A whole step: the stage, the head and what the engine adds."""
@@ -263,9 +259,13 @@ class AbstractContinuousServing(AbstractServing):
 
     def held_tokens(self, layout: Layout) -> Array:
         """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
-        rhythm = self.rhythm(layout)
-        sequences = rhythm.decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens)
-        return sequences + rhythm.state.share * self.input_tokens * (1 + self.input_cv**2)
+        prompts = self.rhythm(layout).state.share * self.input_tokens * (1 + self.input_cv**2)
+        return self.decoding_tokens(layout) + prompts
+
+    def decoding_tokens(self, layout: Layout) -> Array:
+        """The same without prompts: decoding sequences, and sessions that wait for their next turn."""
+        idle = self.idle_sessions * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+        return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""

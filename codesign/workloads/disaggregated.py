@@ -14,10 +14,11 @@ from .schedule import Priced, Timeline, one_pass, total
 class DisaggregatedServing(AbstractPromptPool):
     """As `ContinuousServing`, where `plan.prefill_devices` accelerators beside (`Cluster.prefill`) compute prompts.
 
-    Each of their x engines (`prefill_tp` x `prefill_pp` devices) takes one prompt at a time, in steps of `plan.chunk`
-    tokens, from one queue; its keys and values cross the pool's link, and a replica of the others decodes. With S the
-    seconds that a prompt keeps an engine busy, D those of its last stages, T the crossing, f0 a step of B decodes, L
-    steps an answer, y replicas, and rho = `plan.prefill_load` what an engine or its link may be busy:
+    Each of their x engines (`prefill_tp` x `prefill_pp` devices; x counts `prefill_attention_dp` groups) takes one
+    prompt at a time, in steps of `prefill_chunk` tokens, from one queue; its keys and values cross the pool's link, and
+    a replica of the others decodes. With S the seconds that a prompt keeps an engine busy, D those of its last stages,
+    T the crossing, f0 a step of B decodes, L steps an answer, y replicas, and rho = `plan.prefill_load` what an engine
+    or its link may be busy:
 
         1 / rate = max(S / (rho x), T / (rho x), L f0 / (y B))              the pool that is full sets the rate
         TTFT = S + D + W                W = rho^(sqrt(2 (x + 1)) - 1) / (x (1 - rho)) S (a^2 + v^2) / 2
@@ -55,7 +56,7 @@ class DisaggregatedServing(AbstractPromptPool):
         seconds = [self.prompt_step_s(one) for one in (whole, rest)]
         busy = cut.whole * seconds[0] + cut.rest * seconds[1]
         stage = jnp.where(cut.whole > 0, *seconds)
-        sequences, engines = plan.micro_batch * layout.dp, pool.dp
+        sequences, engines = plan.micro_batch * layout.dp, self.prompt_engines(layout)
         rounds = self.rhythm(layout).steps * plan.pp
         paced = sequences / (load * engines) * maximum(busy, crossing.time_s)
         time = maximum(rounds * f0, paced)
@@ -82,7 +83,7 @@ class DisaggregatedServing(AbstractPromptPool):
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Steps of each kind while one answer is decoded."""
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
-        prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / layout.prefill.dp, 0.0)
+        prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / self.prompt_engines(layout), 0.0)
         rounds = self.rhythm(layout).steps * layout.plan.pp
         return {
             "decode": jnp.where(two, rounds, together["decode"]), "mixed": jnp.where(two, 0.0, together["mixed"]),

@@ -20,7 +20,9 @@ from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
-PREFILL = ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_load")  # of a pool that may be left out
+PREFILL = (  # of a pool that may be left out
+    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk", "prefill_load",
+)  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
@@ -37,7 +39,7 @@ class AbstractModelPlan(AbstractPlan):
     attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work that
     can hide the communication.
     With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
-    `prefill_*` in steps of `chunk` tokens, and the others decode.
+    `prefill_*` in steps of `prefill_chunk` tokens (`chunk`, where that is 0), and the others decode.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -104,6 +106,12 @@ class AbstractModelPlan(AbstractPlan):
     prefill_tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
     prefill_pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
     prefill_ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_attention_dp: Float[Array, "*b"] = quantity(
+        low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
+    )
+    prefill_chunk: Float[Array, "*b"] = quantity(
+        high=MOST, default=0.0, doc="tokens of a prompt that a step of that pool takes at most; 0: as many as `chunk`"
+    )
     prefill_load: Float[Array, "*b"] = quantity(
         low=0.01, high=0.99, default=0.8, doc="share of its time that an engine of that pool works, at most"
     )
@@ -166,6 +174,7 @@ class AbstractModelPlan(AbstractPlan):
             "offload_optimizer": lambda x: [1.0] if x < 1 else [],
             "offload_activations": lambda x: [1.0] if x < 1 else [],
             "offload_weights": lambda x: [1.0] if x < 1 else [],
+            "offload_kv_cache": lambda x: [1.0] if x < 1 else [],
         }
 
     def told(self) -> dict[str, Array]:
@@ -220,9 +229,10 @@ class Layout(eqx.Module):
     def prefill(self) -> "Layout":
         """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
         plan = self.plan
-        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep}
-        one = ones_like(plan.prefill_tp)
-        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=one, micro_batch=one, device_count=None)
+        chunk = jnp.where(plan.prefill_chunk > 0, plan.prefill_chunk, plan.chunk)
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "chunk": chunk}
+        one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
+        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=groups, micro_batch=one, device_count=None)
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
     def shards(self, stage: int) -> Array:

@@ -1,5 +1,6 @@
 """Two pools at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -69,9 +70,14 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
     and y engines that decode, at the same rate. `plan.prefill_load` is no limit here: the rate or the agreement says
     how busy the pool is (`prefill_busy`).
 
-    Assumes: what `pools_apart` and `DisaggregatedServing` do. Percentiles are no log-convex functions of hardware: no
-    search proves anything of them.
+    Assumes: what `pools_apart` and `DisaggregatedServing` do; of attention groups of the pool that step together all
+    have prompts, so that TTFT is too long where they are mostly idle. Percentiles are no log-convex functions of
+    hardware: no search proves anything of them.
     """
+
+    def together(self, layout: Layout) -> Array:
+        """All groups: how busy the pool is follows from the rate."""
+        return jnp.ones_like(layout.plan.prefill_load)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Steps of the decoding engines, and phases `PROMPTS` and `handover` on and from the pool beside."""
@@ -83,7 +89,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
     def prompt_nodes(self, layout: Layout) -> tuple[Array, Array]:
         """Tokens of the prompt steps that are priced, and keys that each token attends."""
         own, one = self.attended(), jnp.ones_like(self.attended())
-        chunk = layout.plan.chunk * one
+        chunk = layout.prefill.plan.chunk * one
         few, half = jnp.maximum(chunk / SHORTER, 1.0), jnp.maximum(chunk / 2, 1.0)
         return jnp.stack([one, few, half, chunk, chunk]), jnp.stack([own, own, own, own, LONGER * own])
 
@@ -105,7 +111,8 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         times = NodeTimes(decodes, nodes, seconds[:, None] * jnp.ones((1, 3)))
         count, steps = self.engines(layout), rhythm.steps
         asked = TwoQueues(
-            prompts, times, self.demand(layout), (pool.dp, count), crossing.time_s, (pool.plan.pp - 1) * last,
+            prompts, times, dataclasses.replace(self.demand(layout), chunk=pool.plan.chunk),
+            (self.prompt_engines(layout), count), crossing.time_s, (pool.plan.pp - 1) * last,
             self.accepted_tokens, self.steps_before(),
         )  # fmt: skip
         answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[2]))
@@ -140,7 +147,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """As with full batches, prompts as many as are decoded meanwhile."""
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
-        prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / layout.prefill.dp, 0.0)
+        prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / self.prompt_engines(layout), 0.0)
         rounds = self.rhythm(layout).steps * layout.plan.pp
         found = jax.tree.map(lambda often: jnp.where(two, 0.0, often), together)
         found["decode"] = jnp.where(two, rounds, together["decode"])

@@ -11,7 +11,7 @@ from .continuous import AbstractContinuousServing
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
 from .ops import HANDOVER, CommOp, Op
-from .plan import Layout
+from .plan import AbstractModelPlan, Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .steady_state import chunks, whole_chunks
 
@@ -37,30 +37,42 @@ class CutPrompt(NamedTuple):
 class AbstractPromptPool(AbstractContinuousServing):
     """Continuous batching whose prompts may have `plan.prefill_devices` accelerators beside (`Cluster.prefill`).
 
-    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes one prompt at a time, in steps of `plan.chunk`
-    tokens. With `prefill_devices` = 0 prompts are computed beside decodes.
+    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes one prompt at a time, in steps of
+    `prefill_chunk` tokens (`chunk`, where that is 0). With `prefill_attention_dp` groups of its tensor ranks it takes
+    one prompt for each of them: they attend apart and step together (see `together`). With `prefill_devices` = 0
+    prompts are computed beside decodes.
     """
 
     two_pools: ClassVar[bool] = True
 
     def prompt(self, layout: Layout) -> CutPrompt:
         """See `CutPrompt`; constants of the plan."""
-        tokens, chunk = self.computed_tokens(), layout.plan.chunk
+        tokens, chunk = self.computed_tokens(), layout.prefill.plan.chunk
         whole = whole_chunks(tokens, self.input_cv, chunk)
         rest = at_least(chunks(tokens, self.input_cv, chunk) - whole, 0.0)
         left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
         return CutPrompt(chunk, whole, at_least(left, 1.0), rest)
 
-    def prompt_step(self, tokens: Array, attended: Array | None = None) -> MixedStep:
+    def prompt_engines(self, layout: Layout) -> Array:
+        """How many prompts the pool computes at a time: one for each attention group."""
+        return layout.prefill.dp * layout.prefill.plan.attention_dp
+
+    def together(self, layout: Layout) -> Array:
+        """Share of an engine's attention groups that have a prompt in a step that carries any, at the pool's load."""
+        groups = layout.prefill.plan.attention_dp
+        return (1 + (groups - 1) * layout.plan.prefill_load) / groups
+
+    def prompt_step(self, layout: Layout, tokens: Array, attended: Array | None = None) -> MixedStep:
         """A step of so many tokens of one prompt, each of which attends the mean keys or those given."""
         none, one = jnp.asarray(0.0), jnp.asarray(1.0)
-        keys = (self.attended() if attended is None else attended) + 0.5 * tokens
-        return MixedStep(self.model, self.precision, none, one, one, tokens, one, keys, tokens)
+        keys, shared = (self.attended() if attended is None else attended) + 0.5 * tokens, self.together(layout)
+        return MixedStep(self.model, self.precision, none, one, one, tokens, one, keys, shared * tokens)
 
     def prompt_ops(self, layout: Layout, phase: str, tokens: Array, attended: Array | None = None) -> list[Op]:
         """Operations of such a step on one stage of the pool."""
-        pool, ended = layout.prefill, at_most(tokens / self.computed_tokens(), 1.0)
-        step = self.prompt_step(tokens, attended)
+        pool, step = layout.prefill, self.prompt_step(layout, tokens, attended)
+        prompts = pool.plan.attention_dp * self.together(layout)
+        ended = prompts * at_most(tokens / self.computed_tokens(), 1.0)
         return step.lower(pool, self.layers_per_stage(pool), ended, phase=phase, mixed=True, decodes=False)
 
     def prompt_pass(self, priced: Priced, layout: Layout, phase: str) -> Pass:
@@ -84,13 +96,12 @@ class AbstractPromptPool(AbstractContinuousServing):
 
     def held_tokens(self, layout: Layout) -> Array:
         """As its base; prompts under way are the other pool's where there is one."""
-        both = super().held_tokens(layout)
-        decodes = self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens)
-        return jnp.where(layout.plan.prefill_devices > 0, decodes, both)
+        apart = layout.plan.prefill_devices > 0
+        return jnp.where(apart, self.decoding_tokens(layout), super().held_tokens(layout))
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Weights, the cache of a prompt that is computed and of one that is sent, activations of a step."""
-        pool, step = layout.prefill, self.prompt_step(self.prompt(layout).largest())
+        pool, step = layout.prefill, self.prompt_step(layout, self.prompt(layout).largest())
         layers = self.layers_per_stage(pool)
         block, widest = step.layer_ops(pool), jnp.asarray(0.0)
         for op in block:
@@ -112,7 +123,10 @@ class AbstractPromptPool(AbstractContinuousServing):
         engine = pool.plan.tp * pool.plan.pp
         beside = {
             "prefill_devices": indivisible(jnp.where(two, layout.plan.prefill_devices, engine), engine),
-            "prefill_heads": indivisible(self.model.attention.heads, pool.plan.tp),
+            "prefill_attention_groups": indivisible(pool.plan.tp, pool.plan.attention_dp),
+            "prefill_heads": indivisible(
+                self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
+            ),
             "prefill_experts": indivisible(experts, pool.plan.ep) + indivisible(pool.dp, pool.plan.ep),
         }
         if "prompts" in rules:
@@ -125,8 +139,12 @@ class AbstractPromptPool(AbstractContinuousServing):
         engine = f"plan.prefill_tp {float(pool.tp):g} * plan.prefill_pp {float(pool.pp):g}"
         texts = {
             "prefill_devices": f"{engine} does not divide plan.prefill_devices = {float(layout.prefill_devices):g}",
+            "prefill_attention_groups": (
+                f"plan.prefill_attention_dp = {float(pool.attention_dp):g} does not divide plan.prefill_tp ="
+                f" {float(pool.tp):g}"
+            ),
             "prefill_heads": (
-                f"plan.prefill_tp = {float(pool.tp):g} does not divide model heads ="
+                f"plan.prefill_tp = {float(pool.tp):g}{_groups(pool)} does not divide model heads ="
                 f" {float(self.model.attention.heads):g}"
             ),
             "prefill_experts": (
@@ -135,6 +153,11 @@ class AbstractPromptPool(AbstractContinuousServing):
             ),
         }
         return texts.get(rule) or super().broken_rule(rule, layout)
+
+
+def _groups(pool: AbstractModelPlan) -> str:
+    """The attention groups of a pool, where it has several."""
+    return f" / plan.prefill_attention_dp {float(pool.attention_dp):g}" if float(pool.attention_dp) > 1 else ""
 
 
 def either(layout: Layout, together: Timeline, apart: Timeline) -> Timeline:

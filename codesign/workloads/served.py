@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
-from ..smooth import ceil, maximum
+from ..smooth import at_least, ceil, maximum
 from ..units import GB
 from .base import AbstractWorkload
 from .broken_rules import broken
@@ -41,6 +41,10 @@ class AbstractServing(AbstractWorkload):
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
+
+    def two_layers(self, layout: Layout) -> Array:
+        """Share of a stage's layers that a buffer of two is."""
+        return jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)
 
     def first_overhead_s(self) -> Array:
         """The host's time of a request to its first step where nothing hides it: at a rate an upper bound."""

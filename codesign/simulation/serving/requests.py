@@ -13,7 +13,9 @@ from ...errors import ConfigError
 from ...foreign import read_text
 
 Numbers = np.ndarray
-COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
+ARRIVAL = "arrival_s"
+COLUMNS = (ARRIVAL, "input_tokens", "output_tokens")
+BEYOND = "beyond the header"  # what stands in a row after its last column
 MOST_TOKENS = 1e12  # of a request in a trace
 LEAST_REQUESTS = 2  # that have a gap between them
 
@@ -88,48 +90,75 @@ def arrivals(rng: np.random.Generator, rate: float, cv: float, count: int) -> Nu
     return np.cumsum(rng.gamma(shape, 1 / (rate * shape), count))
 
 
-def read_trace(path: Path | str) -> Requests:
-    """Requests of a CSV file with the columns arrival_s, input_tokens and output_tokens, in order of arrival.
+def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
+    """Requests of a CSV file with the columns input_tokens, output_tokens and arrival_s (in seconds, rising).
+
+    Args:
+        path: of the file.
+        timed: whether it has to say when requests come; else a file without arrival_s leaves that open.
 
     Raises:
         ConfigError: no such file or column, or the first row that is no request.
     """
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(Path(path), f"trace {str(path)!r}"))))
-    except csv.Error as error:
-        raise ConfigError(f"trace {str(path)!r} is no table: {error}") from error
-    if not rows:
-        raise ConfigError(f"trace {str(path)!r} is empty: a header with {', '.join(COLUMNS)}, then a row a request")
-    missing = [name for name in COLUMNS if name not in rows[0]]
+    what = f"trace {str(path)!r}"
+    rows = _rows(read_text(Path(path), what), what)
+    header = rows[0][1]
+    wanted = [name for name in COLUMNS if timed or name in header or name != ARRIVAL]
+    missing = [name for name in wanted if name not in header]
     if missing:
-        there = ", ".join(map(str, rows[0]))
-        raise ConfigError(f"trace {str(path)!r} has no column {', '.join(missing)} (it has {there})")
-    columns = {name: np.array([_number(row[name], name, line, path) for line, row in _lines(rows)]) for name in COLUMNS}
-    came = columns["arrival_s"]
-    if len(came) > 1 and not came[-1] > came[0] and not (np.diff(came) < 0).any():
-        raise ConfigError(
-            f"trace {str(path)!r}: all {len(came)} requests come at {came[0]:g} s: arrival_s must rise, in seconds"
-        )
-    if len(came) < LEAST_REQUESTS:
-        raise ConfigError(f"trace {str(path)!r} has {len(came)} requests: at least {LEAST_REQUESTS} say anything")
-    return Requests(
-        np.rint(columns["input_tokens"]).astype(int), np.rint(columns["output_tokens"]).astype(int), came - came[0]
-    )
+        raise ConfigError(f"{what} has no column {', '.join(missing)} (it has {', '.join(map(str, header))})")
+    columns = {
+        name: np.array([_number(row[name], name, f"{what}, line {line}") for line, row in rows]) for name in wanted
+    }
+    prompts, outputs = (np.rint(columns[name]).astype(int) for name in COLUMNS if name != ARRIVAL)
+    if len(prompts) < LEAST_REQUESTS:
+        raise ConfigError(f"{what} has {len(prompts)} requests: at least {LEAST_REQUESTS} say anything")
+    lines = [line for line, _ in rows]
+    return Requests(prompts, outputs, _rising(columns[ARRIVAL], lines, what) if ARRIVAL in columns else None)
 
 
-def _lines(rows: list[dict[str, Any]]) -> Any:
-    return enumerate(rows, 2)  # as an editor counts them, after the header
+def _rows(text: str, what: str) -> list[tuple[int, dict[str, Any]]]:
+    """Line, as an editor counts, and cells by column, as many as in the header; empty lines are left out."""
+    try:
+        reader = csv.DictReader(io.StringIO(text), restkey=BEYOND)
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ConfigError(f"{what} is no table: {error}") from error
+    if not rows:
+        raise ConfigError(f"{what} is empty: a header with {', '.join(COLUMNS)}, then a row a request")
+    header = list(reader.fieldnames or ())
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{what} has two columns {twice}: leave one")
+    for line, row in rows:
+        if BEYOND in row:
+            raise ConfigError(
+                f"{what}, line {line}: {len(header) + len(row[BEYOND])} cells where the header has {len(header)}:"
+                " write numbers without separators"
+            )
+    return rows
 
 
-def _number(text: Any, column: str, line: int, path: Path | str) -> float:
+def _rising(came: Numbers, lines: list[int], what: str) -> Numbers:
+    """Seconds after the first."""
+    back: list[int] = np.flatnonzero(np.diff(came) < 0).tolist()
+    if back:
+        line, by = lines[back[0] + 1], came[back[0]] - came[back[0] + 1]
+        raise ConfigError(f"{what}, line {line}: arrival_s is {by:g} s before the row above: sort the file by it")
+    if not came[-1] > came[0]:
+        raise ConfigError(f"{what}: all {len(came)} requests come at {came[0]:g} s: arrival_s must rise, in seconds")
+    return came - came[0]
+
+
+def _number(text: Any, column: str, where: str) -> float:
     """A finite number of a cell."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if column != "arrival_s" and math.isfinite(value) and not 1 <= value <= MOST_TOKENS:
-        raise ConfigError(f"trace {str(path)!r}, line {line}: {column} = {value:g} is outside [1, {MOST_TOKENS:g}]")
+    if column != ARRIVAL and math.isfinite(value) and not 1 <= value <= MOST_TOKENS:
+        raise ConfigError(f"{where}: {column} = {value:g} is outside [1, {MOST_TOKENS:g}]")
     if not math.isfinite(value):
-        what = "is empty" if text in (None, "") else f"= {text!r} is no number"
-        raise ConfigError(f"trace {str(path)!r}, line {line}: {column} {what}; fill it in or leave the row out")
+        said = "is empty" if text is None or not text.strip() else f"= {text!r} is no number"
+        raise ConfigError(f"{where}: {column} {said}; fill it in or leave the row out")
     return value

@@ -1,0 +1,80 @@
+"""`codesign day` of two pools: the fewest engines of each that keep an agreement, hour by hour."""
+
+import json
+
+import numpy as np
+import pytest
+
+from codesign.cli import main
+from codesign.config import scenario_from_config
+from codesign.errors import ConfigError
+from codesign.run.day import day, hours
+from codesign.run.day_sizes import Size, replica_devices, served, sizes
+
+DESIGN = (
+    "calibration=h100_sxm_roofline", "model=llama31_8b", "plan=serving_node", "prefill=same", "cluster.device_count=4",
+    "workload=disaggregated_goodput", "plan.tp=1", "plan.pp=1", "plan.micro_batch=64", "plan.prefill_devices=2",
+    "plan.prefill_tp=1", "plan.prefill_pp=1", "workload.input_cv=0.5", "workload.output_cv=0.5",
+    "workload.agreement.ttft_s=0.6", "workload.agreement.tpot_s=0.03",
+)  # fmt: skip
+RATES = np.array([2.0, 30.0, 75.0])
+
+
+@pytest.fixture(scope="module")
+def design():
+    return scenario_from_config(*DESIGN)
+
+
+@pytest.fixture(scope="module")
+def table(design):
+    return hours(design, RATES)
+
+
+def keeps(design, rate: float, decode: float, prefill: float) -> bool:
+    found = served(design, rate, Size(decode, prefill))
+    busy = max(found["usage.engine.decodes"], found["usage.engine.prompts"])
+    return busy < 1 and found["ttft_p99_s"] <= 0.6 and found["tpot_p99_s"] <= 0.03
+
+
+def test_every_hour_keeps_the_agreement_and_no_smaller_pools_do(design, table):
+    """All pairs up to one more of each, one by one."""
+    assert replica_devices(design) == Size(1.0, 1.0)
+    assert table["accelerators"].is_monotonic_increasing
+    assert table["accelerators"].iloc[0] < table["accelerators"].iloc[-1]
+    for _, row in table.iterrows():
+        pair = (row["replicas"], row["prompt_engines"])
+        assert keeps(design, row["requests_per_s"], *pair)
+        least = min(
+            (decode + prefill, decode, prefill)
+            for decode in np.arange(1.0, pair[0] + 2)
+            for prefill in np.arange(1.0, pair[1] + 2)
+            if keeps(design, row["requests_per_s"], decode, prefill)
+        )
+        assert least[1:] == pair
+
+
+def test_money_of_both_pools(design, table):
+    told = day(design, table)
+    most = table["replicas"].max() + table["prompt_engines"].max()
+    assert told["peak"]["accelerator_hours"] == len(RATES) * most
+    assert told["hourly"]["accelerator_hours"] == table["accelerators"].sum()
+    assert told["bought"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
+    assert told["hourly"]["usd_accelerators"] < told["bought"]["usd_accelerators"]
+
+
+def test_limits_that_no_pool_keeps_are_refused_in_a_line():
+    tight = scenario_from_config(*DESIGN, "workload.agreement.tpot_s=0.0001")
+    with pytest.raises(ConfigError, match=r"workload.agreement.tpot_s = 0.0001 s is kept by no 16,384") as error:
+        sizes(tight, RATES)
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_tells_both_pools(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "load.yaml").write_text("[2, 30]\n")
+    assert main(["day", *DESIGN, "--load", "load.yaml", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["hour"] for row in told["hours"]] == [0, 1]
+    assert all(row["prompt_engines"] >= 1 for row in told["hours"])
+    assert main(["day", *DESIGN, "--load", "load.yaml"]) == 0
+    assert "for prompts" in capsys.readouterr().out
