@@ -31,6 +31,7 @@ from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
 from .kept_files import Composition, kept
+from .prices import GROUP, with_prices
 from .starting import started
 
 OPEN = {
@@ -48,7 +49,7 @@ OPEN = {
 
 OPTIONAL = {
     "memory", "die", "stack", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework",
-    "reliability", "carbon", "quality", "runner",
+    "reliability", "carbon", "quality", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
@@ -239,13 +240,13 @@ def composed(overrides: list[str]) -> DictConfig:
         parsed = [_parse(text) for text in overrides]
         values = [item for item in parsed if not _is_group(item)]
         if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
-            return with_engine(pickle.loads(_chosen(tuple(overrides), edition())))
+            return with_prices(with_engine(pickle.loads(_chosen(tuple(overrides), edition()))))
         groups_chosen = tuple(str(item.input_line) for item in parsed if _is_group(item))
-        config = with_engine(pickle.loads(_chosen(groups_chosen, edition())))
+        config = with_prices(with_engine(pickle.loads(_chosen(groups_chosen, edition()))))
         late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
-        config = _with_pool(config)
+        config = _with_pool(config, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
         _override(late, config)
         return config
     except yaml.YAMLError as error:
@@ -259,8 +260,10 @@ def composed(overrides: list[str]) -> DictConfig:
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error
 
 
-def _with_pool(config: DictConfig) -> DictConfig:
+def _with_pool(config: DictConfig, priced: list[str]) -> DictConfig:
     """Where `cluster.prefill.like` names options of groups (`accelerator: b200`), the pool is made of these.
+
+    It costs what the list of prices says that was chosen, if one was.
 
     Raises:
         ConfigError: no such group or option.
@@ -269,7 +272,7 @@ def _with_pool(config: DictConfig) -> DictConfig:
     if like is None:
         return config
     try:
-        chosen = [f"{group}={option}" for group, option in like.items()]
+        chosen = [f"{group}={option}" for group, option in like.items()] + priced
         other = OmegaConf.to_container(composed(admit(chosen)), resolve=True)
     except ConfigError as error:
         raise ConfigError(f"{PACKAGES['prefill']}.like: {error}") from error

@@ -26,7 +26,7 @@ FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
 COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
-COMPANIONS |= {"space=serving_chip": "experiment=chip_175b"}
+COMPANIONS |= {"space=serving_chip": "model=llama31_8b workload=continuous die=h100_sxm"}
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
@@ -36,7 +36,7 @@ COMPANIONS |= {"framework=vllm_sampled": "workload=continuous"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
-"""Start of a choice -> the other part that its family needs."""
+"""Start of a choice -> the other parts that its family needs."""
 
 
 def options(*groups: str) -> list[str]:
@@ -55,7 +55,8 @@ def native_calibrations() -> set[str]:
 def companions(choice: str) -> list[str]:
     """The other parts that a choice needs: its own, else those of its family."""
     starts = [start for start in COMPANIONS if choice.startswith(start)]
-    return [COMPANIONS[start] for start in ([choice] if choice in COMPANIONS else starts)]
+    chosen = [choice] if choice in COMPANIONS else starts
+    return [part for start in chosen for part in COMPANIONS[start].split()]
 
 
 def built(choice: str):
