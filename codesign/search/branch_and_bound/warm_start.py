@@ -17,11 +17,12 @@ class WarmStart:
     """Bounds, leaves and designs to begin with; nothing of it need be given.
 
     lower: valid bounds of the first nodes, in order; inf of those that are asked for no more. leaf: nodes that stand
-    for all plans, split as elsewhere. incumbent: has the best design of before. plan, u: designs to evaluate first.
+    for all plans, split as elsewhere, where there may have been fewer. incumbent: has the best design of before. plan,
+    u: designs to evaluate first.
     """
 
     lower: Float[np.ndarray, " nodes"] | None = None
-    leaf: Bool[np.ndarray, " nodes"] | None = None
+    leaf: Bool[np.ndarray, " elsewhere"] | None = None
     incumbent: Incumbent | None = None
     plan: Int[np.ndarray, " designs"] | None = None
     u: Float[np.ndarray, "designs variables"] | None = None
