@@ -161,7 +161,7 @@ def figures() -> dict[str, Figure]:
     left.axhline(0, color="0.4", linewidth=1)
     left.plot(100 * closed, apart, ".", color=BLUE, alpha=0.6)
     left.set(xlabel="productive time, closed form, %", title="simulated over closed form, less 1, %")
-    beside(left, "nine jobs of ten", 100 * float(closed.min()), high, BLUE, (0.1, 3))
+    beside(left, "nine jobs of ten", 88.0, high, BLUE, (0, 10))
     ends, best_of = [], {}
     for rates, colour in (("llama3", BLUE), ("rsc1", ORANGE)):
         metrics = priced(rates)
