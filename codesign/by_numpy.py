@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .compiling import quick_jit
+from .loops import LOOPS, loop
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
@@ -198,9 +198,6 @@ SHAPED: dict[str, Callable[..., Any]] = {
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
 
 
-LOOPS = ("scan", "while", "cond")
-
-
 def knows(primitive: Any) -> bool:
     """Whether NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
     return primitive.name in {*ELEMENTWISE, *SETTLED, *FLOATING, *SHAPED, *LOOPS, "select_n"}
@@ -229,10 +226,9 @@ def doer(
         return _ranked(_chosen if np.issubdtype(kinds[0], np.bool_) else _numbered, ranks)
     if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(SHAPED[name], lead, **params)
+    if name in LOOPS:
+        return functools.partial(loop(primitive, params).at, lead)
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))
-    if name in LOOPS:  # compiled, as quickly as can be for one point
-        one, many = quick_jit(bind, once=True), quick_jit(jax.vmap(bind))
-        return functools.partial(_by_jax, one, many, primitive.multiple_results, lead)
     return functools.partial(_by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 
 

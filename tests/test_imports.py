@@ -22,6 +22,7 @@ FOUNDATION = {
     "cost",
     "by_numpy",
     "compiling",
+    "loops",
     "interpreting",
     "strict_json",
     "plain_yaml",
