@@ -44,7 +44,7 @@ class Loop:
         self._several = several
         self._one = quick_jit(bind, once=True)
         self._many = quick_jit(jax.vmap(bind))
-        self._kept: dict[bytes, tuple[np.ndarray, ...]] = {}
+        self._kept: dict[bytes, tuple[Any, ...]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
         self.asked = self.done = 0
@@ -101,7 +101,7 @@ class Loop:
     def _listed(self, found: Any) -> list[Any]:
         return list(found) if self._several else [found]
 
-    def _keep(self, rows: dict[bytes, tuple[np.ndarray, ...]]) -> None:
+    def _keep(self, rows: dict[bytes, tuple[Any, ...]]) -> None:
         """What is kept is dropped whole where it would take more than its memory: a search asks again soon or never."""
         size = sum(DIGEST + sum(part.nbytes for part in row) for row in rows.values())
         with self._lock:

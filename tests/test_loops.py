@@ -1,0 +1,142 @@
+"""Loops of traced programs on rows: equal to the plain loop, each distinct row done once, memory bounded."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign import loops
+from codesign.by_numpy import behind, doer
+
+
+def halvings(high: Any, target: Any, weights: Any) -> Any:
+    """The root of sum(weights) x^3 = target below `high`, by halving; ends after as many steps as a row needs."""
+    power = jnp.sum(weights)
+
+    def narrow(ends: Any) -> Any:
+        low, up = ends
+        middle = (low + up) / 2
+        over = power * middle**3 > target
+        return jnp.where(over, low, middle), jnp.where(over, middle, up)
+
+    return jax.lax.while_loop(lambda ends: ends[1] - ends[0] > 1e-9 * high, narrow, (0.0 * high, high))[1]
+
+
+def equation_of(function: Any, *arguments: Any, name: str = "while") -> Any:
+    """The equation of that name in the traced function."""
+    return next(e for e in jax.make_jaxpr(function)(*arguments).jaxpr.eqns if e.primitive.name == name)
+
+
+def row_loop() -> loops.Loop:
+    return loops.Loop(lambda *inputs: [halvings(*inputs)], several=True)
+
+
+def some_rows(count: int, seed: int = 3) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.uniform(1, 9, count), draw.uniform(0.1, 1, count), draw.uniform(1, 2, (count, 3))]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 300, 2049])
+def test_rows_equal_the_plain_loop(count: int) -> None:
+    inputs = some_rows(count)
+    (found,) = row_loop().rows(inputs)
+    exact = np.cbrt(inputs[1] / inputs[2].sum(axis=1))
+    np.testing.assert_allclose(found, exact, rtol=1e-7)  # the halving ends at 1e-9 of `high`
+    np.testing.assert_allclose(found, jax.vmap(halvings)(*inputs), rtol=1e-15)
+
+
+def test_a_row_has_the_same_bits_in_any_batch() -> None:
+    inputs = some_rows(2500)
+    (together,) = row_loop().rows(inputs)
+    for rows in (slice(0, 1), slice(17, 30), slice(2040, 2100)):
+        (alone,) = row_loop().rows([each[rows] for each in inputs])
+        np.testing.assert_array_equal(alone, together[rows])
+
+
+def test_each_distinct_row_is_done_once() -> None:
+    looped, inputs = row_loop(), some_rows(50)
+    doubled = [np.concatenate([each, each[::-1]]) for each in inputs]
+    (found,) = looped.rows(doubled)
+    assert (looped.asked, looped.done) == (100, 50)
+    (again,) = looped.rows([each[10:20] for each in inputs])
+    assert (looped.asked, looped.done) == (110, 50)
+    np.testing.assert_array_equal(again, found[10:20])
+    np.testing.assert_array_equal(found[:50], found[50:][::-1])
+
+
+def test_what_is_given_once_for_all_rows_is_the_same_row() -> None:
+    looped, (high, target, weights) = row_loop(), some_rows(20)
+    (once,) = looped.rows([high[:1], target, weights[:1]])
+    (each,) = looped.rows([np.repeat(high[:1], 20), target, np.repeat(weights[:1], 20, axis=0)])
+    np.testing.assert_array_equal(once, each)
+    assert looped.done == 20
+
+
+def test_long_inputs_are_told_apart_by_every_number() -> None:
+    looped = loops.Loop(lambda x: jnp.cumsum(x), several=False)
+    values = np.ones((2, 100))
+    values[1, 99] = 2
+    (found,) = looped.rows([values])
+    assert looped.done == 2
+    assert found[1, 99] == 101
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "KEPT_BYTES", 4000)
+    looped = row_loop()
+    for seed in range(40):
+        inputs = some_rows(30, seed)
+        np.testing.assert_allclose(looped.rows(inputs)[0], jax.vmap(halvings)(*inputs), rtol=1e-15)
+        assert looped._bytes <= 4000
+        assert looped._bytes == sum(loops.DIGEST + part.nbytes for row in looped._kept.values() for part in row)
+    looped.rows(some_rows(500))  # more than is kept: given, not kept
+    assert not looped._kept
+
+
+def test_threads_find_the_same() -> None:
+    looped, inputs = row_loop(), some_rows(4000)
+    (expected,) = row_loop().rows(inputs)
+    with ThreadPoolExecutor(4) as pool:
+        starts = range(0, 3000, 250)
+        parts = list(pool.map(lambda start: looped.rows([each[start : start + 1000] for each in inputs])[0], starts))
+    for start, part in zip(starts, parts, strict=True):
+        np.testing.assert_array_equal(part, expected[start : start + 1000])
+
+
+def test_equations_of_one_program_share_their_loop() -> None:
+    equation = equation_of(halvings, 1.0, 0.5, jnp.ones(3))
+    same = loops.loop(equation.primitive, equation.params)
+    assert same is loops.loop(equation.primitive, dict(equation.params))
+    other = equation_of(lambda *x: halvings(*x) * 2, 1.0, 0.5, jnp.ones(3))
+    assert same is not loops.loop(other.primitive, other.params)
+
+
+@pytest.mark.parametrize("lead", [0, 1, 2])
+def test_loops_as_operations_on_points(lead: int) -> None:
+    """Axes of points in front or behind, some inputs alike at all points."""
+
+    def counting(start: Any, step: Any) -> Any:
+        return jax.lax.scan(lambda sum_, factor: (sum_ * step + factor, sum_), start, jnp.arange(3.0))
+
+    equation = equation_of(counting, 1.0, 2.0, name="scan")
+    points = (4, 5)[:lead]
+    draw = np.random.default_rng(1)
+    inputs = []
+    for number, variable in enumerate(equation.invars):
+        shape = variable.aval.shape
+        front = (1,) * lead if number == 0 else points
+        inputs.append(draw.uniform(0.5, 1.5, (*front, *shape)).astype(variable.aval.dtype))
+    kinds = [each.dtype for each in inputs]
+    found = doer(equation.primitive, equation.params, kinds, lead)(*inputs)
+    bind = equation.primitive.bind
+    for place in np.ndindex(*points):
+        row = [each[tuple(0 if each.shape[a] == 1 else place[a] for a in range(lead))] for each in inputs]
+        plain = bind(*row, **equation.params)
+        for part, expected in zip(found, plain, strict=True):
+            np.testing.assert_allclose(part[place], expected, rtol=1e-14)
+    turned = [np.moveaxis(each, range(lead), range(-lead, 0)) if lead else each for each in inputs]
+    for part, expected in zip(behind(equation.primitive, equation.params, kinds, lead)(*turned), found, strict=True):
+        np.testing.assert_array_equal(np.moveaxis(part, range(-lead, 0), range(lead)) if lead else part, expected)
