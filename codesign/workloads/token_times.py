@@ -56,7 +56,7 @@ class TokenTimes(NamedTuple):
         return Percentiles(self.mean_s, *told)
 
 
-class Work(NamedTuple):
+class Delays(NamedTuple):
     """Seconds that prompts lengthen steps by: share of time, variance a second, and what one starts behind."""
 
     share: Array
@@ -101,7 +101,7 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
 
 def _work(
     times: Times, demand: Demand, at: EngineStep, crowds: Crowds, share: Array, mean: Array, clumps: Array
-) -> Work:
+) -> Delays:
     """Of prompts: the more of each prompt and of crowded steps varies."""
     share = jnp.minimum(share, BUSIEST)
     each = jnp.vectorize(times.step_s)
@@ -121,7 +121,8 @@ def _work(
     by_prompts = by_prompts / by_prompts.sum()
     step = (by_prompts * crowds.seconds).sum()
     spread = (by_prompts * (crowds.seconds - step) ** 2).sum()
-    return Work(share, varies, share * step, varies * step + share**2 * spread)
+    close = share / jnp.maximum(demand.rate, 1e-30) * jnp.maximum(others(demand.gap_cv, demand.rate * step), 0.0)
+    return Delays(share, varies, share * step + close, varies * step + share**2 * spread)
 
 
 def _beside(times: Times, demand: Demand, at: EngineStep, slope: Array, lengths: Array, longer: Array) -> Array:
