@@ -41,3 +41,24 @@ def test_a_context_that_no_device_holds_is_cut_over_devices():
     free, held = least(*long), least(*long, "space.plan.cp=[1]")
     assert float(free.best["var.cp"]) > 1
     assert free.best["objective"] < 0.8 * held.bound
+
+
+@pytest.mark.parametrize("workload", ["disaggregated", "disaggregated_goodput"])
+def test_two_pools_lay_experts_over_devices_each_its_own_way(workload):
+    more = (f"workload={workload}", "prefill=same", "space.plan.micro_batch=[64]", "space.plan.chunk=[512]")
+    sparse, dense = (plans(f"model={model}", *more) for model in (SPARSE, DENSE))
+    assert set(sparse["ep"]) >= {1.0, 8.0, 32.0}
+    assert set(sparse["prefill_ep"]) >= {1.0, 8.0}
+    assert set(sparse["attention_dp"]) >= {1.0, 4.0}
+    assert set(dense["ep"]) == set(dense["prefill_ep"]) == {1.0}
+
+
+def test_two_pools_with_experts_over_devices_beat_all_without():
+    told = ("workload=disaggregated_fp8", "prefill=same", "model=deepseek_v3", "space.plan.micro_batch=[512]")
+    free, held = (
+        codesign.solve(study_from_config("accelerator=h200", *told, f"space={space}", "space.plan.chunk=[2048]"))
+        for space in ("disaggregated_plans", "dense_disaggregated_plans")
+    )
+    assert free.certified
+    assert held.certified
+    assert free.best["objective"] < 0.8 * held.bound
