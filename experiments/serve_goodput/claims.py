@@ -148,7 +148,9 @@ def figures() -> dict[str, Figure]:
         beside(axes, "goodput,\nclosed form", closed()["requests_per_s"], 0.18 * factor * limit, GREY, (4, 0))
     beside(row[0], "simulated (band: seeds)", rates[0], float(1e3 * table["tpot_p99_s"].iloc[0]), BLUE, (4, -8))
     found, goodput = closed()["requests_per_s"], simulated_goodput()
-    headline(figure, f"The closed form's {found:.1f} requests a second keep the agreement when each is simulated; the "
-             f"simulation allows {goodput:.1f}, {goodput / found - 1:.1%} more, and tokens, not prompts, end "
-             f"it")  # fmt: skip
+    if goodput >= found:
+        kept = f"keep the agreement when each is simulated; the simulation allows {goodput / found - 1:.1%} more"
+    else:
+        kept = f"are {goodput:.1f} where each is simulated, {1 - goodput / found:.1%} fewer"
+    headline(figure, f"The closed form's {found:.1f} requests a second {kept}, and tokens, not prompts, end it")
     return {"What the simulation says of the agreement": figure}
