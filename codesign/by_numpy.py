@@ -217,13 +217,13 @@ def doer(
     """
     name, ranks = primitive.name, 0 if alike else lead
     if name in ELEMENTWISE:
-        return _ranked(ELEMENTWISE[name], ranks)
+        return _elementwise(name, ranks)
     if name in SETTLED:
         return SETTLED[name]
     if name in FLOATING and all(np.issubdtype(kind, np.floating) for kind in kinds):
         return _ranked(FLOATING[name](**params), ranks)
     if name == "select_n":
-        return _ranked(_chosen if np.issubdtype(kinds[0], np.bool_) else _numbered, ranks)
+        return _selecting(bool(np.issubdtype(kinds[0], np.bool_)), ranks)
     if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(SHAPED[name], lead, **params)
     if name in LOOPS:
@@ -273,6 +273,17 @@ def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
         return [back(each) for each in found] if isinstance(found, list) else back(found)
 
     return run
+
+
+@functools.cache
+def _elementwise(name: str, ranks: int) -> Callable[..., Any]:
+    """Made once for each primitive: programs have thousands of these."""
+    return _ranked(ELEMENTWISE[name], ranks)
+
+
+@functools.cache
+def _selecting(by_truth: bool, ranks: int) -> Callable[..., Any]:
+    return _ranked(_chosen if by_truth else _numbered, ranks)
 
 
 def _ranked(function: Callable[..., Any], lead: int) -> Callable[..., Any]:

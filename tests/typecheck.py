@@ -16,6 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -50,54 +51,90 @@ def accounted(function: Callable[..., Any], with_checks: Callable[..., Any]) -> 
     """A function with its checks, in an account of shapes of its own."""
 
     @functools.wraps(function)
-    def run(*arguments: Any, **named: Any) -> Any:
-        push_shape_memo({})
+    def run(*arguments: Any, __with_checks: Any = with_checks, __push: Any = push_shape_memo,
+            __pop: Any = pop_shape_memo, **named: Any) -> Any:  # fmt: skip
+        __push({})
         try:
-            return with_checks(*arguments, **named)
+            return __with_checks(*arguments, **named)
         finally:
-            pop_shape_memo()
+            __pop()
 
     return run
+
+
+def stands_alone(function: Any) -> bool:
+    """Whether its code needs nothing but its defaults, so that another function may run it."""
+    return isinstance(function, FunctionType) and not function.__code__.co_freevars
 
 
 def checked(function: Callable[..., Any], typechecker: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gets its checks when it is first called."""
-    ready: list[Callable[..., Any]] = []
+    """A function that gets its checks when it is first called, and from then on is the one with the checks."""
 
     @functools.wraps(function)
-    def run(*arguments: Any, **named: Any) -> Any:
-        if not ready:
-            ready.append(made(function, typechecker))
-        return ready[0](*arguments, **named)
+    def run(*arguments: Any, __function: Any = function, __typechecker: Any = typechecker,
+            __self: Any = None, __ready: Any = None, **named: Any) -> Any:  # fmt: skip
+        if __ready is None:
+            __ready = made(__function, __typechecker)
+            if stands_alone(__ready) and __ready is not __function:
+                __self.__code__, __self.__kwdefaults__ = __ready.__code__, __ready.__kwdefaults__
+            else:
+                __self.__kwdefaults__ = {**__self.__kwdefaults__, "__ready": __ready}
+        return __ready(*arguments, **named)
 
+    run.__kwdefaults__["__self"] = run
     return run
+
+
+INSIDE = "__beartype_func"  # where a function with checks keeps the one that it checks
 
 
 class Checker:
     """The checks of one function inside another, for all that are made at that place."""
 
-    def __init__(self, function: Callable[..., Any], typechecker: Callable[..., Any]) -> None:
-        self.next: list[Callable[..., Any]] = []
+    def __init__(self, typechecker: Callable[..., Any]) -> None:
+        self.typechecker = typechecker
+        self.model: Any = None
+        self.shaped: Any = None
+        self.bare = False
+
+    def around(self, function: FunctionType) -> Callable[..., Any]:
+        """This function with the checks, which are made when the first of them is called."""
+        if self.model is not None:
+            return self.with_checks(function)
 
         @functools.wraps(function)
         def run(*arguments: Any, **named: Any) -> Any:
-            return self.next.pop()(*arguments, **named)
-
-        self.checked = checked(run, typechecker)
-
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """This function with the checks."""
-
-        @functools.wraps(function)
-        def run(*arguments: Any, **named: Any) -> Any:
-            depth = len(self.next)
-            self.next.append(function)
-            try:
-                return self.checked(*arguments, **named)
-            finally:
-                del self.next[depth:]  # it is still there where the arguments were refused
+            if self.model is None:
+                self.learn(function)
+            return self.with_checks(function)(*arguments, **named)
 
         return run
+
+    def learn(self, function: FunctionType) -> None:
+        """Make the checks."""
+        model = made(function, self.typechecker)
+        inner = (getattr(model, "__kwdefaults__", None) or {}).get("__with_checks", model)
+        self.shaped = None if inner is model else model
+        simple = inner is function or (stands_alone(inner) and INSIDE in (inner.__kwdefaults__ or {}))
+        self.model = inner if simple else of_one_function
+        self.bare = inner is function  # nothing is said of its types
+
+    def with_checks(self, function: FunctionType) -> Callable[..., Any]:
+        """Another function made at the same place, with the same checks."""
+        if self.model is of_one_function:
+            return checked(function, self.typechecker)
+        one = function if self.bare else _like(self.model, function, INSIDE, function)
+        return _like(self.shaped, function, "__with_checks", one) if self.shaped else one
+
+
+def _like(model: Any, function: FunctionType, place: str, inside: Callable[..., Any]) -> FunctionType:
+    """What does what `model` does, to another function."""
+    new = FunctionType(model.__code__, model.__globals__, function.__name__, model.__defaults__)
+    new.__kwdefaults__ = {**model.__kwdefaults__, place: inside}
+    new.__qualname__, new.__module__, new.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    new.__annotations__, new.__wrapped__ = function.__annotations__, function
+    new.__dict__.update(function.__dict__)
+    return new
 
 
 def jaxtyped(function: Any = None, *, typechecker: Callable[..., Any]) -> Any:
@@ -112,15 +149,14 @@ def jaxtyped(function: Any = None, *, typechecker: Callable[..., Any]) -> Any:
         return of_one_function(function, typechecker=typechecker)
     if "<locals>" not in function.__qualname__:
         return checked(function, typechecker)
-    told = function.__annotations__.items(), (function.__kwdefaults__ or {}).items()
-    place = (function.__module__, function.__code__, function.__defaults__, *map(tuple, told))
+    place = (function.__code__, *function.__annotations__.values())
     try:
-        hash(place)
-    except TypeError:
+        checker = checkers.get(place)
+    except TypeError:  # a type that cannot be looked up
         return checked(function, typechecker)
-    if place not in checkers:
-        checkers[place] = Checker(function, typechecker)
-    return checkers[place].around(function)
+    if checker is None:
+        checker = checkers[place] = Checker(typechecker)
+    return checker.around(function)
 
 
 def kept_at(place: str, *_: Any, **__: Any) -> str:

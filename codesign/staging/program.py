@@ -5,6 +5,7 @@ stay one equation, because what they are cannot be read off their parts.
 """
 
 import functools
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -102,36 +103,35 @@ def flatten(closed: Any) -> Program:
     shapes: list[tuple[int, ...]] = []
     kinds: list[np.dtype] = []
 
-    def new(like: Any) -> int:
-        shapes.append(tuple(like.shape))
-        kinds.append(like.dtype)
-        return len(shapes) - 1
+    def new(variables: Sequence[Any]) -> list[int]:
+        first = len(shapes)
+        shapes.extend(tuple(variable.aval.shape) for variable in variables)
+        kinds.extend(variable.aval.dtype for variable in variables)
+        return list(range(first, len(shapes)))
 
     def constant(value: Any) -> int:
         array = np.asarray(value)
-        slot = new(array)
-        known[slot] = array
-        return slot
+        known[len(shapes)] = array
+        shapes.append(array.shape)
+        kinds.append(array.dtype)
+        return len(shapes) - 1
 
     def inline(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int]) -> list[int]:
         slots: dict[Any, int] = {
             variable: constant(value) for variable, value in zip(jaxpr.constvars, consts, strict=True)
         }
         slots |= dict(zip(jaxpr.invars, arguments, strict=True))
-
-        def slot(variable: Any) -> int:
-            return constant(variable.val) if isinstance(variable, Literal) else slots[variable]
-
         for equation in jaxpr.eqns:
-            inputs, name = [slot(v) for v in equation.invars], equation.primitive.name
+            inputs = [constant(v.val) if isinstance(v, Literal) else slots[v] for v in equation.invars]
+            name = equation.primitive.name
             holder = CALLS.get(name) or DERIVED.get(name)
             inner: Any = equation.params[holder] if holder else None
-            title = str(equation.params.get("name", ""))
+            title = str(equation.params.get("name", "")) if holder else ""
             named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
             if name in CALLS and not named:
                 outputs = inline(inner.jaxpr, inner.consts, inputs)
             else:
-                outputs = [new(v.aval) for v in equation.outvars]
+                outputs = new(equation.outvars)
                 listed.append(
                     Equation(
                         title if named else name,
@@ -144,9 +144,9 @@ def flatten(closed: Any) -> Program:
                     )
                 )
             slots |= dict(zip(equation.outvars, outputs, strict=True))
-        return [slot(v) for v in jaxpr.outvars]
+        return [constant(v.val) if isinstance(v, Literal) else slots[v] for v in jaxpr.outvars]
 
-    inputs = [new(v.aval) for v in closed.jaxpr.invars]
+    inputs = new(closed.jaxpr.invars)
     outputs = inline(closed.jaxpr, closed.consts, inputs)
     program = reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
     read = {slot for equation in program.equations for slot in equation.inputs}.union(program.outputs)
@@ -229,13 +229,17 @@ def reduced(program: Program) -> Program:
     return program._replace(equations=_needed(kept, outputs), outputs=outputs)
 
 
+_name_of = operator.itemgetter(0)
+
+
 def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
     """Equations of equal keys do the same, to inputs of which this is said."""
     if equation.name in EITHER_WAY and all(isinstance(one, int) for one in inputs):
         inputs = tuple(sorted(inputs))
     if equation.inner is not None:
         return (equation.name, inputs, id(equation.inner))
-    key = (equation.name, inputs, tuple(sorted(equation.params.items(), key=lambda item: item[0])))
+    settings = equation.params.items()
+    key = (equation.name, inputs, tuple(sorted(settings, key=_name_of) if len(settings) > 1 else settings))
     try:
         hash(key)
     except TypeError:
