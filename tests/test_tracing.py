@@ -48,6 +48,12 @@ def test_plain_numbers_are_traced_as_usual():
             weak - many,
             many / many,
         ]
+        mixed += [3 * strong, 1 - strong, strong <= 1, many + 1, (weak > 0) & (strong > 0), (many > 0) & (weak > 0)]
+        for greatest in (jax.numpy.maximum, jax.numpy.minimum):
+            mixed += [greatest(one, other) for one in (weak, strong, many) for other in (weak, strong, many, 0.0, 1)]
+            mixed += [greatest(0.0, weak), greatest(1, many)]
+        for name in ("log", "exp", "sqrt", "log1p", "expm1", "abs"):
+            mixed += [getattr(jax.numpy, name)(one) for one in (weak, strong, many, 2.0)]
         chosen = [jax.numpy.where(weak > 0, one, 0.0) for one in (weak, strong, many)]
         chosen += [jax.numpy.where(strong > 0, weak, other) for other in (weak, strong, many, 1)]
         return plain + mixed + chosen

@@ -18,6 +18,7 @@ from equinox._module._flatten import WRAPPER_FIELD_NAMES
 from equinox._module._prebuilt import BoundMethod
 from jax import lax
 from jax._src.core import Tracer
+from jax._src.lax.lax import _convert_element_type
 from jax._src.traceback_util import register_exclusion
 
 NOWHERE = "<tracing>"
@@ -27,17 +28,8 @@ OPERATIONS = {
     "__add__": lax.add, "__sub__": lax.sub, "__mul__": lax.mul, "__truediv__": lax.div,
     "__gt__": lax.gt, "__lt__": lax.lt, "__ge__": lax.ge, "__le__": lax.le,
 }  # fmt: skip
+OF_ONE = {"log": lax.log, "exp": lax.exp, "sqrt": lax.sqrt, "log1p": lax.log1p, "expm1": lax.expm1, "abs": lax.abs}
 TURNED = {"__radd__": lax.add, "__rsub__": lax.sub, "__rmul__": lax.mul, "__rtruediv__": lax.div}
-
-
-def alike(first: Any, second: Any) -> bool:
-    """Whether two traced numbers are floats of one type and shape."""
-    return first.dtype == second.dtype == FLOAT and first.shape == second.shape and first.weak_type == second.weak_type
-
-
-def weak(number: Any) -> bool:
-    """Whether a traced number takes the type of what it meets, as plain numbers do, and has no axes."""
-    return number.dtype == FLOAT and number.shape == () and number.weak_type
 
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,18 +38,81 @@ def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def weak(number: Any) -> bool:
+    """Whether a traced number takes the type of what it meets, as plain numbers do, and has no axes."""
+    return number.dtype == FLOAT and number.shape == () and number.weak_type
+
+
+@unseen
+def as_strong(number: Any) -> Any:
+    """A number that takes the type of what it meets, met by one that does not."""
+    return _convert_element_type(number, number.dtype, weak_type=False) if number.weak_type else number
+
+
+@unseen
+def pair(first: Any, second: Any) -> tuple[Any, Any] | None:
+    """Two arguments of an operation as JAX gives them to it, where that is plain; at least the first is traced."""
+    one = first.aval
+    if isinstance(second, Tracer):
+        other = second.aval
+        if one.dtype != other.dtype or one.dtype != FLOAT or one.shape != other.shape:
+            return None
+        if one.weak_type == other.weak_type:
+            return first, second
+        return (as_strong(first), as_strong(second)) if one.shape == () else None
+    if type(second) in PLAIN and one.dtype == FLOAT and one.shape == ():
+        return first, float(second)
+    return None
+
+
 def direct(operation: Callable[..., Any], usual: Callable[..., Any], turned: bool) -> Callable[..., Any]:
     """An operator of traced numbers."""
 
     def run(self: Any, other: Any) -> Any:
-        if isinstance(other, Tracer):
-            if not turned and alike(self.aval, other.aval):
-                return operation(self, other)
-        elif type(other) in PLAIN and weak(self.aval):
-            return operation(float(other), self) if turned else operation(self, float(other))
+        if turned and isinstance(other, Tracer):
+            return usual(self, other)
+        both = pair(self, other)
+        if both is None:
+            return usual(self, other)
+        return operation(both[1], both[0]) if turned else operation(*both)
+
+    return unseen(run)
+
+
+def both_true(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """`and` of two traced truths without axes."""
+
+    def run(self: Any, other: Any) -> Any:
+        if isinstance(other, Tracer) and self.dtype == other.dtype == bool and self.shape == other.shape == ():
+            return lax.bitwise_and(as_strong(self), as_strong(other))
         return usual(self, other)
 
     return unseen(run)
+
+
+def greatest(operation: Callable[..., Any]) -> Callable[[Any], Any]:
+    """`jnp.maximum` and its like."""
+
+    def make(usual: Callable[..., Any]) -> Callable[..., Any]:
+        def run(first: Any, second: Any) -> Any:
+            both = pair(first, second) if isinstance(first, Tracer) else None
+            return usual(first, second) if both is None else operation(*both)
+
+        return unseen(run)
+
+    return make
+
+
+def of_one(operation: Callable[..., Any]) -> Callable[[Any], Any]:
+    """`jnp.log` and its like."""
+
+    def make(usual: Callable[..., Any]) -> Callable[..., Any]:
+        def run(number: Any) -> Any:
+            return operation(number) if isinstance(number, Tracer) and number.dtype == FLOAT else usual(number)
+
+        return unseen(run)
+
+    return make
 
 
 def where(usual: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,5 +170,10 @@ def install() -> None:
         _replace(Tracer, name, lambda usual, operation=operation: direct(operation, usual, False))
     for name, operation in TURNED.items():
         _replace(Tracer, name, lambda usual, operation=operation: direct(operation, usual, True))
+    _replace(Tracer, "__and__", both_true)
+    for name, operation in {"maximum": lax.max, "minimum": lax.min}.items():
+        _replace(jnp, name, greatest(operation))
+    for name, operation in OF_ONE.items():
+        _replace(jnp, name, of_one(operation))
     _replace(jnp, "where", where)
     _replace(equinox.Module, "__getattribute__", lambda usual: attribute)
