@@ -35,6 +35,7 @@ from ..simulation.serving import (
 )
 from ..strict_json import dumps
 from ..workloads.continuous import AbstractContinuousServing
+from ..workloads.kinds import Kinds, drawn_from
 from ..workloads.under_load import AbstractOpenServing
 from .left_files import write_text
 from .setup import prepare_jax
@@ -235,12 +236,17 @@ def _asked(
             )
     if trace:
         return found
-    prompts = lengths(rng, float(work.input_tokens), float(work.input_cv), count)
-    outputs = lengths(rng, float(work.output_tokens), float(work.output_cv), count, least=2)
+    prompts = _lengths(rng, work.prompt_kinds, float(work.input_tokens), float(work.input_cv), count, 1)
+    outputs = _lengths(rng, work.answer_kinds, float(work.output_tokens), float(work.output_cv), count, 2)
     shared = round(float(work.cached_ratio * work.input_tokens))
     prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     return Requests(prompts, outputs, came, prefixes, shared)
+
+
+def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
+    """Those of a trace that the design was found for, or lognormal ones."""
+    return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
 
 
 def _groups(scenario: Scenario) -> float:

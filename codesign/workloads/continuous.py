@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..smooth import at_least, maximum
 from .broken_rules import broken_batching
+from .kinds import Kinds, known_kinds
 from .layer_operations import Precision
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
@@ -34,15 +35,15 @@ class AbstractContinuousServing(AbstractServing):
     under way, each decoded once a round. `plan.attention_dp` groups, and replicas that share experts (`ep`), step
     together: a step is mixed where any of them has prompts.
 
-    Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between the two. A share
-    `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. For each sequence that
-    decodes the caches of `idle_sessions` between two turns stay, prompt and answer whole. With speculation a step
-    verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio`
-    of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
-    `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
-    word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores), `expert_layer_s` what a layer of
-    experts adds to a step, to sort tokens by expert and back. An `asynchronous` engine prepares a step beside the one
-    before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
+    Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
+    unless `prompt_kinds` and `answer_kinds` are known (`kinds`). A share `cached_ratio` of each prompt is found in the
+    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between two
+    turns stay, prompt and answer whole. With speculation a step verifies `verified_tokens` of each sequence, of which
+    `accepted_tokens` are right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s`
+    are the engine's own time a step and a sequence in it, `request_overhead_s` that of a request before its first step.
+    `choice_s` is what choosing a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts
+    all scores), `expert_layer_s` what a layer of experts adds to a step. An `asynchronous` engine prepares a step beside
+    the one before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
     host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
@@ -77,6 +78,8 @@ class AbstractContinuousServing(AbstractServing):
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
     asynchronous: bool = static(default=False)
+    prompt_kinds: Kinds = known_kinds()
+    answer_kinds: Kinds = known_kinds()
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -96,7 +99,8 @@ class AbstractContinuousServing(AbstractServing):
         plan = layout.plan
         decodes = at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
         steps = (self.output_tokens - 1) / self.accepted_tokens
-        state = steady_state(decodes, steps, self.computed_tokens(), self.input_cv, plan.chunk)
+        tokens = self.computed_tokens()
+        state = steady_state(decodes, steps, tokens, self.input_cv, plan.chunk, kinds=self.prompt_kinds)
         groups = plan.ep * plan.attention_dp
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
