@@ -37,13 +37,14 @@ class AbstractContinuousServing(AbstractServing):
 
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
     unless `prompt_kinds` and `answer_kinds` are known (`kinds`). A share `cached_ratio` of each prompt is found in the
-    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between two
-    turns stay, prompt and answer whole. With speculation a step verifies `verified_tokens` of each sequence, of which
-    `accepted_tokens` are right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s`
-    are the engine's own time a step and a sequence in it, `request_overhead_s` that of a request before its first step.
-    `choice_s` is what choosing a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts
-    all scores), `expert_layer_s` what a layer of experts adds to a step. An `asynchronous` engine prepares a step beside
-    the one before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
+    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between
+    two turns stay, prompt and answer whole. With speculation a step verifies `verified_tokens` of each sequence, of
+    which `accepted_tokens` are right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and
+    `sequence_overhead_s` are the engine's own time a step and a sequence in it, `request_overhead_s` that of a request
+    before its first step. `choice_s` is what choosing a token takes for each word of the vocabulary (0 where the
+    likeliest is taken; top-p sorts all scores), `expert_layer_s` what a layer of experts adds to a step. An
+    `asynchronous` engine prepares a step beside the one before it: the longer of its own time and the kernels' counts,
+    and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
     host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
