@@ -75,7 +75,8 @@ def smallest_change(scenario: Scenario) -> list[str]:
 
     What serves brings what it offloads in every step: more ranks, fewer sequences or more devices alone come before.
     """
-    return min(_found(scenario), default=(0.0, []))[1]
+    found = _found(scenario)
+    return min(found)[1] if found else []
 
 
 def changes_that_fit(scenario: Scenario) -> list[list[str]]:
