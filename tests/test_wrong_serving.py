@@ -106,7 +106,7 @@ def test_what_would_help_a_plan_that_does_not_fit_is_more_ranks_before_offloadin
 
 
 def test_offloading_comes_last_where_anything_else_helps():
-    """A long sequence on four devices whose cache lacks room: more ranks and devices, a narrower cache, then offloading."""
+    """A long sequence whose cache lacks room: more ranks and devices, a narrower cache, and only then offloading."""
     scenario = scenario_from_config(
         *SMALL, "workload=continuous", "cluster.device_count=4", "plan.tp=4", "plan.micro_batch=1",
         "workload.input_tokens=560000", "workload.output_tokens=2000",
