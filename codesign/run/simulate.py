@@ -89,8 +89,11 @@ def simulate_design(
         host = _host_s(scenario, closed)
         engine, group = engine_of(scenario)
         engine = dataclasses.replace(engine, seed=seed)
-        pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
-        if pools is not None:
+        if rate or trace:  # a closed loop has no more under way than are asked for
+            engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+        pools = None
+        if has_two_pools(scenario):
+            pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
         asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
@@ -100,7 +103,9 @@ def simulate_design(
             came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
             full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
             busy = max(float(form.load), float(form.fill), full)
-            closed = closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy}
+            closed = (
+                closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy, "fill": float(form.fill)}
+            )
         if pools is not None:
             bar.begin(len(asked))
             found = pools.simulated(asked, bar.tell, timeline=True)
@@ -241,12 +246,21 @@ def _asked(
     shared = round(float(work.cached_ratio * work.input_tokens))
     prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
     came = arrivals(rng, rate / group, cv, count) if rate else None
+    if came is not None:
+        came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked
     return Requests(prompts, outputs, came, prefixes, shared)
 
 
 def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
     """Those of a trace that the design was found for, or lognormal ones."""
     return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
+
+
+def batch_of(scenario: Scenario) -> int:
+    """Sequences that an engine has at most under way: those that it decodes by the plan, as `codesign export` says."""
+    work = scenario.workload
+    assert isinstance(work, AbstractContinuousServing)
+    return max(round(float(work.rhythm(scenario.layout).decodes)), 1)
 
 
 def _groups(scenario: Scenario) -> float:
