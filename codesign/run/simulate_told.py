@@ -102,8 +102,9 @@ def waiting_for_places(fill: float, places: float) -> str:
     if fill <= TAKEN:
         return ""
     return (
-        f"{fill:.0%} of the {places:g} places of an engine (plan.micro_batch) are taken on average: at times all are, and"
-        " who comes then waits for one, which the closed form leaves out; a larger plan.micro_batch brings both together\n"
+        f"{fill:.0%} of the {places:g} places of an engine (plan.micro_batch) are taken on average: at times all are,"
+        " and who comes then waits for one, which the closed form leaves out; a larger plan.micro_batch brings both"
+        " together\n"
     )
 
 
