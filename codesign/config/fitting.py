@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from typing import Any
 
 import jax
@@ -10,18 +11,30 @@ import numpy as np
 from jaxtyping import Array
 
 from ..compiling import quick_jit
-from ..fields import get_path, replace
+from ..fields import as_leaf, get_path, replace
 from ..interpreting import interpreted
 from ..metrics import memory_by_class
 from ..metrics.footprint import per_tier
 from ..objective import feasible
 from ..scenario import Cluster, Scenario
 from ..smooth import used_share
+from ..typed_jax import asarray
 from ..units import BYTES, GB
 from ..workloads import AbstractServing
+from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.plan_fields import words_of
+from ..workloads.sessions import kept_by
 
-__all__ = ["TIERS", "capacity_of", "changes_that_fit", "does_not_fit", "narrower", "shortage", "smallest_change"]
+__all__ = [
+    "TIERS",
+    "capacity_of",
+    "changes_that_fit",
+    "does_not_fit",
+    "fewer_kept",
+    "narrower",
+    "shortage",
+    "smallest_change",
+]
 
 OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
 AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
@@ -65,7 +78,7 @@ def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
     )
     ways = [" ".join(change) for change in changes_that_fit(scenario)]
     if ways:
-        ways = [ways[0], *narrower(scenario), *ways[1:]]
+        ways = [ways[0], *narrower(scenario), *fewer_kept(scenario), *ways[1:]]
         return f"the model does not fit: {lacks}; smallest change that fits: {', or '.join(ways)}"
     return f"the model does not fit: {lacks}; no change of plan or up to 256 times the devices would fit it"
 
@@ -96,6 +109,22 @@ def narrower(scenario: Scenario) -> list[str]:
         if not shortage(replace(scenario, {"workload.precision": stored})):
             return [" ".join(f"workload.precision.{name}={NARROW}" for name in names)]
     return []
+
+
+def fewer_kept(scenario: Scenario) -> list[str]:
+    """The share of idle sessions that there is room for, which is that of those who come back to their cache."""
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing) or not float(work.idle_sessions * work.kept_ratio) > 0:
+        return []
+    none = replace(scenario, {"workload.kept_ratio": as_leaf(0.0)})
+    used, bare, capacity = _used(scenario), _used(none), capacity_of(scenario)
+    share = min(
+        float(kept_by(asarray(capacity[tier] - float(bare[tier])), asarray(float(used[tier] - bare[tier]))))
+        for tier in used
+    )
+    kept = math.floor(1000 * share * float(work.kept_ratio)) / 1000
+    fits = kept > 0 and not shortage(replace(scenario, {"workload.kept_ratio": as_leaf(kept)}))
+    return [f"workload.kept_ratio={kept:g}"] if fits else []
 
 
 def _found(scenario: Scenario, most: int = 3) -> list[tuple[float, list[str]]]:

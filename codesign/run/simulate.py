@@ -98,7 +98,7 @@ def simulate_design(
         asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
         if asked.arrivals is not None:
-            cached = float(asked.prefix_tokens) if len(asked.prefixes) else 0.0
+            cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
             form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
             came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
             full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
@@ -244,7 +244,11 @@ def _asked(
     prompts = _lengths(rng, work.prompt_kinds, float(work.input_tokens), float(work.input_cv), count, 1)
     outputs = _lengths(rng, work.answer_kinds, float(work.output_tokens), float(work.output_cv), count, 2)
     shared = round(float(work.cached_ratio * work.input_tokens))
-    prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
+    prefixes = np.zeros(0, int)
+    if shared:  # those who lost their cache share none
+        prefixes = (
+            np.where(rng.random(count) < float(work.kept_ratio), 0, -1) if work.kept_ratio < 1 else np.zeros(count, int)
+        )
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:
         came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked

@@ -175,7 +175,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         rhythm, rate = self.rhythm(layout), jnp.ones_like(self.input_tokens)
         return Demand(
             rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps, chunk=layout.plan.chunk,
-            input_cv=self.input_cv, output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
+            input_cv=self.computed_cv(), output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
             elsewhere=jnp.zeros_like(rate), prompts=table_of(self.prompt_kinds), answers=table_of(self.answer_kinds),
         )  # fmt: skip
 
