@@ -17,7 +17,7 @@ from jaxtyping import Array
 from ..errors import ConfigError
 from ..fields import static
 
-__all__ = ["Kinds", "drawn_from", "kinds_of", "known_kinds", "table_of"]
+__all__ = ["COUNT", "Kinds", "drawn_from", "kinds_of", "known_kinds", "table_of"]
 
 Kinds = tuple[tuple[float, float, float], ...]
 """(length over the mean, share of the requests, standard deviation over the mean of all) of each group, the shortest
