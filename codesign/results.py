@@ -25,6 +25,7 @@ from .space import DesignSpace
 from .staging import Answers, at_points, base_of, model_of, slopes_of
 from .topology import limit, link_columns
 from .typed_jax import asarray, device_put, shapes_of, structure, unflatten
+from .uncertainty.unsustained import without_numbers
 from .workloads import CommOp, ComputeOp
 from .workloads.plan_fields import plan_fields
 
@@ -81,7 +82,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     columns: dict[str, Any] = {"method": trace.method, "seed": seed}
     columns |= {"feasible": feasible(excess), "objective": goal, "excess": excess}
     columns |= {f"var.{name}": column for name, column in points.items()}
-    columns |= rows | {f"limit.{name}": share for name, share in usages.items()}
+    columns |= without_numbers(rows) | {f"limit.{name}": share for name, share in usages.items()}
     columns = {name: np.broadcast_to(cast(np.ndarray, v), (count,)) if isinstance(v, np.ndarray) else v
                for name, v in columns.items()}  # fmt: skip
     frame = pd.DataFrame(columns)

@@ -1,6 +1,7 @@
 """Two pools: times by hand, one pool as before, money of both, what is refused, and the simulation beside them."""
 
 import dataclasses
+import json
 
 import jax.numpy as jnp
 import numpy as np
@@ -131,3 +132,27 @@ def test_the_closed_form_is_near_the_simulation(two):
     served = pools.simulated(asked, lambda done, total: None)
     assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.1)
     assert closed["tpot_s"] == pytest.approx(float(served.tpot_s.mean()), rel=0.05)
+
+
+def test_an_engine_serves_no_more_sequences_than_its_plan_says(capsys):
+    """On a step that a 65th sequence lengthens by a tile, decodes at 97 % load stay within the batch, as exported.
+
+    An engine that takes all who come decodes more than the plan's batch at times, in longer steps.
+    """
+    from codesign.cli import main
+
+    arguments = ["simulate", "model=llama31_8b", "workload=disaggregated", "accelerator=h100_sxm", "prefill=same"]
+    arguments += ["cluster.device_count=2", "plan.tp=1", "plan.pp=1", "plan.micro_batch=64", "plan.prefill_devices=4"]
+    assert main([*arguments, "calibration=h100_sxm_roofline", "--requests", "3000", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["loop"] == "open"
+    assert told["simulated"]["decodes"] <= 64
+    assert told["closed_form"]["tpot_s"] == pytest.approx(told["simulated"]["tpot_s"], rel=0.06)
+    assert told["closed_form"]["fill"] > 0.5
+
+
+def test_places_that_are_mostly_taken_are_said():
+    from codesign.run.simulate_told import waiting_for_places
+
+    assert waiting_for_places(0.5, 64.0) == ""
+    assert "80% of the 64 places of an engine (plan.micro_batch)" in waiting_for_places(0.8, 64.0)

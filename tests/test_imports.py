@@ -25,6 +25,7 @@ FOUNDATION = {
     "loops",
     "interpreting",
     "strict_json",
+    "no_end",
     "plain_yaml",
     "foreign",
     "kept_on_disk",

@@ -4,6 +4,7 @@ import pytest
 
 from codesign.cli import main
 from codesign.config import check_plan
+from codesign.config.fitting import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
 from codesign.config.load_checks import check_load
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.errors import ConfigError
@@ -90,3 +91,47 @@ def test_a_space_of_training_is_no_space_to_serve_in(capsys, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
     plans = study_from_config("space=serving_chip", *words, "space.plan.tp=[8]").problem
     assert set(plans.space.plans(plans.scenario)["chunk"]) == {64}  # static batches have none: one of them is enough
+
+
+SMALL = ("model=llama31_70b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "plan.pp=1")
+
+
+def test_what_would_help_a_plan_that_does_not_fit_is_more_ranks_before_offloading(capsys):
+    one = ("workload=at_rate", "cluster.device_count=8", "plan.tp=1")
+    assert main(["evaluate", *SMALL, *one]) == 2
+    assert capsys.readouterr().err.endswith("smallest change that fits: plan.tp=4\n")
+    two = ("workload=continuous", "cluster.device_count=8", "plan.tp=2", "plan.micro_batch=64")
+    assert main(["evaluate", *SMALL, *two]) == 2
+    assert capsys.readouterr().err.endswith("fits: plan.tp=4, or workload.precision.weights=fp8\n")
+
+
+def test_offloading_comes_last_where_anything_else_helps():
+    """A long sequence whose cache lacks room: more ranks and devices, a narrower cache, and only then offloading."""
+    scenario = scenario_from_config(
+        *SMALL, "workload=continuous", "cluster.device_count=4", "plan.tp=4", "plan.micro_batch=1",
+        "workload.input_tokens=560000", "workload.output_tokens=2000",
+    )  # fmt: skip
+    missing = shortage(scenario)
+    text = does_not_fit(scenario, missing)
+    near, afar = changes_that_fit(scenario)
+    assert not any("offload" in one for one in near)
+    assert afar == smallest_change(scenario) == ["plan.offload_weights=1"]
+    assert near == ["plan.tp=8", "cluster.device_count=8"]
+    assert narrower(scenario) == ["workload.precision.kv_cache=fp8"]
+    ways = [" ".join(near), *narrower(scenario), " ".join(afar)]
+    assert text.endswith(f"smallest change that fits: {', or '.join(ways)}")
+
+
+@pytest.mark.parametrize("typed", ["cluster.device_count=32", "plan.device_count=32"])
+def test_devices_that_a_space_would_overrule_are_refused(typed, capsys):
+    """What is typed would be forgotten without a word; the list alone, or none of it, says what is meant."""
+    listed = ("space.plan.device_count=[8,16]",)
+    assert main(["optimize", *SMALL, "workload=continuous", *listed, typed]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"{typed.replace('=', ' = ')} would not count: space.plan.device_count lists 8, 16;" in told
+    assert "'space.plan.device_count=[32]'" in told
+    same = study_from_config(*SMALL, "workload=continuous", "space.plan.device_count=[32]", typed)
+    assert list(same.space.plan["device_count"]) == [32]
+    without = study_from_config("experiment=serve_deepseek_v3", "~space.plan.device_count", typed)
+    assert float(without.scenario.layout.devices) == 32

@@ -2,28 +2,25 @@
 
 import dataclasses
 import functools
-import itertools
 import re
-from typing import Any
 
-import jax
-import numpy as np
 from jaxtyping import Array
 
-from ..compiling import quick_jit
 from ..errors import ConfigError, suggestion
-from ..fields import as_leaf, get_path, replace
+from ..fields import as_leaf
 from ..interpreting import interpreted
 from ..metrics import memory_by_class
-from ..metrics.footprint import memory_limits, per_tier
+from ..metrics.footprint import memory_limits
 from ..metrics.lifetime import lifetime_limits
 from ..objective import Objective, feasible, share_text
-from ..scenario import Cluster, Scenario
-from ..smooth import used_share
-from ..units import BYTES, GB
+from ..scenario import Scenario
+from ..units import BYTES
 from ..workloads import AbstractServing
-from ..workloads.plan_fields import words_of
 from ..workloads.under_load import AbstractOpenServing
+from .fitting import TIERS, capacity_of
+from .fitting import does_not_fit as does_not_fit
+from .fitting import shortage as shortage
+from .fitting import smallest_change as smallest_change
 
 ARITHMETIC = ("compute", "attention")
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
@@ -36,7 +33,6 @@ ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexi
 """Metrics that only networks have that round what they sum."""
 
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
-TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
 
 
 def check_formats(scenario: Scenario) -> None:
@@ -156,29 +152,6 @@ def _counted(scenario: Scenario) -> str:
     return "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
 
 
-def shortage(scenario: Scenario) -> dict[str, float]:
-    """Tier -> bytes per device that are missing; empty where everything fits."""
-    used = {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
-    capacity = _capacity(scenario)
-    beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
-    return {tier: used[tier] - capacity[tier] for tier in beyond}
-
-
-@functools.partial(interpreted, always=True)
-def _used(scenario: Scenario) -> dict[str, Array]:
-    return per_tier(memory_by_class(scenario))
-
-
-def _capacity(scenario: Scenario) -> dict[str, float]:
-    """Tier -> bytes that a job may fill, none where its reserve is larger."""
-    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario.cluster).items()}
-
-
-@functools.partial(interpreted, always=True)
-def _usable(cluster: Cluster) -> dict[str, Array]:
-    return {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
-
-
 def check_memory(scenario: Scenario) -> None:
     """What the plan keeps must fit.
 
@@ -229,74 +202,6 @@ def check_hopeful(scenario: Scenario) -> None:
     Raises:
         ConfigError: by how much.
     """
-    hopeless = scenario.workload.hopeless(scenario.layout, _capacity(scenario))
+    hopeless = scenario.workload.hopeless(scenario.layout, capacity_of(scenario))
     if hopeless and shortage(scenario):
         raise ConfigError(hopeless)
-
-
-def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
-    """One line: which tier lacks how much, and what would help."""
-    capacity = _capacity(scenario)
-    hopeless = scenario.workload.hopeless(scenario.layout, capacity)
-    if hopeless:
-        return hopeless
-    lacks = " and ".join(
-        f"{TIERS[tier]} lacks {nbytes / GB:.1f} GB per device (needs {(nbytes + capacity[tier]) / GB:.1f},"
-        f" has {capacity[tier] / GB:.1f})"
-        for tier, nbytes in missing.items()
-    )
-    change = smallest_change(scenario)
-    if change:
-        return f"the model does not fit: {lacks}; smallest change that fits: {' '.join(change)}"
-    return f"the model does not fit: {lacks}; no change of plan or up to 256 times the devices would fit it"
-
-
-def smallest_change(scenario: Scenario, most: int = 3) -> list[str]:
-    """Overrides that make the plan legal and fitting, as few and as small as possible; empty where none is found."""
-    levers = {f"plan.{name}": change for name, change in scenario.plan.changes().items()}
-    levers["cluster.device_count"] = _doubled
-    start = {path: float(get_path(scenario, path)) for path in levers}
-    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in levers.items()}
-    moves: list[tuple[float, dict[str, float]]] = []
-    for count in range(1, most + 1):
-        for paths in itertools.combinations(levers, count):
-            for choice in itertools.product(*(steps[path] for path in paths)):
-                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths, list(levers))
-                moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
-    moves.sort(key=lambda move: move[0])
-    fits = _fitting(scenario, start, [move for _, move in moves])
-    if not fits.any():
-        return []
-    return [_override(path, value) for path, value in moves[int(np.argmax(fits))][1].items()]
-
-
-def _doubled(count: float) -> list[float]:
-    """Up to 256 times the devices."""
-    return [count * 2**i for i in range(1, 9)]
-
-
-def _order(paths: tuple[str, ...], levers: list[str]) -> float:
-    """Earlier levers are easier to pull."""
-    return sum(levers.index(path) for path in paths) / len(paths)
-
-
-def _override(path: str, value: float) -> str:
-    names = words_of(path.removeprefix("plan."))
-    return f"{path}={names[round(value)] if names else f'{value:g}'}"
-
-
-def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
-    """Which of the moves give a legal plan that fits, priced all at once."""
-    columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
-    capacity = _capacity(scenario)
-
-    def fits(point: dict[str, Array]) -> Array:
-        candidate = replace(scenario, point)
-        ok: Any = True
-        for broken in candidate.workload.violations(candidate.layout).values():
-            ok &= broken <= 0
-        for tier, nbytes in per_tier(memory_by_class(candidate)).items():
-            ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
-        return ok
-
-    return np.asarray(quick_jit(jax.vmap(fits), once=True)(columns))

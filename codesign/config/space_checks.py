@@ -1,6 +1,7 @@
 """What a space may name on this hardware: values of plan fields, algorithms that a network offers, leaves."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..collectives import OPERATIONS, Chosen
@@ -10,9 +11,9 @@ from ..scenario import Scenario
 from ..space import DesignSpace
 from ..workloads.plan_fields import plan_field, plan_value, words_of
 from .checks import check_reach
-from .groups import PACKAGES, available
+from .groups import PACKAGES, available, expand
 
-__all__ = ["check_variables"]
+__all__ = ["check_variables", "refuse_overruled"]
 
 MOST_LEVELS = 1_000_000  # of a variable's grid
 
@@ -51,6 +52,26 @@ def check_variables(space: DesignSpace, scenario: Scenario) -> None:
             f"space.hardware.{name} does not exist on this hardware: {error}{also};"
             f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
         ) from error
+
+
+COUNTS = ("cluster.device_count", "plan.device_count")
+
+
+def refuse_overruled(space: DesignSpace, overrides: Sequence[str]) -> None:
+    """Refuse a number of devices that is typed where the space lists numbers of its own, which would count instead.
+
+    Raises:
+        ConfigError: both, and how to say which is meant.
+    """
+    listed = space.plan.get("device_count", ())
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        if len(listed) and expand(key) in COUNTS and [f"{float(count):g}" for count in listed] != [value]:
+            numbers = ", ".join(f"{float(count):g}" for count in listed)
+            raise ConfigError(
+                f"{key} = {value} would not count: space.plan.device_count lists {numbers};"
+                f" take 'space.plan.device_count=[{value}]', or leave the list out: '~space.plan.device_count'"
+            )
 
 
 def _has(scenario: Scenario, path: str) -> bool:

@@ -42,6 +42,7 @@ from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins
 from .parts_built import SCENARIO, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
+from .space_checks import refuse_overruled
 from .starting import names, started
 
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -186,7 +187,9 @@ def study_from_config(*overrides: str, conf: Folders = None) -> Study:
         ConfigError: anything wrong in the configuration.
     """
     with own_files(*as_folders(conf)):
-        return study_from_resolved(compose(_texts(overrides)), overrides)
+        study = study_from_resolved(compose(_texts(overrides)), overrides)
+    refuse_overruled(study.space, overrides)
+    return study
 
 
 def _texts(overrides: Sequence[Any]) -> list[str]:

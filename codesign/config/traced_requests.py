@@ -4,6 +4,7 @@
     input_cv, output_cv            standard deviation over mean of all requests
     correlation                    of both lengths, so that E[I O] is that of the file
     arrivals_per_s, gap_cv         where it says when requests come: 1 / mean gap, deviation of gaps over their mean
+    prompt_kinds, answer_kinds     lengths as they are, in two dozen groups (`workloads.kinds`)
 
 A configuration keeps these numbers, with the file as their origin: a run is read again without the file.
 """
@@ -25,6 +26,17 @@ __all__ = ["moments", "with_trace"]
 
 KEY = "workload.trace"
 NEEDED = ("input_cv", "output_cv")  # by which a workload is known whose requests may differ
+
+
+KINDS = {"prompt_kinds": "prompts", "answer_kinds": "outputs"}
+"""Fields of workloads that say what lengths are, and whose."""
+
+
+def kinds(asked: "Requests") -> dict[str, list[list[float]]]:
+    """Lengths over their mean with shares and deviations, as `workloads.kinds` has them."""
+    from ..workloads.kinds import kinds_of
+
+    return {name: [list(row) for row in kinds_of(getattr(asked, whose))] for name, whose in KINDS.items()}
 
 
 def moments(asked: "Requests") -> dict[str, float]:
@@ -67,7 +79,7 @@ def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[
     return {**resolved, "workload": kept}
 
 
-def _said(path: Any, work: Mapping[str, Any]) -> dict[str, float]:
+def _said(path: Any, work: Mapping[str, Any]) -> dict[str, Any]:
     """What the trace says of the fields that a workload has."""
     if not isinstance(path, str):
         raise ConfigError(f"{KEY} = {path!r} is no path of a CSV file")
@@ -80,14 +92,16 @@ def _said(path: Any, work: Mapping[str, Any]) -> dict[str, float]:
         )
     from ..simulation.serving import read_trace  # with the first trace that is read
 
-    return {name: value for name, value in moments(read_trace(path, timed=False)).items() if name in known}
+    asked = read_trace(path, timed=False)
+    return {name: value for name, value in (moments(asked) | kinds(asked)).items() if name in known}
 
 
-def _refuse_twice(path: str, said: Mapping[str, float], overrides: Sequence[str]) -> None:
+def _refuse_twice(path: str, said: Mapping[str, Any], overrides: Sequence[str]) -> None:
     for text in overrides:
         key, _, value = text.lstrip("+~").partition("=")
         name = expand(key).removeprefix("workload.")
         if expand(key).startswith("workload.") and name in said:
+            number = "them as well" if name in KINDS else f"{said[name]:.6g}"
             raise ConfigError(
-                f"workload.{name} = {value} stands beside {KEY} = {path!r}, which says {said[name]:.6g}: leave one out"
+                f"workload.{name} = {value} stands beside {KEY} = {path!r}, which says {number}: leave one out"
             )

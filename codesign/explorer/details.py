@@ -4,7 +4,7 @@ import dataclasses
 
 from ..report.run_folder import RunFolder
 from ..results import elasticities, ops, placed
-from ..uncertainty import as_columns, intervals
+from ..uncertainty import uncertain
 from .beginning import Given
 
 
@@ -19,6 +19,6 @@ def with_slopes(found: Given, run: RunFolder) -> RunFolder:
     best = placed(found.study.problem, run.designs.iloc[0])
     slopes = elasticities(best, found.study.provenance)
     frame = run.designs.copy()
-    for name, value in as_columns(intervals(best)).items():
+    for name, value in uncertain(best).columns().items():
         frame[name] = [value] + [float("nan")] * (len(frame) - 1)
     return dataclasses.replace(run, elasticities=slopes, designs=frame)

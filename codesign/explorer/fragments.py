@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from ..config.as_sold import device_name, differences_of_rows
+from ..no_end import unsustained_text
 from ..objective import feasible
 from ..report import bars, text_tables, wording
 from ..report.labels import number
@@ -57,19 +58,21 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
         state = Markup(
             '<p class="warn">No plan keeps all limits here; this one breaks them least, by {:.1%}.</p>'
         ).format(best["excess"])
+    told = unsustained_text(dict(best))
+    doubt = Markup("<p>{}</p>").format(told) if told else ""
     share = Markup("{:,} of {:,}").format(answer.kept, answer.plans)
     return Markup(
-        '<div role="status">{}<div class="figures">{}</div><p><b>Plan</b> {}</p><p><b>What binds</b> {}</p>'
+        '<div role="status">{}<div class="figures">{}</div>{}<p><b>Plan</b> {}</p><p><b>What binds</b> {}</p>'
         '<p class="soft">Priced: {}; {} keep all limits.</p></div>'
-    ).format(state, tiles, plan or "as given", "; ".join(wording.binds(best, run.words)) or "nothing", how, share)
+    ).format(
+        state, tiles, doubt, plan or "as given", "; ".join(wording.binds(best, run.words)) or "nothing", how, share
+    )
 
 
 def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
     known = run.metric(name)
-    low, high = best.get(f"{name}_low"), best.get(f"{name}_high")
-    ends = Markup("")
-    if low is not None and high is not None and low == low and high == high:
-        ends = Markup('<small title="90 % interval">{} to {}</small>').format(known.text(low), known.text(high))
+    told = wording.interval(known, best, name)
+    ends = Markup('<small title="90 % interval">{}</small>').format(told) if told else Markup("")
     return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(known.label, known.text(best[name]), ends)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ..no_end import NO_END
 from ..units import unit_of
 from .drawing import INK, SOFT, canvas, render, style
 from .findings import headline
@@ -31,18 +32,20 @@ def candidates(found: Comparison) -> bytes:
     places = np.arange(len(ranked))
     values = ranked["objective"].to_numpy(float)
     low, high = (ranked.get(f"objective_{end}", pd.Series(values, ranked.index)).to_numpy(float) for end in ENDS)
-    known = ~np.isnan(low)
+    known, most = ~np.isnan(low), _most(values, low, high)
+    endless = np.isinf(high)
+    low, high = (np.where(np.isinf(end), most, end) for end in (low, high))  # to the edge, where it says so
     axes.hlines(places[known], low[known], high[known], color=COLOURS[3], linewidth=5, zorder=1)
     axes.plot(values, places, "o", color=COLOURS[0], markersize=6, zorder=2)
     for place, (_, row) in zip(places, ranked.iterrows(), strict=True):
         share = row.get("wins", np.nan)
         won = f", best in {share:.0%} of draws" if share == share and len(ranked) > 1 else ""
         end = max(high[place], values[place]) if known[place] else values[place]
+        won += f", 90 % interval with {NO_END}" if endless[place] else ""
         text = f"  {found.text(found.goal, row['objective'])}{won}"
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))
     axes.set_ylim(len(ranked) - 0.5, -0.5)
-    most = float(np.nanmax([*high[known], *values]))
     axes.set_xlim(0, 1.45 * most)
     axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * most])
     axes.set_xlabel(f"{found.label(found.goal)}; bar: 90 % interval")
@@ -52,6 +55,12 @@ def candidates(found: Comparison) -> bytes:
 
 
 ENDS = ("low", "high")
+
+
+def _most(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    """The largest number that is drawn."""
+    every = np.concatenate([values, low, high])
+    return float(every[np.isfinite(every)].max())
 
 
 def along(found: Comparison) -> bytes:

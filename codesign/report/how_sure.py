@@ -1,8 +1,10 @@
 """How sure a result is, in two columns: what is proven of the model, and how far the model is from measurements."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..no_end import between_text, has_ends, unsustained_text
 from ..search.certificate import Binding
 from . import proof
 from .labels import DASH, is_number, number, signed
@@ -49,14 +51,16 @@ def _relative(low: float, high: float, value: float) -> str:
 def _off(run: RunFolder) -> list[str]:
     """What intervals say of the goal."""
     best, known = run.best, run.metric(run.goal)
-    ends = [best.get(f"{run.goal}{end}") for end in ("_low", "_high", "")]
-    if not all(map(is_number, ends)):
+    low, high, value = (best.get(f"{run.goal}{end}", math.nan) for end in ("_low", "_high", ""))
+    if not (has_ends(low, high) and is_number(value)):
         return ["How far the model is off here is not known: the run has no intervals of its numbers."]
-    low, high, value = (float(end) for end in ends if end is not None)
-    lines = [
-        f"{known.label} {known.text(value)}; nine times in ten a real machine would be expected between "
-        f"{known.text(low)} and {known.text(high)}{_relative(low, high, value)}."
-    ]
+    expected = f"between {known.text(low)} and {known.text(high)}{_relative(low, high, value)}"
+    if math.isinf(low) or math.isinf(high):
+        expected = f"from {between_text(low, high, known.text)}"
+    lines = [f"{known.label} {known.text(value)}; nine times in ten a real machine would be expected {expected}."]
+    if math.isinf(low) and math.isinf(high):
+        lines = [f"{known.label} {known.text(value)}; hardly a real machine would be expected to sustain this."]
+    lines += filter(None, [unsustained_text(dict(best))])
     regret = run.summary.get("regret")
     if isinstance(regret, dict) and isinstance(regret.get("text"), str):
         lines.append(regret["text"])

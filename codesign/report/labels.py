@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..no_end import NO_END
 from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
 from ..workloads.words import OTHERS, Words
 
@@ -101,7 +102,9 @@ class Metric:
     unit: str = ""
 
     def text(self, value: Any, digits: int = 3) -> str:
-        """The value with its unit."""
+        """The value with its unit; what grows without end has none."""
+        if value == math.inf:
+            return NO_END
         return number(value, self.unit, digits, zeros=True)
 
 

@@ -28,6 +28,7 @@ MEANINGS = {
     "usd_per_million_input_tokens": "the same, the share that prompts take, per million input tokens",
     "usd_per_million_output_tokens": "the same, the share that answers take, per million output tokens",
     "log_perplexity_penalty": "what rounded sums add to the logarithm of perplexity",
+    "unsustained_ratio": "share of draws of the model's errors in which engines do not sustain the load (no end)",
     "acceptance": "share of the accelerators asked for that tenants of a shared rack get",
     "usage": "used share of a memory or of what bounds a network; feasible up to 1",
     "violations": "how far a rule of the plan is broken; 0 where it is kept",

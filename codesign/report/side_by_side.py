@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..no_end import between_text, unsustained_text
 from ..workloads.words import OTHERS, Words
 from .labels import DASH, THIN, metric
 
@@ -67,7 +68,7 @@ class Comparison:
     def interval(self, row: Any, name: str) -> str:
         """`2.46 to 9.58` with the unit; empty where there is none."""
         low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
-        return f"{self.text(name, low)} to {self.text(name, high)}" if low == low and high == high else ""
+        return between_text(low, high, lambda end: self.text(name, end))
 
 
 def sentences(found: Comparison) -> list[str]:
@@ -92,6 +93,8 @@ def sentences(found: Comparison) -> list[str]:
         keeps = float(best.get("keeps", 1.0))
         line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
         told.append(line + ".")
+    doubts = [(row["candidate"], unsustained_text(dict(row))) for _, row in ranked.iterrows()]
+    told += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
     modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
     if modified:
         told.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..no_end import between_text
 from ..objective import share_text
 from ..workloads.words import Words
 from . import series
@@ -77,10 +78,9 @@ def _cell(run: RunFolder, name: str, value: Any) -> str:
 
 def _with_interval(run: RunFolder, name: str, row: dict[str, Any]) -> str | tuple[str, ...]:
     """A metric, and below it the ends of its 90 % interval where they are known, one a line: columns stay narrow."""
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return _cell(run, name, row[name])
-    return _cell(run, name, row[name]), f"[{_cell(run, name, low)},", f"{_cell(run, name, high)}]"
+    ends = (row.get(f"{name}_low"), row.get(f"{name}_high"))
+    text = between_text(*ends, lambda end: _cell(run, name, end), "[{},\n{}]")
+    return (_cell(run, name, row[name]), *text.split("\n")) if text else _cell(run, name, row[name])
 
 
 SHORT = {

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..no_end import has_ends
 from ..units import unit_of
 from . import interactive, wording
 from .labels import DASH, is_number, number, signed
@@ -111,7 +112,7 @@ def sentence(first: RunFolder, second: RunFolder) -> str:
         return f"Both have the same {wording.inside(known.label)}, {known.text(values[0])}."
     line = f"{known.label}: {known.text(values[0])} in the first, {known.text(values[1])} in the second ({told})."
     ends = [[run.best.get(f"{run.goal}_{end}") for end in ("low", "high")] for run in (first, second)]
-    if all(is_number(end) for pair in ends for end in pair):
+    if all(has_ends(*pair) for pair in ends):
         (low, high), (other_low, other_high) = ([float(end) for end in pair if end is not None] for pair in ends)
         apart = high < other_low or other_high < low
         meet = " Their 90 % intervals overlap; errors that both share move both, so that the order is surer than that."

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..no_end import between_text
 from ..search.certificate import Certificate, Shared
 from ..space import shown
 from ..workloads.plan_fields import plan_fields
@@ -16,7 +17,6 @@ from .labels import (
     TIERS,
     TIMES,
     Metric,
-    is_number,
     metric,
     number,
     per_bit,
@@ -264,5 +264,4 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
 
 def interval(known: Metric, design: Mapping[str, Any], name: str) -> str:
     """`2.9 s to 14.9 s`; empty where the ends are not known."""
-    low, high = design.get(f"{name}_low"), design.get(f"{name}_high")
-    return f"{known.text(low)} to {known.text(high)}" if is_number(low) and is_number(high) else ""
+    return between_text(design.get(f"{name}_low"), design.get(f"{name}_high"), known.text)

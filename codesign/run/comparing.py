@@ -13,6 +13,7 @@ from ..config.as_sold import device_name, differences
 from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
+from ..no_end import AGREED
 from ..objective import feasible
 from ..ownership import Rented
 from ..plain_yaml import is_mapping
@@ -20,7 +21,15 @@ from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..solving import solve
 from ..typed_jax import asarray
-from ..uncertainty.metrics import ends, has_interval, spreads, under_draws, with_room
+from ..uncertainty.metrics import (
+    numbers_in_draws,
+    spreads,
+    told_of,
+    under_draws,
+    with_room,
+    without_goals,
+)
+from ..uncertainty.unsustained import ends, without_ends
 from ..workloads.words import OTHERS
 from .candidates import Candidate, listed, refuse_all, study_of
 from .devices import all_devices
@@ -196,7 +205,7 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
     asked = {objective.goal, *objective.limits, *objective.floors}
     told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
-    numbers = {name: float(best[name]) for name in told}
+    numbers = {name: float(best[name]) for name in (*told, *([AGREED] if AGREED in best else []))}
     devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
@@ -228,19 +237,32 @@ def _draws(candidates: Sequence[Candidate], *, maximised: bool) -> dict[int, dic
         objective = candidate.study.objective
 
         def told(account: Account, asked: Any = objective) -> dict[str, Any]:
-            known = {name: value for name, value in account.metrics.flat().items() if has_interval(name)}
             goal = asked.value(account.metrics, asked.goal)
-            return known | {"": goal, " ": asked.excess(account.metrics)}
+            return numbers_in_draws(account.metrics) | {"": goal, " ": asked.excess(account.metrics)}
 
         values = {name: drawn[0] for name, drawn in under_draws([candidate.scenario], told).items()}
-        goals[at], excess = values.pop(""), values.pop(" ")
-        found[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))}
-        for name in values:
-            found[at][f"{name}_low"], found[at][f"{name}_high"] = ends(values[name])
+        goal, excess = values.pop(""), values.pop(" ")
+        drawn, kept = without_ends(values)
+        goals[at] = without_goals(goal, kept, maximised=maximised)
+        found[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(drawn, kept).columns()
         found[at]["objective_low"], found[at]["objective_high"] = ends(goals[at])
-    if goals:
-        stacked = np.array(list(goals.values())) * (-1 if maximised else 1)
-        best = stacked <= stacked.min(axis=0) * (1 + 1e-12 * np.sign(stacked.min(axis=0)))
-        for at, share in zip(goals, (best / best.sum(axis=0)).mean(axis=1), strict=True):
-            found[at]["wins"] = float(share)
+    for at, share in zip(goals, _wins(np.array(list(goals.values())), maximised=maximised), strict=True):
+        found[at]["wins"] = float(share)
     return found
+
+
+def _wins(goals: np.ndarray, *, maximised: bool) -> np.ndarray:
+    """Share of the draws in which each candidate's goal is the best; of those in which no load is sustained, of none.
+
+    Args:
+        goals: [candidates, draws].
+        maximised: whether more is better.
+    """
+    if not len(goals):
+        return np.zeros(0)
+    signed = goals * (-1 if maximised else 1)
+    least = signed.min(axis=0)
+    some = np.isfinite(least) & (least != 0)  # 0 of what is maximised is none
+    level = np.where(some, least, 0.0)
+    best = some & (signed <= level * (1 + 1e-12 * np.sign(level)))
+    return (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from rich.table import Table
 
+from ..no_end import end_text
 from ..objective import share_text
 from ..report.labels import variable
 from ..units import engineering
@@ -105,8 +106,8 @@ def _columns(
         each("#", lambda row: str(row["rank"]), FIRST),
         each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
         *(ShownColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
-        *(each(HEADS[name], lambda row, name=name: engineering(row[name], "s"), FIRST) for name in times),
-        each(f"$/M {paid}s", lambda row: f"{row['usd_per_million_tokens']:.4g}", FIRST),
+        *(each(HEADS[name], lambda row, name=name: end_text(row[name], _seconds), FIRST) for name in times),
+        each(f"$/M {paid}s", lambda row: end_text(row["usd_per_million_tokens"], "{:.4g}".format), FIRST),
         *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
         each(f"{item}s/s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
         each("a device", _rate_of_device, LAST),
@@ -118,6 +119,10 @@ def _columns(
         *_counted(rows),
     ]
     return [one for one in columns if any(one.cells)]
+
+
+def _seconds(value: float) -> str:
+    return engineering(value, "s")
 
 
 def _rate_of_device(row: Any) -> str:

@@ -8,9 +8,10 @@ from ..config.checks import check_hopeful
 from ..config.load_checks import check_load
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
+from ..no_end import unsustained_text
 from ..results import busy_links, numbers_of, ops
 from ..strict_json import dumps
-from ..uncertainty import as_columns, intervals, with_room
+from ..uncertainty import uncertain, with_room
 from .evaluation_tables import show_evaluation
 from .legal_start import legal_start
 from .setup import prepare_jax
@@ -37,7 +38,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     check_plan(scenario)
     check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
-    numbers, uncertain = numbers_of(roomy), intervals(roomy)
+    numbers, drawn = numbers_of(roomy), uncertain(roomy)
     check_load(scenario, numbers)
     for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
         print(line, file=sys.stderr)
@@ -45,7 +46,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     say_devices(overrides)
     warn(unusual(scenario, provenance=provenance))
     if as_json:
-        print(dumps(numbers | as_columns(uncertain), indent=2))
+        print(dumps(numbers | drawn.columns(), indent=2))
         return
     capacity = {
         "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
@@ -53,7 +54,9 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     }
     table = ops(scenario)
     item = scenario.workload.words.item
-    show_evaluation(console(), job_text(scenario), numbers, uncertain, table, capacity, top, item)
+    show_evaluation(console(), job_text(scenario), numbers, drawn.intervals, table, capacity, top, item)
+    if told := unsustained_text(numbers | drawn.columns()):
+        console().print(told, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():
         console().print(f"which cable limits {group}: {text}", highlight=False)
     for remark in scenario.cluster.accelerator.hbm.remarks():

@@ -6,6 +6,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from ..no_end import between_text
 from ..objective import feasible, share_text
 from ..smooth import used_share
 from ..uncertainty import Interval
@@ -94,7 +95,7 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
 
 def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
     """An interval in brackets; nothing where there is none."""
-    return f"\\[{', '.join(map(text, uncertain[name]))}]" if name in uncertain else ""
+    return between_text(*uncertain[name], text, "\\[{}, {}]") if name in uncertain else ""
 
 
 def _time(numbers: dict[str, float]) -> Table:

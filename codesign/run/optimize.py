@@ -24,7 +24,7 @@ from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Prog
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
-from ..uncertainty import as_columns, of_designs, strata_of, trace_with_draws
+from ..uncertainty import of_designs, strata_of, trace_with_draws
 from .designs_table import designs_table
 from .devices import add_devices
 from .infeasible import refuse_infeasible
@@ -195,7 +195,7 @@ def add_intervals(study: Study, results: Results) -> None:
     found = of_designs(study.objective, scenarios)
     if found is None:
         return
-    told = pd.DataFrame([as_columns(one) for one in found.intervals], index=best.index)
+    told = pd.DataFrame([one.columns() for one in found.designs], index=best.index)
     results.designs = frame.join(told)
     results.pareto = results.pareto.join(told)
     results.regret = found.regret._asdict() | {"text": found.regret.text()}

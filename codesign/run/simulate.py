@@ -35,6 +35,7 @@ from ..simulation.serving import (
 )
 from ..strict_json import dumps
 from ..workloads.continuous import AbstractContinuousServing
+from ..workloads.kinds import Kinds, drawn_from
 from ..workloads.under_load import AbstractOpenServing
 from .left_files import write_text
 from .setup import prepare_jax
@@ -88,18 +89,23 @@ def simulate_design(
         host = _host_s(scenario, closed)
         engine, group = engine_of(scenario)
         engine = dataclasses.replace(engine, seed=seed)
-        pools = pools_of(scenario, engine, group) if has_two_pools(scenario) else None
-        if pools is not None:
+        if rate or trace:  # a closed loop has no more under way than are asked for
+            engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+        pools = None
+        if has_two_pools(scenario):
+            pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
         asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
         if asked.arrivals is not None:
-            cached = float(asked.prefix_tokens) if len(asked.prefixes) else 0.0
+            cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
             form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
             came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
             full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
             busy = max(float(form.load), float(form.fill), full)
-            closed = closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy}
+            closed = (
+                closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy, "fill": float(form.fill)}
+            )
         if pools is not None:
             bar.begin(len(asked))
             found = pools.simulated(asked, bar.tell, timeline=True)
@@ -235,12 +241,30 @@ def _asked(
             )
     if trace:
         return found
-    prompts = lengths(rng, float(work.input_tokens), float(work.input_cv), count)
-    outputs = lengths(rng, float(work.output_tokens), float(work.output_cv), count, least=2)
+    prompts = _lengths(rng, work.prompt_kinds, float(work.input_tokens), float(work.input_cv), count, 1)
+    outputs = _lengths(rng, work.answer_kinds, float(work.output_tokens), float(work.output_cv), count, 2)
     shared = round(float(work.cached_ratio * work.input_tokens))
-    prefixes = np.zeros(count, int) if shared else np.zeros(0, int)
+    prefixes = np.zeros(0, int)
+    if shared:  # those who lost their cache share none
+        prefixes = (
+            np.where(rng.random(count) < float(work.kept_ratio), 0, -1) if work.kept_ratio < 1 else np.zeros(count, int)
+        )
     came = arrivals(rng, rate / group, cv, count) if rate else None
+    if came is not None:
+        came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked
     return Requests(prompts, outputs, came, prefixes, shared)
+
+
+def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
+    """Those of a trace that the design was found for, or lognormal ones."""
+    return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
+
+
+def batch_of(scenario: Scenario) -> int:
+    """Sequences that an engine has at most under way: those that it decodes by the plan, as `codesign export` says."""
+    work = scenario.workload
+    assert isinstance(work, AbstractContinuousServing)
+    return max(round(float(work.rhythm(scenario.layout).decodes)), 1)
 
 
 def _groups(scenario: Scenario) -> float:

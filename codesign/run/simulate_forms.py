@@ -17,6 +17,7 @@ from ..simulation.serving import (
 )
 from ..workloads.arriving_load import BesideHost, LongerContexts
 from ..workloads.goodput import check_stable, sustained
+from ..workloads.kinds import kinds_of, table_of
 from ..workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
 
 __all__ = ["bounds", "demand_of", "open_form", "told", "traced", "with_contexts"]
@@ -51,6 +52,7 @@ def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float = 0.0
         input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
         gap_cv=gaps.std() / gaps.mean(),
         most=min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences)),
+        prompts=table_of(kinds_of(prompts - cached)), answers=table_of(kinds_of(steps - 1)),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import Study
+from ..no_end import NO_END, between_text, unsustained_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
@@ -115,7 +116,7 @@ def quantity_text(value: float, unit: str, digits: int = 3) -> str:
 def goal_text(name: str, value: float, units: Mapping[str, str], *, digits: int = 3) -> str:
     """A value of a goal, a limit or a hardware variable, with its unit."""
     if not math.isfinite(value):
-        return f"{value}"
+        return NO_END if value == math.inf else f"{value}"
     unit = units[name] if name in units else metric(name).unit if name.replace(".", "").isidentifier() else ""
     return quantity_text(value, unit, digits)
 
@@ -164,9 +165,11 @@ def intervals_text(row: Any) -> str:
     told = []
     for name, label, unit in INTERVALS:
         low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
-        if math.isfinite(low) and (name != "time_s" or "tpot_s" not in row):
-            told.append(f"{label} {quantity_text(low, unit)} to {quantity_text(high, unit)}")
-    return f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+        text = between_text(low, high, lambda value, unit=unit: quantity_text(value, unit))
+        if text and (name != "time_s" or "tpot_s" not in row):
+            told.append(f"{label} {text}")
+    line = f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+    return " ".join(part for part in (line, unsustained_text(dict(row))) if part)
 
 
 def next_steps(folder: str, *, proven: bool) -> str:

@@ -1,5 +1,6 @@
 """How far predictions may be off: errors met in cross-validation, drawn together and carried to every metric."""
 
+from .metrics import Drawn as Drawn
 from .metrics import Interval as Interval
 from .metrics import Regret as Regret
 from .metrics import Wins as Wins
@@ -8,6 +9,7 @@ from .metrics import intervals as intervals
 from .metrics import metrics_under_draws as metrics_under_draws
 from .metrics import of_designs as of_designs
 from .metrics import trace_with_draws as trace_with_draws
+from .metrics import uncertain as uncertain
 from .metrics import wins as wins
 from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE

@@ -11,12 +11,14 @@ import numpy as np
 from ..errors import ConfigError, suggestion
 from ..fields import with_numpy
 from ..metrics import Account, Metrics
+from ..no_end import RATIO
 from ..objective import Objective, feasible
 from ..scenario import Scenario
 from ..staging import base_of, keep_base_without, running
 from ..typed_jax import flatten_with_path
 from .draws import COUNT, draw_doubts, no_doubts
-from .spreads import SHARE, spreads
+from .spreads import spreads
+from .unsustained import Interval, ends, over_the_load, quantile, without_ends
 
 NAMES = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w",
@@ -25,8 +27,6 @@ NAMES = (
 
 DOUBTS = (jax.tree_util.GetAttrKey("cluster"), jax.tree_util.GetAttrKey("doubts"))
 """Where the factors of draws are in a scenario."""
-
-Interval = tuple[float, float]
 
 
 def has_interval(name: str) -> bool:
@@ -85,26 +85,50 @@ def _draws(leaf: np.ndarray, full: np.ndarray, count: int) -> np.ndarray:
     return full if full.ndim > leaf.ndim else np.broadcast_to(leaf[..., None], (*leaf.shape, count))
 
 
+def numbers_in_draws(metrics: Metrics) -> dict[str, Any]:
+    """What has an interval, and how much more than it sustains an engine is asked for."""
+    return {name: value for name, value in metrics.flat().items() if has_interval(name)} | over_the_load(metrics)
+
+
 def metrics_under_draws(scenario: Scenario, count: int = COUNT) -> dict[str, np.ndarray]:
-    """Every metric that has an interval, in each draw; empty where no errors are known."""
+    """Every metric that has an interval, in each draw, infinite where no load is sustained; empty without errors."""
+    return _drawn(scenario, count)[0]
+
+
+def _drawn(scenario: Scenario, count: int) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """(metrics, whether the load is sustained) in each draw."""
     if not spreads():
-        return {}
-
-    def told(account: Account) -> dict[str, Any]:
-        return {name: value for name, value in account.metrics.flat().items() if has_interval(name)}
-
-    return {name: values[0] for name, values in under_draws([scenario], told, count).items()}
+        return {}, None
+    found = under_draws([scenario], lambda account: numbers_in_draws(account.metrics), count)
+    return without_ends({name: values[0] for name, values in found.items()})
 
 
-def ends(values: np.ndarray, share: float = SHARE) -> Interval:
-    """Ends of the interval that holds this share of the draws."""
-    low, high = np.quantile(values, ((1 - share) / 2, (1 + share) / 2))
-    return float(low), float(high)
+class Drawn(NamedTuple):
+    """Metric -> ends of its 90 % interval; share of the draws whose load is not sustained, None without a load."""
+
+    intervals: dict[str, Interval]
+    unsustained: float | None = None
+
+    def columns(self) -> dict[str, float]:
+        """As numbers of a frame."""
+        return as_columns(self.intervals) | ({} if self.unsustained is None else {RATIO: self.unsustained})
+
+
+def uncertain(scenario: Scenario, count: int = COUNT) -> Drawn:
+    """What draws of errors make of a design; no intervals where no errors are known."""
+    drawn, kept = _drawn(scenario, count)
+    return told_of(drawn, kept)
+
+
+def told_of(drawn: Mapping[str, np.ndarray], kept: np.ndarray | None) -> Drawn:
+    """Intervals of numbers in draws, whose load is sustained or not."""
+    share = None if kept is None else float(np.mean(~kept))
+    return Drawn({name: ends(values) for name, values in drawn.items()}, share)
 
 
 def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
-    """Metric -> ends of its 90 % interval; empty where no errors are known."""
-    return {name: ends(values) for name, values in metrics_under_draws(scenario, count).items()}
+    """Metric -> ends of its 90 % interval, infinite where it has none; empty where no errors are known."""
+    return uncertain(scenario, count).intervals
 
 
 class Wins(NamedTuple):
@@ -117,7 +141,8 @@ class Wins(NamedTuple):
 def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_tokens", count: int = COUNT) -> Wins:
     """In how many draws of errors the first design has less of a metric than the second.
 
-    Both are priced under the same draws: what they share (device, classes of kernels, source) errs alike.
+    Both are priced under the same draws: what they share (device, classes of kernels, source) errs alike. Where neither
+    sustains its load neither has less, and their ratio is 1.
 
     Raises:
         ConfigError: a metric without intervals.
@@ -126,15 +151,18 @@ def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_token
     for values in found:
         if metric not in values:
             raise ConfigError(f"metric {metric!r} has no interval{suggestion(metric, values)}")
-    ratio = found[0][metric] / found[1][metric]
+    one, other = (values[metric] for values in found)
+    neither = np.isinf(one) & np.isinf(other)
+    ratio = np.where(neither, 1.0, np.where(neither, 1.0, one) / np.where(neither, 1.0, other))
     return Wins(float(np.mean(ratio < 1)), ends(ratio))
 
 
 class Regret(NamedTuple):
     """What the best of some designs may lose to the others under draws of errors.
 
-    stays: share of draws in which none of the others is better; typical, high: median and 90 % quantile of what it
-    loses to the best of each draw, relative; keeps: share of draws in which it keeps all limits; designs: how many.
+    stays: share of draws in which it sustains its load and none of the others is better; typical, high: median and 90 %
+    quantile of what it loses to the best of each draw, relative, infinite where only another one sustains its load;
+    keeps: share of draws in which it keeps all limits; designs: how many.
     """
 
     stays: float
@@ -148,18 +176,27 @@ class Regret(NamedTuple):
         kept = f"; it keeps all limits in {self.keeps:.0%} of the draws" if self.keeps < 1 else ""
         if self.designs < 2:
             return f"Under joint draws of the model's errors nothing else was kept to compare with{kept}."
+        lost = f"is {self.typical:.2%} in the median, at most {self.high:.2%} in nine of ten"
+        if np.isinf(self.high):
+            often = "half" if np.isinf(self.typical) else "one of ten"
+            median = "" if np.isinf(self.typical) else f"is {self.typical:.2%} in the median and "
+            lost = f"{median}has no end in more than {often}, where others sustain the load and it does not"
         return (
             f"Under joint draws of the model's errors the best design stays the best of {self.designs} in "
-            f"{self.stays:.0%} of the draws; what it loses to the best of each draw is {self.typical:.2%} in the "
-            f"median, at most {self.high:.2%} in nine of ten{kept}."
+            f"{self.stays:.0%} of the draws; what it loses to the best of each draw {lost}{kept}."
         )
 
 
 class DesignIntervals(NamedTuple):
-    """Intervals of designs, one mapping each, and the regret of the first."""
+    """What draws make of designs, and the regret of the first."""
 
-    intervals: list[dict[str, Interval]]
+    designs: list[Drawn]
     regret: Regret
+
+    @property
+    def intervals(self) -> list[dict[str, Interval]]:
+        """Of each."""
+        return [one.intervals for one in self.designs]
 
 
 def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int = COUNT) -> DesignIntervals | None:
@@ -169,22 +206,34 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
 
     def told(account: Account) -> dict[str, Any]:
         metrics: Metrics = account.metrics
-        numbers = {name: value for name, value in metrics.flat().items() if has_interval(name)}
-        return numbers | {"": objective.value(metrics, objective.goal), " ": objective.excess(metrics)}
+        goal, excess = objective.value(metrics, objective.goal), objective.excess(metrics)
+        return numbers_in_draws(metrics) | {"": goal, " ": excess}
 
     found = under_draws(scenarios, told, count)
     goals, excess = found.pop(""), found.pop(" ")
-    each = [{name: ends(values[place]) for name, values in found.items()} for place in range(len(scenarios))]
-    return DesignIntervals(each, _regret(goals, excess, maximise=bool(objective.maximise)))
+    drawn, kept = without_ends(found)
+    each = [
+        told_of({name: values[place] for name, values in drawn.items()}, None if kept is None else kept[place])
+        for place in range(len(scenarios))
+    ]
+    maximised = bool(objective.maximise)
+    goals = without_goals(goals, kept, maximised=maximised)
+    return DesignIntervals(each, _regret(goals, excess, maximised=maximised))
 
 
-def _regret(goals: np.ndarray, excess: np.ndarray, *, maximise: bool) -> Regret:
-    best = goals.max(axis=0) if maximise else goals.min(axis=0)
-    lost: np.ndarray = np.abs(goals[0] / best - 1)
+def without_goals(goals: np.ndarray, kept: np.ndarray | None, *, maximised: bool) -> np.ndarray:
+    """Goals in draws: infinite where the load is not sustained, none of what there should be more of."""
+    return goals if kept is None else np.where(kept, goals, np.minimum(goals, 0.0) if maximised else np.inf)
+
+
+def _regret(goals: np.ndarray, excess: np.ndarray, *, maximised: bool) -> Regret:
+    best = goals.max(axis=0) if maximised else goals.min(axis=0)
+    some: np.ndarray = np.isfinite(best) & (best != 0)
+    lost = np.zeros_like(best)  # where nobody sustains the load nothing is lost to others
+    lost[some] = np.abs(goals[0][some] / best[some] - 1)
     keeps = float(np.mean(np.asarray(feasible(excess[0]), dtype=bool)))
-    return Regret(
-        float(np.mean(lost <= 1e-9)), float(np.median(lost)), float(np.quantile(lost, 0.9)), keeps, len(goals)
-    )
+    stays = float(np.mean(np.where(some, lost, np.inf) <= 1e-9))
+    return Regret(stays, quantile(lost, 0.5), quantile(lost, 0.9), keeps, len(goals))
 
 
 def as_columns(found: Mapping[str, Interval]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import quantity
+from .quantiles import tailed
 
 __all__ = ["BesideHost", "Demand", "LongerContexts", "RooflineTimes", "TableTimes", "Times"]
 
@@ -78,7 +79,10 @@ class LongerContexts(eqx.Module):
 
 
 class Demand(eqx.Module):
-    """Who asks: requests a second of one engine, the variation of their gaps, lengths, tokens a step takes at most."""
+    """Who asks: requests a second of one engine, the variation of their gaps, lengths, tokens a step takes at most.
+
+    prompts, answers: lengths over their mean and shares, as `kinds` has them; without, lengths are lognormal.
+    """
 
     rate: Float[Array, "*b"] = quantity()
     input_tokens: Float[Array, "*b"] = quantity(low=1.0)
@@ -89,6 +93,8 @@ class Demand(eqx.Module):
     gap_cv: Float[Array, "*b"] = quantity(default=1.0)
     most: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="sequences that can decode together")
     elsewhere: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of prompts that others compute")
+    prompts: Float[Array, "*b kinds 3"] | None = eqx.field(default=None)
+    answers: Float[Array, "*b kinds 3"] | None = eqx.field(default=None)
 
     def at(self, rate: Array) -> "Demand":
         """The same at another rate."""
@@ -98,6 +104,10 @@ class Demand(eqx.Module):
     def computed(self) -> Array:
         """Tokens of a prompt that this engine computes; next to nothing where others do."""
         return self.input_tokens * jnp.maximum(1 - self.elsewhere, 1e-9)
+
+    def prompt_lengths(self) -> tuple[Array, Array]:
+        """Over their mean, and how likely each is."""
+        return tailed(self.input_cv) if self.prompts is None else (self.prompts[..., 0], self.prompts[..., 1])
 
     @property
     def steps(self) -> Array:

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity, static
 from ..smooth import at_least, maximum
 from .broken_rules import broken_batching
+from .kinds import Kinds, known_kinds
 from .layer_operations import Precision
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
@@ -13,6 +14,7 @@ from .ops import Op, TransferOp
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
+from .sessions import computed_cv, keys_before
 from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
@@ -34,14 +36,15 @@ class AbstractContinuousServing(AbstractServing):
     under way, each decoded once a round. `plan.attention_dp` groups, and replicas that share experts (`ep`), step
     together: a step is mixed where any of them has prompts.
 
-    Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between the two. A share
-    `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. For each sequence that
-    decodes the caches of `idle_sessions` between two turns stay, prompt and answer whole. With speculation a step
-    verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio`
-    of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
-    `request_overhead_s` that of a request before its first step. `choice_s` is what choosing a token takes for each
-    word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores), `expert_layer_s` what a layer of
-    experts adds to a step, to sort tokens by expert and back. An `asynchronous` engine prepares a step beside the one
+    Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
+    unless `prompt_kinds` and `answer_kinds` are known (`kinds`). A share `cached_ratio` of each prompt is found in the
+    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between
+    two turns stay, prompt and answer whole, or of a share `kept_ratio` of them: the others compute their prompt again.
+    With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and
+    drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a
+    step and a sequence in it, `request_overhead_s` that of a request before its first step. `choice_s` is what choosing
+    a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
+    `expert_layer_s` what a layer of experts adds to a step. An `asynchronous` engine prepares a step beside the one
     before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
@@ -61,7 +64,8 @@ class AbstractContinuousServing(AbstractServing):
     output_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0)
     correlation: Float[Array, "*b"] = quantity(low=-1.0, high=1.0, default=0.0)
     cached_ratio: Float[Array, "*b"] = quantity(high=0.999, default=0.0, doc="share of a prompt in the prefix cache")
-    idle_sessions: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="with a cache, for each that decodes")
+    idle_sessions: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="between two turns, for each that decodes")
+    kept_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of idle sessions whose cache stays")
     accepted_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     verified_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     draft_ratio: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="time of drafting over that of a step")
@@ -77,10 +81,16 @@ class AbstractContinuousServing(AbstractServing):
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
     asynchronous: bool = static(default=False)
+    prompt_kinds: Kinds = known_kinds()
+    answer_kinds: Kinds = known_kinds()
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
-        return self.input_tokens * (1 - self.cached_ratio)
+        return self.input_tokens * (1 - self.kept_ratio * self.cached_ratio)
+
+    def computed_cv(self) -> Array:
+        """Variation of these."""
+        return computed_cv(self.input_cv, self.cached_ratio, self.kept_ratio)
 
     def context(self) -> Array:
         """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
@@ -89,14 +99,16 @@ class AbstractContinuousServing(AbstractServing):
 
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
-        return 0.5 * (1 + self.cached_ratio) * self.input_tokens * (1 + self.input_cv**2)
+        before = keys_before(self.cached_ratio, self.kept_ratio)
+        return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
 
     def rhythm(self, layout: Layout) -> Rhythm:
         """What a step carries, by the plan alone."""
         plan = layout.plan
         decodes = at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
         steps = (self.output_tokens - 1) / self.accepted_tokens
-        state = steady_state(decodes, steps, self.computed_tokens(), self.input_cv, plan.chunk)
+        tokens = self.computed_tokens()
+        state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.chunk, kinds=self.prompt_kinds)
         groups = plan.ep * plan.attention_dp
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
@@ -264,7 +276,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def decoding_tokens(self, layout: Layout) -> Array:
         """The same without prompts: decoding sequences, and sessions that wait for their next turn."""
-        idle = self.idle_sessions * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+        idle = self.kept_ratio * self.idle_sessions * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
         return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
 
     def weight_bytes(self, layout: Layout) -> Array:

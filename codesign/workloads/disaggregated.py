@@ -61,7 +61,7 @@ class DisaggregatedServing(AbstractPromptPool):
         paced = sequences / (load * engines) * maximum(busy, crossing.time_s)
         time = maximum(rounds * f0, paced)
         late = load ** (jnp.sqrt(2 * (engines + 1)) - 1) / (engines * (1 - load))
-        ttft = (1 + late * 0.5 * (self.gap_cv**2 + self.input_cv**2)) * busy + (pool.plan.pp - 1) * stage
+        ttft = (1 + late * 0.5 * (self.gap_cv**2 + self.computed_cv() ** 2)) * busy + (pool.plan.pp - 1) * stage
         ttft = self.first_s(ttft)
         once = (1 + self.output_cv**2) / self.rhythm(layout).steps
         tpot = (plan.pp * f0 * (1 + self.steps_before() * once) + crossing.time_s * once) / self.accepted_tokens

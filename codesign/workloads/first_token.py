@@ -15,8 +15,9 @@ from jaxtyping import Array
 
 from .arriving_load import Demand, Times
 from .clumps import alone, others
+from .crowds import beside_by_kinds, carried_by_kinds
 from .mean_step import EngineStep
-from .quantiles import Percentiles, normal_quantiles, tail_quantiles, tailed
+from .quantiles import Percentiles, normal_quantiles, tail_quantiles
 
 __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 
@@ -47,6 +48,10 @@ def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> C
     varies = come * demand.computed**2 * clumped / (1 - lengthens**2)
     square = (varies + (come * demand.computed) ** 2) / at.share
     shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
+    if demand.prompts is not None:
+        carried, likely = carried_by_kinds(demand, demand.prompts, tokens, square - tokens**2)
+        seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
+        return Crowds(seconds, likely)
     likely = jnp.array([weight for _, weight in CROWDS])
     drawn = jnp.maximum(1 - 1 / (9 * shape) + LEVELS / (3 * jnp.sqrt(shape)), 0.02) ** 3
     carried = jnp.minimum(tokens * drawn / (drawn * likely).sum(), demand.chunk)
@@ -78,9 +83,9 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
 
 
 class BesideIt(NamedTuple):
-    """Others that come in the step that somebody comes in: how many, how likely; those of a clump who are in front."""
+    """Others that come in the step that somebody comes in: tokens, how likely; those of a clump who are in front."""
 
-    count: Array
+    tokens: Array
     likely: Array
     ahead: Array
 
@@ -94,10 +99,13 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
     mean = (usual + 2 * more) / some
     square = (usual * (1 + 2 * jnp.maximum(more, 0.0)) + 2 * more * (1 + more) + (usual + 2 * more) ** 2) / some
     spread = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) + 1e-12)
+    clump = jnp.maximum(more, 0.0) / jnp.maximum(usual + 2 * jnp.maximum(more, 0.0), 1e-12)
+    if demand.prompts is not None:
+        tokens, likely = beside_by_kinds(demand, demand.prompts, nobody, mean * some)
+        return BesideIt(tokens, likely, clump)
     counts = [jnp.zeros_like(mean), *(jnp.maximum(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
     likely = [nobody, *(part * (1 - nobody) for part, _ in (FEW, MANY))]
-    clump = jnp.maximum(more, 0.0) / jnp.maximum(usual + 2 * jnp.maximum(more, 0.0), 1e-12)
-    return BesideIt(jnp.stack(counts), jnp.stack(likely), clump)
+    return BesideIt(demand.input_tokens * jnp.stack(counts), jnp.stack(likely), clump)
 
 
 def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Percentiles:
@@ -109,12 +117,12 @@ def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, de
     late = jnp.clip((at.load + more) / (1 + more), 1e-9, 1.0)  # who comes in clumps finds somebody more often
     met = _met(demand, at, crowds, decodes)
     beside = _beside(demand, met.seconds)
-    counted = (met.likely * (beside.likely * beside.count).sum(0) * beside.ahead).sum() * size * full
+    counted = (met.likely * (beside.likely * beside.tokens).sum(0) * beside.ahead).sum() / demand.chunk * full
     own_part = at.share * at.mixed**2 / (2 * at.mean)  # of the step that runs, its prompts
     wait = jnp.maximum(wait - own_part - jnp.minimum(counted, size * full * more), 0.0)
-    drawn, common = tailed(demand.input_cv)
+    drawn, common = demand.prompt_lengths()
     length = (demand.input_tokens * drawn)[:, None, None]
-    tokens = demand.input_tokens * beside.count
+    tokens = beside.tokens
     ahead = tokens * beside.ahead
     whole = jnp.floor((length + ahead) / demand.chunk - 1e-9)
     rest = length + ahead - whole * demand.chunk
@@ -126,4 +134,12 @@ def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, de
     weight = common[:, None, None] * beside.likely * met.likely
     left = jnp.broadcast_to(met.seconds, own.shape)
     mean = (weight * (own + 0.5 * left)).sum() + wait
+    if demand.prompts is not None:
+        late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
     return Percentiles(mean, *tail_quantiles(own.ravel(), left.ravel(), weight.ravel(), wait, late))
+
+
+def _late_behind(met: Met, late: Array) -> Array:
+    """How likely who meets each step waits besides: behind the fullest steps, since others leave nothing over."""
+    longer = jnp.cumsum(met.likely[::-1])[::-1] - met.likely
+    return jnp.clip((late - longer) / jnp.maximum(met.likely, 1e-12), 0.0, 1.0)

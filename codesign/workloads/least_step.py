@@ -89,5 +89,5 @@ def _at(demand: Demand, rate: Array) -> Demand:
     return Demand(
         rate=rate, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens, chunk=demand.chunk,
         input_cv=demand.input_cv, output_cv=demand.output_cv, gap_cv=demand.gap_cv, most=demand.most,
-        elsewhere=demand.elsewhere,
+        elsewhere=demand.elsewhere, prompts=demand.prompts, answers=demand.answers,
     )  # fmt: skip

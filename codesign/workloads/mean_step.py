@@ -63,7 +63,16 @@ def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
     nobody = [jnp.exp(-mean) for mean in come]
     none = (1 - at.share) * nobody[0] + at.share * nobody[1]
     alone = (1 - at.share) * come[0] * nobody[0] + at.share * come[1] * nobody[1]
-    return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost)
+    own = None if demand.prompts is None else _lost_by(demand.computed * demand.prompts[..., 0], demand)
+    return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
+
+
+def _lost_by(lengths: Array, demand: Demand) -> Array:
+    """Room of the last chunk that known prompts leave empty, in chunks."""
+    assert demand.prompts is not None
+    parts = lengths / demand.chunk
+    left = jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts
+    return jnp.maximum((demand.prompts[..., 1] * left).sum(), 0.0)
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:

@@ -22,8 +22,12 @@ __all__ = ["decodes_of", "pools_apart", "prompt_s"]
 
 def prompt_s(times: Times, demand: Demand) -> Array:
     """Seconds of prompts of equally likely lengths, alone on an engine: whole chunks and the rest."""
+    return _seconds(times, demand, demand.input_tokens * lognormal(demand.input_cv))
+
+
+def _seconds(times: Times, demand: Demand, length: Array) -> Array:
+    """Of prompts of these lengths."""
     none, chunk = jnp.asarray(0.0), demand.chunk
-    length = demand.input_tokens * lognormal(demand.input_cv)
     whole = jnp.floor(length / chunk - 1e-9)
     rest = length - whole * chunk
     chunks = jax.vmap(times.step_s, (None, None, None, 0))(none, none, chunk, 0.5 * whole * chunk)
@@ -48,15 +52,14 @@ def pools_apart(
         transfer_s: seconds that the cache of a mean prompt is under way.
         seen: steps that run before the one that it joins; one more where the engine decides a step ahead.
     """
-    seconds = prompt_s(prefill, demand)
-    mean = seconds.mean()
-    varied = (demand.gap_cv**2 + (seconds**2).mean() / mean**2 - 1) / 2
+    seconds, weight, begins, spread = _prompts(prefill, demand)
+    mean = (weight * seconds).sum()
+    varied = (demand.gap_cv**2 + (weight * seconds**2).sum() / mean**2 - 1) / 2
     asked = demand.rate * mean / engines[0]
     load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
-    weight = jnp.ones(len(seconds)) / len(seconds)
-    tails = tail_quantiles(*_filled(seconds), weight, wait, late)
+    tails = tail_quantiles(begins, spread, weight, wait, late)
     alone = decodes_of(demand, engines[1])
     found = open_loop(decode, alone)
     joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
@@ -69,6 +72,19 @@ def pools_apart(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
         mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
+
+
+def _prompts(times: Times, demand: Demand) -> tuple[Array, Array, Array, Array]:
+    """Seconds of prompts, how likely each is, and the range of seconds that it stands for: its begin, its length."""
+    if demand.prompts is None:
+        seconds = prompt_s(times, demand)
+        return seconds, jnp.ones(len(seconds)) / len(seconds), *_filled(seconds)
+    length, share, spread = demand.prompts.T
+    wide = jnp.minimum(jnp.sqrt(3.0) * spread, 0.999 * length)  # what is equally likely over a range deviates so
+    seconds, low, high = (
+        _seconds(times, demand, demand.input_tokens * at) for at in (length, length - wide, length + wide)
+    )
+    return seconds, share, low, jnp.maximum(high - low, 0.0)
 
 
 def _filled(seconds: Array) -> tuple[Array, Array]:
@@ -84,4 +100,5 @@ def decodes_of(demand: Demand, engines: Array) -> Demand:
         rate=demand.rate / engines, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens,
         chunk=demand.chunk, input_cv=demand.input_cv, output_cv=demand.output_cv,
         gap_cv=demand.gap_cv, most=demand.most, elsewhere=1.0,
+        prompts=demand.prompts, answers=demand.answers,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from .plan import Layout
 from .pools_apart import pools_apart
 from .prompt_pool import AbstractPromptPool, either
 from .schedule import Pass, Priced, Timeline, total
+from .sessions import keys_before
 from .under_load import SHORTER, AbstractGoodputServing, AbstractOpenServing, AbstractServingAtRate, NodeTimes, between
 
 PROMPTS = ("prefill_one", "prefill_short", "prefill_half", "prefill", "prefill_long")
@@ -103,7 +104,9 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         done = [self.prompt_pass(priced, layout, phase) for phase in PROMPTS]
         (tokens, attended), stages = self.prompt_nodes(layout), jnp.stack([self.prompt_step_s(one) for one in done])
         longer = jnp.maximum(stages[4] - stages[3], 0.0) / (tokens[4] * (attended[4] - attended[3]))
-        usual = attended[0] - self.input_tokens * self.cached_ratio  # beyond those that every token attends
+        usual = attended[0] - self.input_tokens * keys_before(
+            self.cached_ratio, self.kept_ratio
+        )  # beyond those that every token attends
         prompts = PromptTimes(tokens[:4], stages[:4], usual, longer)
         last = between(tokens[:4], self.prompt(layout).largest()) @ stages[:4]
         passes, (decodes, nodes) = self._passes(priced, layout), self.nodes(layout)

@@ -48,8 +48,8 @@ class AbstractPromptPool(AbstractContinuousServing):
     def prompt(self, layout: Layout) -> CutPrompt:
         """See `CutPrompt`; constants of the plan."""
         tokens, chunk = self.computed_tokens(), layout.prefill.plan.chunk
-        whole = whole_chunks(tokens, self.input_cv, chunk)
-        rest = at_least(chunks(tokens, self.input_cv, chunk) - whole, 0.0)
+        whole = whole_chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds)
+        rest = at_least(chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds) - whole, 0.0)
         left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
         return CutPrompt(chunk, whole, at_least(left, 1.0), rest)
 

@@ -91,9 +91,11 @@ def tail_quantiles(base: Array, spread: Array, weight: Array, wait: Array, late:
         weight: sums to 1.
         wait: mean of a time that is exponential with probability `late` and else none; where it is no more than
             1 / `WIDEST` of the range of the rest, that.
+        late: one number, or one for each base.
     """
     range_ = jax.lax.stop_gradient((base + spread).max() - base.min())
-    scale = jnp.maximum(wait / jnp.maximum(late, 1e-9), range_ / WIDEST + 1e-12)
+    often = late if late.ndim == 0 else weight @ late
+    scale = jnp.maximum(wait / jnp.maximum(often, 1e-9), range_ / WIDEST + 1e-12)
     drawn = _Sum(base, jnp.maximum(spread, 1e-3 * scale + 1e-9), weight, late, scale)
     found = _quantiles(drawn)
     return found[0], found[1], found[2]
@@ -113,7 +115,8 @@ class _Sum(NamedTuple):
         middle = self.base + 0.5 * self.spread
         mean = self.weight @ middle
         varies = self.weight @ ((middle - mean) ** 2 + self.spread**2 / 12)
-        return mean + self.late * self.scale, varies + self.late * (2 - self.late) * self.scale**2
+        late = (self.weight * self.late).sum()
+        return mean + late * self.scale, varies + late * (2 - late) * self.scale**2
 
 
 class _Often(NamedTuple):
@@ -141,10 +144,10 @@ class _Often(NamedTuple):
         base, spread, weight, late, scale = self.drawn
         share, past = weight / spread, value - base
         passed = jnp.exp((self.origin - value) / scale)
-        waits = share @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
+        waits = (share * late) @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
         within = share @ jnp.clip(past, 0.0, spread)
-        inside = share @ jnp.where((past > 0) & (past < spread), 1.0, 0.0)
-        return weight.sum() - within + late * scale * waits, -((1 - late) * inside + late * waits)
+        inside = (share * (1 - late)) @ jnp.where((past > 0) & (past < spread), 1.0, 0.0)
+        return weight.sum() - within + scale * waits, -(inside + waits)
 
 
 def _quantiles(drawn: _Sum) -> Array:
@@ -165,7 +168,7 @@ def _quantiles(drawn: _Sum) -> Array:
         jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
         return low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high))
 
-    most = jnp.log(jnp.maximum(fixed.late / left, 1.0)) * fixed.scale
+    most = jnp.log(jnp.maximum(fixed.late.max() / left, 1.0)) * fixed.scale
     low, high = fixed.base.min() * jnp.ones_like(left), 1.0001 * ((fixed.base + fixed.spread).max() + most)
     guess = jnp.stack(above(low[0], *fixed.moments())[1:])
     found = jax.lax.fori_loop(0, ROUNDS, body, (low, high, jnp.clip(guess, low, high)))

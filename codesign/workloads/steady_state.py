@@ -27,9 +27,11 @@ Kernels work in tiles, so that a step at the mean q may be much shorter than the
 rests. Where prompts are longer than a chunk, the steps that are priced are therefore whole chunks (tokens = c), and one
 with q tokens counts as q / c of them and 1 - q / c of a step without prompts; else tokens = q.
 
-Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v.
+Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v
+unless they are known; sums of several are lognormal.
 """
 
+import functools
 from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
@@ -39,6 +41,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..smooth import at_least, at_most, ceil, floor
+from .kinds import Kinds
 
 __all__ = ["FULLEST", "Rhythm", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
 
@@ -89,25 +92,31 @@ def length_nodes(mean: Array, cv: Array) -> list[Array]:
     return [mean * NODES * one / total for one in drawn]
 
 
-def chunks(mean: Array, cv: Array, chunk: Array) -> Array:
+def _mean_of(function: Callable[[Array], Array], mean: Array, cv: Array, kinds: Kinds) -> Array:
+    """Mean over lengths, lognormal ones where no kinds are known."""
+    total = jnp.zeros_like(mean)
+    if kinds:
+        for length, share, _ in kinds:
+            total = total + share * function(mean * length)
+        return total
+    for length in length_nodes(mean, cv):
+        total = total + function(length)
+    return total / NODES
+
+
+def chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
     """Mean number of chunks that a length is cut into."""
-    total = jnp.zeros_like(mean)
-    for length in length_nodes(mean, cv):
-        total = total + at_least(ceil(length / chunk), 1.0)
-    return total / NODES
+    return _mean_of(lambda length: at_least(ceil(length / chunk), 1.0), mean, cv, kinds)
 
 
-def whole_chunks(mean: Array, cv: Array, chunk: Array) -> Array:
+def whole_chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
     """Mean number of whole chunks in a length."""
-    total = jnp.zeros_like(mean)
-    for length in length_nodes(mean, cv):
-        total = total + floor(length / chunk)
-    return total / NODES
+    return _mean_of(lambda length: floor(length / chunk), mean, cv, kinds)
 
 
-def chunks_lost(mean: Array, cv: Array, chunk: Array) -> Array:
+def chunks_lost(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
     """Room of the last chunk that a length leaves empty, in chunks."""
-    return at_least(chunks(mean, cv, chunk) - mean / chunk, 0.0)
+    return at_least(chunks(mean, cv, chunk, kinds) - mean / chunk, 0.0)
 
 
 def mixed_share(
@@ -119,6 +128,7 @@ def mixed_share(
     cv: Array,
     chunk: Array,
     lost_by: Callable[[Array, Array, Array], Array] = chunks_lost,
+    lost_alone: Array | None = None,
 ) -> Array:
     """Share of steps that carry prompt tokens: at least the load, at most all.
 
@@ -127,18 +137,22 @@ def mixed_share(
         none, alone: shares of steps in which nobody comes, and one alone.
         load, tokens, cv, chunk: as in `steady_state`.
         lost_by: as `chunks_lost`.
+        lost_alone: the same of one prompt, where its lengths are known.
     """
     several = at_least(1 - none - alone, 0.0)
     some = arrivals > FEW
     count = jnp.where(some, (arrivals - alone) / jnp.where(some, several, 1.0), 2 + arrivals / 3)
     spread = jnp.sqrt(at_least((cv * cv + 1 - 2 / count) / count, 1e-12))
-    lost = alone * lost_by(tokens, cv, chunk) + several * lost_by(count * tokens, spread, chunk)
+    own = lost_by(tokens, cv, chunk) if lost_alone is None else lost_alone
+    lost = alone * own + several * lost_by(count * tokens, spread, chunk)
     left = at_most(at_least(load - alone - several, 0.0) / at_least(none, 1e-12), 1.0)
     return at_most(load + (1 - left) * lost, 1.0)
 
 
-@jax.jit  # traced once for all who ask
-def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array) -> SteadyState:
+@functools.partial(jax.jit, static_argnames="kinds")  # traced once for all who ask
+def steady_state(
+    decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array, kinds: Kinds = ()
+) -> SteadyState:
     """What steps carry.
 
     Args:
@@ -147,15 +161,17 @@ def steady_state(decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: 
         tokens: of a prompt that are computed.
         cv: coefficient of variation of prompts.
         chunk: prompt tokens that a step takes at most.
+        kinds: lengths of prompts as they are; () where they are lognormal.
     """
     arrivals = decodes / steps
     load = arrivals * tokens / chunk
     served = at_most(load, FULLEST)
     nobody = jnp.exp(-arrivals)
-    share = mixed_share(arrivals, nobody, arrivals * nobody, served, tokens, cv, chunk)
+    alone = chunks_lost(tokens, cv, chunk, kinds) if kinds else None
+    share = mixed_share(arrivals, nobody, arrivals * nobody, served, tokens, cv, chunk, lost_alone=alone)
     work, slack = served * tokens / chunk * (1 + cv * cv) / 2, 1 - served
     waiting = 2 * work / (slack + jnp.sqrt(slack**2 + 4 * served * work / steps)) * (decodes - 1) / decodes
-    own = chunks(tokens, cv, chunk)
+    own = chunks(tokens, cv, chunk, kinds)
     met = at_least(share - (1 - share) * (own + waiting) / steps, 0.0)
     mean = arrivals * tokens / share
     long = tokens > chunk

@@ -29,7 +29,7 @@ from .arriving_load import Demand, Times
 from .clumps import others
 from .first_token import STEEPEST, Crowds
 from .mean_step import EngineStep
-from .quantiles import Percentiles, above, tailed
+from .quantiles import Percentiles, above
 
 __all__ = ["TokenTimes", "token_times"]
 
@@ -77,8 +77,7 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
     near = others(demand.gap_cv, 0.5 * at.decodes)
     clumps = jnp.maximum(1 + 2 * near, 0.0)
     longer = 1 / (1 - jnp.minimum(slope * at.decodes / at.mean, STEEPEST))
-    spread = jnp.sqrt(jnp.log1p(jnp.maximum(demand.output_cv**2, 1e-9)))
-    lengths = jnp.exp(spread * NODES - 0.5 * spread**2)
+    lengths, likely = _answers(demand)
     steps = jnp.maximum(demand.steps * lengths, 1.0)
     held = jnp.maximum((crowds.likely * crowds.seconds).sum() - at.plain, at.mixed - at.plain)
     mean = at.mean + at.share * (
@@ -89,14 +88,14 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
     work = _work(times, demand, at, crowds, at.share * held / mean, mean, clumps)
     delays = 1 / (1 - work.share)
     starts = jnp.minimum(work.waiting * delays / steps, jnp.maximum(most - mean, 0.0))
-    start = (LIKELY * starts).sum()
+    start = (likely * starts).sum()
     own = work.waiting_varies * delays**2 + work.waiting * work.varies * delays**3
     met = mean * work.varies * delays**2 / steps + own / steps**2 + (starts - start) ** 2
     later = others(demand.gap_cv, at.decodes) - others(demand.gap_cv, demand.rate * at.mixed)
     start = start + jnp.maximum(later, 0.0) * (at.mixed - at.plain) / demand.steps
-    crowd = _beside(times, demand, at, slope, lengths, longer) * longer * clumps
+    crowd = _beside(times, demand, at, slope, (lengths, likely), longer) * longer * clumps
     tpot = mean + slope * longer * clumps + start
-    return TokenTimes(tpot, (LIKELY * met).sum() + crowd, crowd, at.plain, most)
+    return TokenTimes(tpot, (likely * met).sum() + crowd, crowd, at.plain, most)
 
 
 def _work(
@@ -105,7 +104,7 @@ def _work(
     """Of prompts: the more of each prompt and of crowded steps varies."""
     share = jnp.minimum(share, BUSIEST)
     each = jnp.vectorize(times.step_s)
-    drawn, likely = tailed(demand.input_cv)
+    drawn, likely = demand.prompt_lengths()
     tokens = demand.computed * drawn
     keys = demand.input_tokens * drawn
     whole = jnp.maximum(jnp.floor(tokens / demand.chunk - 1e-9), 0.0)
@@ -125,7 +124,17 @@ def _work(
     return Delays(share, varies, share * step + close, varies * step + share**2 * spread)
 
 
-def _beside(times: Times, demand: Demand, at: EngineStep, slope: Array, lengths: Array, longer: Array) -> Array:
+def _answers(demand: Demand) -> tuple[Array, Array]:
+    """Lengths of answers over their mean, and how likely each is."""
+    if demand.answers is not None:
+        return demand.answers[..., 0], demand.answers[..., 1]
+    spread = jnp.sqrt(jnp.log1p(jnp.maximum(demand.output_cv**2, 1e-9)))
+    return jnp.exp(spread * NODES - 0.5 * spread**2), jnp.asarray(LIKELY)
+
+
+def _beside(
+    times: Times, demand: Demand, at: EngineStep, slope: Array, answers: tuple[Array, Array], longer: Array
+) -> Array:
     """Variance of a request's mean step by what decodes beside it, were these as many as come by chance alone."""
     ones = jnp.ones_like(demand.context)
 
@@ -138,8 +147,9 @@ def _beside(times: Times, demand: Demand, at: EngineStep, slope: Array, lengths:
     mean = demand.input_tokens + age
     square = demand.input_tokens**2 * (1 + demand.input_cv**2) + 2 * demand.input_tokens * age + age_square
     each = slope**2 + by_context**2 * jnp.maximum(square - mean**2, 0.0)
+    lengths, likely = answers
     own, stay = lengths[:, None], longer * lengths[None]
     until = jnp.minimum(own, stay)
     there = own * stay * until - 0.5 * (own + stay) * until**2 + until**3 / 3
-    kept = 2 / lengths**2 * (there * LIKELY).sum(1) / (LIKELY * longer * lengths).sum()
-    return each * at.decodes * (LIKELY * kept).sum()
+    kept = 2 / lengths**2 * (there * likely).sum(1) / (likely * longer * lengths).sum()
+    return each * at.decodes * (likely * kept).sum()

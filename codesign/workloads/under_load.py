@@ -13,6 +13,7 @@ from ..smooth import at_least
 from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
 from .goodput import Agreement, Answering, OneEngine, most_kept
+from .kinds import table_of
 from .mixed_step import MixedStep
 from .open_loop import OpenLoop
 from .ops import Op
@@ -174,8 +175,8 @@ class AbstractOpenServing(AbstractContinuousServing):
         rhythm, rate = self.rhythm(layout), jnp.ones_like(self.input_tokens)
         return Demand(
             rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps, chunk=layout.plan.chunk,
-            input_cv=self.input_cv, output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
-            elsewhere=jnp.zeros_like(rate),
+            input_cv=self.computed_cv(), output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
+            elsewhere=jnp.zeros_like(rate), prompts=table_of(self.prompt_kinds), answers=table_of(self.answer_kinds),
         )  # fmt: skip
 
     @abc.abstractmethod

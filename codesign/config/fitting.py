@@ -1,0 +1,185 @@
+"""What does not fit: how much is missing where, and the smallest changes of plan, devices or formats that would fit."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from ..compiling import quick_jit
+from ..fields import as_leaf, get_path, replace
+from ..interpreting import interpreted
+from ..metrics import memory_by_class
+from ..metrics.footprint import per_tier
+from ..objective import feasible
+from ..scenario import Cluster, Scenario
+from ..smooth import used_share
+from ..typed_jax import asarray
+from ..units import BYTES, GB
+from ..workloads import AbstractServing
+from ..workloads.continuous import AbstractContinuousServing
+from ..workloads.plan_fields import words_of
+from ..workloads.sessions import kept_by
+
+__all__ = [
+    "TIERS",
+    "capacity_of",
+    "changes_that_fit",
+    "does_not_fit",
+    "fewer_kept",
+    "narrower",
+    "shortage",
+    "smallest_change",
+]
+
+OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
+AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
+NARROW = "fp8"  # of what is only stored
+TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
+
+
+def shortage(scenario: Scenario) -> dict[str, float]:
+    """Tier -> bytes per device that are missing; empty where everything fits."""
+    used = {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
+    capacity = capacity_of(scenario)
+    beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
+    return {tier: used[tier] - capacity[tier] for tier in beyond}
+
+
+@functools.partial(interpreted, always=True)
+def _used(scenario: Scenario) -> dict[str, Array]:
+    return per_tier(memory_by_class(scenario))
+
+
+def capacity_of(scenario: Scenario) -> dict[str, float]:
+    """Tier -> bytes that a job may fill, none where its reserve is larger."""
+    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario.cluster).items()}
+
+
+@functools.partial(interpreted, always=True)
+def _usable(cluster: Cluster) -> dict[str, Array]:
+    return {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+
+
+def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
+    """One line: which tier lacks how much, and what would help."""
+    capacity = capacity_of(scenario)
+    hopeless = scenario.workload.hopeless(scenario.layout, capacity)
+    if hopeless:
+        return hopeless
+    lacks = " and ".join(
+        f"{TIERS[tier]} lacks {nbytes / GB:.1f} GB per device (needs {(nbytes + capacity[tier]) / GB:.1f},"
+        f" has {capacity[tier] / GB:.1f})"
+        for tier, nbytes in missing.items()
+    )
+    ways = [" ".join(change) for change in changes_that_fit(scenario)]
+    if ways:
+        ways = [ways[0], *narrower(scenario), *fewer_kept(scenario), *ways[1:]]
+        return f"the model does not fit: {lacks}; smallest change that fits: {', or '.join(ways)}"
+    return f"the model does not fit: {lacks}; no change of plan or up to 256 times the devices would fit it"
+
+
+def smallest_change(scenario: Scenario) -> list[str]:
+    """Overrides that make the plan legal and fitting, as few and as small as possible; empty where none is found.
+
+    What serves brings what it offloads in every step: more ranks, fewer sequences or more devices alone come before.
+    """
+    found = _found(scenario)
+    return min(found)[1] if found else []
+
+
+def changes_that_fit(scenario: Scenario) -> list[list[str]]:
+    """The smallest change; where that offloads what serves, the smallest one before it that does not."""
+    found = sorted(_found(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
+    return [change for _, change in found]
+
+
+def narrower(scenario: Scenario) -> list[str]:
+    """Tensors of what serves that fit in a byte where they have two: overrides, as few as suffice."""
+    precision = scenario.workload.precision
+    wide = [name for name in ("kv_cache", "weights") if precision.bytes_of(name) > BYTES[NARROW]]
+    if not isinstance(scenario.workload, AbstractServing):
+        return []
+    for names in (*((name,) for name in wide), *([tuple(wide)] if len(wide) > 1 else [])):
+        stored = dataclasses.replace(precision, **dict.fromkeys(names, NARROW))
+        if not shortage(replace(scenario, {"workload.precision": stored})):
+            return [" ".join(f"workload.precision.{name}={NARROW}" for name in names)]
+    return []
+
+
+def fewer_kept(scenario: Scenario) -> list[str]:
+    """The share of idle sessions that there is room for, which is that of those who come back to their cache."""
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing) or not float(work.idle_sessions * work.kept_ratio) > 0:
+        return []
+    none = replace(scenario, {"workload.kept_ratio": as_leaf(0.0)})
+    used, bare, capacity = _used(scenario), _used(none), capacity_of(scenario)
+    share = min(
+        float(kept_by(asarray(capacity[tier] - float(bare[tier])), asarray(float(used[tier] - bare[tier]))))
+        for tier in used
+    )
+    kept = math.floor(1000 * share * float(work.kept_ratio)) / 1000
+    fits = kept > 0 and not shortage(replace(scenario, {"workload.kept_ratio": as_leaf(kept)}))
+    return [f"workload.kept_ratio={kept:g}"] if fits else []
+
+
+def _found(scenario: Scenario, most: int = 3) -> list[tuple[float, list[str]]]:
+    """Effort and overrides: the smallest change that offloads nothing of what serves, and one that does if less."""
+    levers = {f"plan.{name}": change for name, change in scenario.plan.changes().items()}
+    levers["cluster.device_count"] = _doubled
+    serving = isinstance(scenario.workload, AbstractServing)
+    start = {path: float(get_path(scenario, path)) for path in levers}
+    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in levers.items()}
+    moves: list[tuple[float, dict[str, float]]] = []
+    for count in range(1, most + 1):
+        for paths in itertools.combinations(levers, count):
+            for choice in itertools.product(*(steps[path] for path in paths)):
+                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths, list(levers))
+                effort += AFAR * (serving and any(path.startswith(OFFLOADED) for path in paths))
+                moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
+    moves.sort(key=lambda move: move[0])
+    fits = _fitting(scenario, start, [move for _, move in moves])
+    found = list[tuple[float, list[str]]]()
+    for effort, move in itertools.compress(moves, fits):
+        near = not (serving and any(path.startswith(OFFLOADED) for path in move))
+        if near or not found:
+            found.append((effort, [_override(path, value) for path, value in move.items()]))
+        if near:
+            break
+    return found
+
+
+def _doubled(count: float) -> list[float]:
+    """Up to 256 times the devices."""
+    return [count * 2**i for i in range(1, 9)]
+
+
+def _order(paths: tuple[str, ...], levers: list[str]) -> float:
+    """Earlier levers are easier to pull."""
+    return sum(levers.index(path) for path in paths) / len(paths)
+
+
+def _override(path: str, value: float) -> str:
+    names = words_of(path.removeprefix("plan."))
+    return f"{path}={names[round(value)] if names else f'{value:g}'}"
+
+
+def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
+    """Which of the moves give a legal plan that fits, priced all at once."""
+    columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
+    capacity = capacity_of(scenario)
+
+    def fits(point: dict[str, Array]) -> Array:
+        candidate = replace(scenario, point)
+        ok: Any = True
+        for broken in candidate.workload.violations(candidate.layout).values():
+            ok &= broken <= 0
+        for tier, nbytes in per_tier(memory_by_class(candidate)).items():
+            ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
+        return ok
+
+    return np.asarray(quick_jit(jax.vmap(fits), once=True)(columns))

@@ -1,0 +1,56 @@
+"""Ends of intervals in words: an end that is no number reads "no end", and one sentence says why.
+
+Where a load is not sustained in more than one draw of the model's errors in twenty, the 95th percentile of what grows
+with it is infinite; in more than 19 in twenty the 5th is as well. Frames keep infinity, JSON has null for it, and
+`unsustained_ratio` says in how many of the draws that is.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+NO_END = "no end"
+RATIO = "unsustained_ratio"
+"""Column of frames: share of the draws in which a design does not sustain its load."""
+
+AGREED = "usage.engine.ttft"
+"""A number that only designs have that must keep an agreement."""
+
+TAIL = 0.05  # share of the draws beyond either end of a 90 % interval
+
+
+def has_ends(low: Any, high: Any) -> bool:
+    """Whether an interval is known; its upper end, or both, may be infinite."""
+    return all(isinstance(end, int | float) and not isinstance(end, bool) and end == end for end in (low, high))
+
+
+def end_text(end: float, text: Callable[[float], str]) -> str:
+    """An end of an interval, as `text` writes numbers."""
+    return NO_END if math.isinf(end) else text(end)
+
+
+def between_text(low: Any, high: Any, text: Callable[[float], str], joined: str = "{} to {}") -> str:
+    """Both ends, `2.9 s to no end`; "no end" alone where neither is a number, empty where none is known."""
+    if not has_ends(low, high):
+        return ""
+    if math.isinf(low) and math.isinf(high):
+        return NO_END
+    return joined.format(*(end_text(float(end), text) for end in (low, high)))
+
+
+def unsustained_text(numbers: Mapping[str, Any]) -> str:
+    """One sentence on draws in which a design does not sustain its load; empty where it does in all.
+
+    Args:
+        numbers: of the design, with `RATIO` where it is known.
+    """
+    share = numbers.get(RATIO)
+    if not isinstance(share, int | float) or not share > 0:
+        return ""
+    agreed = AGREED in numbers and numbers[AGREED] == numbers[AGREED]
+    what = "no rate keeps the agreement" if agreed else "the engines do not sustain the load"
+    told = f"In {share:.3g} of the draws" if share < 0.0005 else f"In {share:.1%} of the draws"
+    ends = f'more than {TAIL:.0%}, so that times and costs have "{NO_END}"'
+    if share <= TAIL:
+        ends = f"no more than {TAIL:.0%}, so that all intervals have ends"
+    return f"{told} of the model's errors {what}: {ends}."

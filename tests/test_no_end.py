@@ -1,0 +1,207 @@
+"""Intervals whose upper end is no number: where a load is not sustained, in words, frames, JSON, pages and figures."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from codesign.cli import main
+from codesign.config import scenario_from_config
+from codesign.fields import as_leaf
+from codesign.no_end import AGREED, NO_END, RATIO, between_text, unsustained_text
+from codesign.objective import Objective
+from codesign.report.comparison_figures import pictures
+from codesign.report.side_by_side import Comparison, sentences
+from codesign.run.comparing import _wins
+from codesign.run.terminal import intervals_text
+from codesign.strict_json import dumps
+from codesign.uncertainty import metrics_under_draws, of_designs, uncertain, wins
+from codesign.uncertainty.metrics import without_goals
+from codesign.uncertainty.unsustained import LOAD, ends, quantile, without_ends, without_numbers
+
+SERVED = (
+    "model=llama31_70b", "accelerator=h100_sxm", "cluster.device_count=8", "plan.tp=4", "plan.pp=2",
+    "plan.attention_dp=4", "plan.micro_batch=512", "plan.chunk=2048",
+)  # fmt: skip
+KERNELS = "calibration=h100_sxm_roofline"
+
+
+@pytest.fixture(scope="module")
+def at_rate():
+    return scenario_from_config("workload=at_rate", *SERVED, "workload.arrivals_per_s=8")
+
+
+def moved(scenario, rate):
+    """The same at another rate."""
+    work = dataclasses.replace(scenario.workload, arrivals_per_s=as_leaf(rate))
+    return dataclasses.replace(scenario, workload=work)
+
+
+@pytest.mark.parametrize("endless", [0, 19, 20, 21, 200, 380, 381, 400])
+def test_ends_of_400_draws_of_which_some_have_none(endless):
+    """The 95th percentile has no end from the 21st of 400 on, the 5th from the 381st on."""
+    values = np.concatenate([np.linspace(1.0, 2.0, 400 - endless), np.full(endless, np.inf)])
+    low, high = ends(np.random.default_rng(3).permutation(values))
+    assert (high == math.inf) == (endless > 20)
+    assert (low == math.inf) == (endless > 380)
+    if endless <= 20:
+        assert 1.8 < high <= 2
+    if endless == 0:
+        assert (low, high) == pytest.approx(tuple(np.quantile(values, (0.05, 0.95))))
+
+
+def test_only_what_grows_without_end_is_infinite():
+    values = {name: np.array([1.0, 2.0]) for name in ("ttft_s", "tokens_per_s", "mfu", "power_w")}
+    same, kept = without_ends(values)
+    assert kept is None
+    assert all(np.array_equal(same[name], values[name]) for name in values)
+    at_a_rate, kept = without_ends(values | {LOAD: np.array([0.9, 1.1])})
+    assert kept is not None
+    assert kept.tolist() == [True, False]
+    assert at_a_rate["ttft_s"].tolist() == [1.0, math.inf]
+    assert at_a_rate["tokens_per_s"].tolist() == [1.0, 2.0]  # what is still answered
+    agreed, _ = without_ends(values | {LOAD: np.array([0.9, 1.1]), AGREED: np.array([0.9, 1.1])})
+    assert agreed["tokens_per_s"].tolist() == agreed["mfu"].tolist() == [1.0, 0.0]  # nothing keeps the agreement
+    assert agreed["power_w"].tolist() == [1.0, 2.0]
+
+
+def test_goals_in_draws_that_are_not_sustained_are_the_worst():
+    goals, kept = np.array([[1.0, 2.0]]), np.array([[True, False]])
+    assert without_goals(goals, kept, maximised=False).tolist() == [[1.0, math.inf]]
+    assert without_goals(goals, kept, maximised=True).tolist() == [[1.0, 0.0]]
+    assert without_goals(-goals, kept, maximised=True).tolist() == [[-1.0, -2.0]]
+
+
+def test_nobody_wins_a_draw_that_nobody_sustains():
+    goals = np.array([[1.0, math.inf, 2.0, math.inf], [2.0, 1.0, 2.0, math.inf]])
+    assert _wins(goals, maximised=False).tolist() == [0.375, 0.375]
+    assert _wins(np.array([[1.0, 0.0], [2.0, 0.0]]), maximised=True).tolist() == [0.0, 0.5]
+    assert len(_wins(np.zeros((0,)), maximised=False)) == 0
+
+
+def test_more_load_takes_ends_away_one_after_the_other(at_rate):
+    """With a value that is sustained, then near the edge, then with one that is not: shares rise, ends go."""
+    shares = []
+    for rate in (1.0, 8.0, 40.0):
+        found = uncertain(moved(at_rate, rate))
+        low, high = found.intervals["ttft_s"]
+        share = found.unsustained
+        assert share is not None
+        shares.append(share)
+        assert (high == math.inf) == (share > 0.05)
+        assert (low == math.inf) == (share > 0.95)
+        assert all(math.isfinite(end) for name in ("tokens_per_s", "power_w") for end in found.intervals[name])
+    assert shares[0] == 0 < shares[1] < shares[2] == 1
+
+
+def test_a_job_without_a_load_has_no_such_column():
+    found = uncertain(scenario_from_config("workload=continuous", *SERVED))
+    assert found.unsustained is None
+    assert RATIO not in found.columns()
+    assert all(math.isfinite(end) for pair in found.intervals.values() for end in pair)
+
+
+def test_designs_that_pile_up_lose_to_those_that_do_not(at_rate):
+    """What is lost where only another design sustains the load has no end; where none does nothing is lost."""
+    idle = moved(at_rate, 1.0)
+    found = of_designs(Objective(minimise="ttft_s"), [at_rate, idle])
+    assert found is not None
+    assert (found.designs[0].unsustained or 0.0) > 0.1
+    assert found.regret.high == math.inf
+    assert "has no end in more than" in found.regret.text()
+    full = moved(at_rate, 40.0)
+    none = of_designs(Objective(minimise="ttft_s"), [full, full])
+    assert none is not None
+    assert (none.regret.stays, none.regret.high) == (0, 0)
+    assert wins(full, full, "ttft_s") == (0.0, (1.0, 1.0))
+    assert wins(idle, full, "ttft_s") == (1.0, (0.0, 0.0))
+    assert np.isinf(metrics_under_draws(full)["ttft_s"]).all()
+
+
+def test_a_value_that_is_not_sustained_is_no_number_either():
+    used = {"usage.engine.prompts": np.array([0.5, 0.5, 1.5]), "usage.engine.decodes": np.array([0.9, 1.1, 0.5])}
+    rows = {"ttft_s": np.ones(3), "e2e_p99_s": np.ones(3), "usd_per_million_tokens": np.ones(3), "tpot_s": np.ones(3)}
+    found = without_numbers(rows | used)
+    assert found["ttft_s"].tolist() == found["e2e_p99_s"].tolist() == [1.0, math.inf, math.inf]
+    assert found["usd_per_million_tokens"].tolist() == found["tpot_s"].tolist() == [1.0] * 3
+    agreed = without_numbers(rows | used | {AGREED: np.array([1.0, 1.0, 1.0])})
+    assert agreed["usd_per_million_tokens"].tolist() == [1.0, math.inf, math.inf]
+    assert without_numbers(rows) == rows
+
+
+def test_median_and_nine_of_ten_may_have_no_end():
+    assert quantile(np.array([1.0] * 9 + [math.inf]), 0.9) == 1.0
+    assert quantile(np.array([1.0] * 8 + [math.inf] * 2), 0.9) == math.inf
+
+
+def test_words():
+    assert between_text(1.0, math.inf, str) == f"1.0 to {NO_END}"
+    assert between_text(math.inf, math.inf, str) == NO_END
+    assert between_text(1.0, 2.0, str, "[{}, {}]") == "[1.0, 2.0]"
+    assert between_text(math.nan, 2.0, str) == between_text(None, None, str) == ""
+    assert unsustained_text({}) == unsustained_text({RATIO: 0.0}) == unsustained_text({RATIO: math.nan}) == ""
+    seldom = unsustained_text({RATIO: 0.03})
+    assert seldom.startswith("In 3.0% of the draws")
+    assert "all intervals have ends" in seldom
+    assert "no rate keeps the agreement" in unsustained_text({RATIO: 0.3, AGREED: 1.0})
+    often = unsustained_text({RATIO: 0.3, AGREED: math.nan})
+    assert "do not sustain the load" in often
+    assert f'"{NO_END}"' in often
+
+
+def test_a_frame_keeps_infinity_and_json_has_null(tmp_path):
+    frame = pd.DataFrame({"ttft_s_high": [math.inf], RATIO: [0.3]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert pd.read_parquet(tmp_path / "a.parquet")["ttft_s_high"].iloc[0] == math.inf
+    assert json.loads(dumps(frame.to_dict("records"))) == [{"ttft_s_high": None, RATIO: 0.3}]
+
+
+def test_a_design_is_told_with_its_draws():
+    row = {"ttft_s": 0.3, "tpot_s": 0.1, "ttft_s_low": 0.2, "ttft_s_high": math.inf, RATIO: 0.62}
+    told = intervals_text(row)
+    assert "TTFT 200 ms to no end. In 62.0% of the draws" in told
+
+
+def test_evaluate_says_it(capsys):
+    arguments = ["evaluate", "workload=at_rate", *SERVED, "workload.arrivals_per_s=7.5", KERNELS]
+    assert main(arguments) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "no end]" in out
+    assert "the engines do not sustain the load" in out
+    assert main([*arguments, "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["ttft_s_high"] is None
+    assert numbers[RATIO] > 0.05
+
+
+def test_a_comparison_draws_and_says_it():
+    table = pd.DataFrame({
+        "candidate": ["a", "b"], "feasible": True, "objective": [1.0, 2.0], "objective_low": [0.5, 1.5],
+        "objective_high": [math.inf, 2.5], "ttft_s_low": 0.1, "ttft_s_high": math.inf, RATIO: [0.3, 0.0], "wins": 0.5,
+    })  # fmt: skip
+    found = Comparison(table, "usd_per_million_tokens")
+    assert any(line.startswith("a: In 30.0% of the draws") for line in sentences(found))
+    assert not any(line.startswith("b: In") for line in sentences(found))
+    assert found.interval(table.iloc[0], "ttft_s") == "100 ms to no end"
+    assert pictures(found)["comparison"].startswith(b"\x89PNG")
+
+
+def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fixed = [f"space.plan.{name}=[{value}]" for name, value in (("tp", 4), ("pp", 2), ("attention_dp", 4))]
+    asked = ["model=llama31_70b", "accelerator=h100_sxm", "workload=at_rate", "cluster.device_count=8", KERNELS]
+    asked += [*fixed, "space.plan.micro_batch=[512]", "space.plan.chunk=[1024,4096]", "search=grid"]
+    assert main(["optimize", *asked, "workload.arrivals_per_s=8"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "to no end" in out
+    assert "the engines do not sustain the load" in out
+    (run,) = (tmp_path / "runs").iterdir()
+    designs = pd.read_parquet(run / "designs.parquet")
+    assert designs["ttft_s_high"].iloc[0] == math.inf
+    assert designs[RATIO].iloc[0] > 0.05
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert NO_END in page
+    assert "do not sustain the load" in page
