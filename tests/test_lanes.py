@@ -10,6 +10,7 @@ from codesign.staging import flatten, running, written_out
 from codesign.staging.block_axes import BlockAxes, best_layout
 from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
+from codesign.staging.packing import packing_of
 from codesign.staging.packs import Packs
 from codesign.staging.running import Running
 
@@ -93,7 +94,7 @@ def test_memory_used_again_moves_no_number(seed):
 
 def packed(program, points):
     """Outputs of a program run as packs."""
-    packs = Packs(program)
+    packs = Packs(packing_of(program))
 
     def write(buffers):
         for (buffer, first, count), values in zip(packs.wanted, points, strict=True):
@@ -108,7 +109,7 @@ def test_packs_move_no_number(seed):
     rng = np.random.default_rng(200 + seed)
     program = written_out(flatten(jax.make_jaxpr(random_model(rng, 40))(*[jnp.asarray(0.5)] * 4)))
     points = [rng.uniform(0.1, 2.0, 30) for _ in range(4)]
-    assert Packs(program).operations <= len(program.equations)
+    assert Packs(packing_of(program)).operations <= len(program.equations)
     for was, now in zip(running(program)(*points), packed(program, points).T, strict=True):
         np.testing.assert_array_equal(now, np.broadcast_to(was, now.shape))
 
@@ -129,7 +130,7 @@ def test_packs_of_arrays_and_roots():
     for was, now in zip(running(program)(*points), found.T, strict=True):
         np.testing.assert_allclose(now, was, rtol=1e-15)
     np.testing.assert_array_equal(found[::2, 1], np.sqrt(points[0][::2]))
-    assert Packs(program).operations < len(program.equations) / 2
+    assert Packs(packing_of(program)).operations < len(program.equations) / 2
 
 
 def test_packs_of_whole_arrays():
