@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .loops import LOOPS, loop
+from .points_behind import BEHIND
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
@@ -244,6 +245,8 @@ def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: i
         axis = int(params["axis" if name == "stack" else "dimension"])
         join = np.stack if name == "stack" else np.concatenate
         return lambda *parts: join(_alike_behind(lead, parts), axis)
+    if name in BEHIND:
+        return functools.partial(BEHIND[name], lead, **params)
     if name in SHAPED and name not in ("convert_element_type", "round"):
         return _turned(doer(primitive, params, kinds, lead), lead)
     if name in ELEMENTWISE or name in SETTLED or name in FLOATING or name in SHAPED or name == "select_n":

@@ -246,5 +246,4 @@ class _Rows:
 
 def are_even(rows: Sequence[int]) -> bool:
     """Whether they lie in even steps, so that nothing is copied."""
-    steps = {b - a for a, b in itertools.pairwise(rows)}
-    return len(steps) < 2 and all(step >= 0 for step in steps)
+    return len({b - a for a, b in itertools.pairwise(rows)}) < 2

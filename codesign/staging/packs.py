@@ -119,4 +119,5 @@ def _even(rows: Sequence[int]) -> str:
     if rows[0] == rows[-1]:
         return str(rows[0])
     step = rows[1] - rows[0]
-    return f"{rows[0]}:{rows[-1] + 1}" + (f":{step}" if step > 1 else "")
+    end = rows[-1] + (1 if step > 0 else -1)
+    return f"{rows[0]}:{end if end >= 0 else ''}" + (f":{step}" if step != 1 else "")
