@@ -1,12 +1,16 @@
-"""Elementary operations whose arguments have their axes of points behind their own, where NumPy is slow in that order.
+"""Elementary operations whose arguments have their axes of points behind their own: slices then lie side by side.
 
-Each does what `by_numpy` does with the axes in front, to the last bit.
+Each does what `by_numpy` does with the axes in front, to the last bit; what NumPy is slow at in that order is done in a
+way of its own.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from .by_numpy import ELEMENTWISE, FLOATING, SETTLED, SHAPED, by_jax, doer
 
 
 def _place(find: Callable[..., Any], best: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,3 +75,43 @@ BEHIND: dict[str, Callable[..., Any]] = {
     "argmax": _place(np.argmax, np.max),
 }
 """Primitive -> (axes behind, arguments, settings) -> the same as with those axes in front."""
+
+
+def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
+    """`doer` for arguments that have their axes of points behind their own: slices of arrays then lie side by side."""
+    name = primitive.name
+    if name in ("stack", "concatenate"):
+        axis = int(params["axis" if name == "stack" else "dimension"])
+        join = np.stack if name == "stack" else np.concatenate
+        return lambda *parts: join(_alike_behind(lead, parts), axis)
+    if name in BEHIND:
+        return functools.partial(BEHIND[name], lead, **params)
+    if name in SHAPED and name not in ("convert_element_type", "round"):
+        return _turned(doer(primitive, params, kinds, lead), lead)
+    if name in ELEMENTWISE or name in SETTLED or name in FLOATING or name in SHAPED or name == "select_n":
+        plain = doer(primitive, params, kinds, lead, alike=True)
+        through_jax = isinstance(plain, functools.partial) and plain.func is by_jax
+        return _turned(plain, lead) if through_jax else plain
+    return _turned(doer(primitive, params, kinds, lead), lead)
+
+
+def _alike_behind(lead: int, parts: Sequence[Any]) -> list[Any]:
+    shape = np.broadcast_shapes(*(part.shape[part.ndim - lead :] for part in parts))
+    return [np.broadcast_to(part, (*part.shape[: part.ndim - lead], *shape)) for part in parts]
+
+
+def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
+    """The same with axes of points behind, as views."""
+
+    def front(x: Any) -> Any:
+        own = x.ndim - lead
+        return x.transpose((*range(own, x.ndim), *range(own))) if own else x
+
+    def back(x: Any) -> Any:
+        return x.transpose((*range(lead, x.ndim), *range(lead))) if x.ndim > lead else x
+
+    def run(*inputs: Any) -> Any:
+        found = does(*map(front, inputs))
+        return [back(each) for each in found] if isinstance(found, list) else back(found)
+
+    return run

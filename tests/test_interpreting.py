@@ -9,8 +9,9 @@ import pytest
 from jax import lax
 
 from codesign import interpreting
-from codesign.by_numpy import behind, doer
+from codesign.by_numpy import doer
 from codesign.interpreting import interpreted
+from codesign.points_behind import behind
 from codesign.staging import program as staging_program
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))

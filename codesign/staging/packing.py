@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..by_numpy import doer, several
+from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
 from .program import Equation, Program, key_of
 
-PASSED_ON = ("stop_gradient", "copy")
 MOST = 1024  # numbers of an array that is written out
 
 

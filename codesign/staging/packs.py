@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..by_numpy import behind, doer
+from ..by_numpy import doer
+from ..points_behind import behind
 from .packing import Batch, Packing, are_even
 
 ROOTS = {0.5: np.sqrt, 2.0: np.square, -1.0: np.reciprocal}
