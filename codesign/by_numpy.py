@@ -229,50 +229,12 @@ def doer(
     if name in LOOPS:
         return functools.partial(loop(primitive, params).at, lead)
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))
-    return functools.partial(_by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
+    return functools.partial(by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 
 
 def several(found: Any) -> list[Any]:
     """What `doer` made, as a list wherever the primitive has one result too."""
     return found if isinstance(found, list) else [found]
-
-
-def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
-    """`doer` for arguments that have their axes of points behind their own: slices of arrays then lie side by side."""
-    name = primitive.name
-    if name in ("stack", "concatenate"):
-        axis = int(params["axis" if name == "stack" else "dimension"])
-        join = np.stack if name == "stack" else np.concatenate
-        return lambda *parts: join(_alike_behind(lead, parts), axis)
-    if name in SHAPED and name not in ("convert_element_type", "round"):
-        return _turned(doer(primitive, params, kinds, lead), lead)
-    if name in ELEMENTWISE or name in SETTLED or name in FLOATING or name in SHAPED or name == "select_n":
-        plain = doer(primitive, params, kinds, lead, alike=True)
-        by_jax = isinstance(plain, functools.partial) and plain.func is _by_jax
-        return _turned(plain, lead) if by_jax else plain
-    return _turned(doer(primitive, params, kinds, lead), lead)
-
-
-def _alike_behind(lead: int, parts: Sequence[Any]) -> list[Any]:
-    shape = np.broadcast_shapes(*(part.shape[part.ndim - lead :] for part in parts))
-    return [np.broadcast_to(part, (*part.shape[: part.ndim - lead], *shape)) for part in parts]
-
-
-def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
-    """The same with axes of points behind, as views."""
-
-    def front(x: Any) -> Any:
-        own = x.ndim - lead
-        return x.transpose((*range(own, x.ndim), *range(own))) if own else x
-
-    def back(x: Any) -> Any:
-        return x.transpose((*range(lead, x.ndim), *range(lead))) if x.ndim > lead else x
-
-    def run(*inputs: Any) -> Any:
-        found = does(*map(front, inputs))
-        return [back(each) for each in found] if isinstance(found, list) else back(found)
-
-    return run
 
 
 @functools.cache
@@ -300,8 +262,19 @@ def _ranked(function: Callable[..., Any], lead: int) -> Callable[..., Any]:
     return run
 
 
-def _chosen(which: Any, no: Any, yes: Any) -> Any:
-    return np.where(which, yes, no)
+def _chosen(which: Any, no: Any, yes: Any, out: Any = None) -> Any:
+    """`out`: one of the two, to be written over."""
+    if out is None:
+        return np.where(which, yes, no)
+    if np.size(which) == 1:
+        same = yes if which.item() else no
+        if same is not out:
+            np.copyto(out, same)
+    elif out is yes:
+        np.copyto(out, no, where=~which)
+    else:
+        np.copyto(out, yes, where=which)
+    return out
 
 
 def _numbered(which: Any, *cases: Any) -> Any:
@@ -311,7 +284,7 @@ def _numbered(which: Any, *cases: Any) -> Any:
     return result
 
 
-def _by_jax(bind: Callable[..., Any], batched: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
+def by_jax(bind: Callable[..., Any], batched: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
     """All points as one batch."""
     if lead == 0 or not inputs:
         found = bind(*inputs)

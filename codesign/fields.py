@@ -7,7 +7,7 @@ value. `quantity()` therefore converts what it is given to an array and remember
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import equinox as eqx
@@ -20,8 +20,8 @@ from .plain_yaml import is_list, is_mapping
 from .typed_jax import asarray, flatten, tree_at
 
 __all__ = [
-    "Usual", "as_leaf", "as_leaves", "check_ranges", "get_path", "part", "quantities", "quantity", "range_of",
-    "replace", "static", "switch", "walk",
+    "Usual", "as_leaf", "as_leaves", "as_numbers", "check_ranges", "get_path", "part", "quantities", "quantity",
+    "range_of", "replace", "static", "switch", "walk",
 ]  # fmt: skip
 
 
@@ -36,6 +36,11 @@ def _float(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def as_numbers(values: Sequence[float]) -> np.ndarray:
+    """What `as_leaf` makes of several numbers, of NumPy: rounded to the default precision."""
+    return np.array([_float(value) for value in values]).astype(asarray(0.0).dtype).astype(float)
 
 
 def as_leaves(value: dict[str, Any]) -> dict[str, Any]:

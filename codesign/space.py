@@ -20,7 +20,7 @@ from .fields import flattened, get_path, range_of, replace
 from .movers import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
 from .rules import Rules
 from .scenario import Scenario
-from .workloads.plan_fields import plan_fields, plan_value, words_of
+from .workloads.plan_fields import plan_fields, plan_numbers, words_of
 
 __all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
 
@@ -193,7 +193,7 @@ class DesignSpace:
     @property
     def lists(self) -> dict[str, np.ndarray]:
         """Plan field -> its listed values as numbers."""
-        return {name: np.array([float(plan_value(name, v)) for v in values]) for name, values in self.plan.items()}
+        return {name: plan_numbers(name, values) for name, values in self.plan.items()}
 
     @property
     def combinations(self) -> int:

@@ -21,6 +21,7 @@ FOUNDATION = {
     "smooth",
     "cost",
     "by_numpy",
+    "points_behind",
     "compiling",
     "loops",
     "interpreting",

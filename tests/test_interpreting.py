@@ -1,5 +1,7 @@
 """NumPy in place of the compiler: the same numbers of the same types. Whole models: tests/test_workloads.py."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 from jax import lax
 
 from codesign import interpreting
-from codesign.by_numpy import behind, doer
+from codesign.by_numpy import doer
 from codesign.interpreting import interpreted
+from codesign.points_behind import behind
+from codesign.staging import program as staging_program
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)
@@ -130,3 +134,49 @@ def test_sums_of_products_at_many_points(left, right, numbers, points):
         found = behind(equation.primitive, equation.params, [np.float64] * 2, lead)(*turned)
         found = np.broadcast_to(np.moveaxis(found, range(-lead, 0), range(lead)), wanted.shape)
         np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
+
+
+def chosen(x, places):
+    """Rows of a table, chosen by number; some lie outside."""
+    return x[places]
+
+
+LOOKED_UP = {
+    "rows": (chosen, (6, 3), (4,)),
+    "pairs": (lambda x, places: x[places[..., 0], places[..., 1]], (6, 3), (4, 2)),
+    "of each": (lambda x, places: jnp.take_along_axis(x, places, axis=1), (4, 6), (4, 2)),
+    "clipped": (lambda x, places: jnp.take(x, places, axis=1, mode="clip"), (2, 6), (3,)),
+    "filled": (lambda x, places: x.at[places].get(mode="fill", fill_value=-1.0), (6,), (5,)),
+    "least": (lambda x, places: jnp.argmin(x, axis=1) + 0 * places[0], (4, 6), (1,)),
+    "largest": (lambda x, places: jnp.argmax(x, axis=0) + 0 * places[0], (4, 6), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("points", [(5,), (5, 4), (1, 4)])
+def test_what_is_looked_up_at_many_points(name, points):
+    """With axes of points in front and behind, where either argument is the same along some of them; ties and no
+    numbers among those of which the least is asked.
+    """
+    function, own, places = LOOKED_UP[name]
+    rng, lead = np.random.default_rng(0), len(points)
+    traced = jax.make_jaxpr(function)(np.zeros(own), np.zeros(places, dtype=int))
+    at_once = function
+    for _ in points:
+        at_once = jax.vmap(at_once)
+    shapes = itertools.product(*[[(1,) * lead, (*points[:-1], 1), points]] * 2)
+    for of_x, of_places in shapes:
+        x = np.round(rng.normal(size=of_x + own), 1)
+        x.flat[rng.integers(0, x.size, 2)] = np.nan
+        at = rng.integers(-2 if name != "of each" else 0, 7 if name != "of each" else 6, size=of_places + places)
+        wanted = np.asarray(at_once(np.broadcast_to(x, points + own), np.broadcast_to(at, points + places)))
+        turned = [np.moveaxis(part, range(lead), range(-lead, 0)) for part in (x, at)]
+        program, slots = staging_program.flatten(traced), dict[int, np.ndarray]()
+        slots |= {slot: np.reshape(value, (*value.shape, *(1,) * lead)) for slot, value in program.known.items()}
+        slots |= dict(zip(program.inputs, turned, strict=True))
+        for equation in program.equations:
+            kinds = [program.kinds[slot] for slot in equation.inputs]
+            found = behind(equation.primitive, equation.params, kinds, lead)(*[slots[s] for s in equation.inputs])
+            slots |= dict(zip(equation.outputs, found if isinstance(found, list) else [found], strict=True))
+        found = np.moveaxis(slots[program.outputs[0]], range(-lead, 0), range(lead))
+        np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from codesign import loops
-from codesign.by_numpy import behind, doer
+from codesign.by_numpy import doer
+from codesign.points_behind import behind
 
 
 def halvings(high: Any, target: Any, weights: Any) -> Any:

@@ -14,7 +14,7 @@ from codesign import study_from_config
 from codesign.kept_on_disk import keep_in
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.staging import base_of, model, traced_once
+from codesign.staging import base_of, made_once, model, points, traced_once
 from codesign.staging.traced_once import Traced
 from codesign.staging.trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain
 
@@ -28,6 +28,7 @@ def disk(tmp_path, monkeypatch):
     def forget() -> None:
         for store in ("_bases", "_models", "_asked"):
             monkeypatch.setattr(model, store, OrderedDict())
+        monkeypatch.setattr(points, "_prepared", OrderedDict())
 
     keep_in(tmp_path)
     forget()
@@ -35,8 +36,8 @@ def disk(tmp_path, monkeypatch):
     keep_in(None)
 
 
-def kept_in(folder):
-    return sorted((folder / "programs").glob("*.json"))
+def kept_in(folder, kind="programs"):
+    return sorted((folder / kind).glob("*.json"))
 
 
 def asked(problem):
@@ -55,6 +56,7 @@ def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypa
     traced, first = base_of(problem.scenario), asked(problem)
     disk()
     monkeypatch.setattr(model, "account", None)  # nobody traces
+    monkeypatch.setattr(points, "packing_of", None)  # nor packs
     again = base_of(problem.scenario)
     assert again is not traced
     assert (again.structure, again.avals) == (traced.structure, traced.avals)
@@ -68,6 +70,7 @@ def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypa
     for one, other in zip(asked(problem), first, strict=True):
         assert one == other if isinstance(one, str) else np.array_equal(one, other, equal_nan=True)
     assert kept_in(tmp_path)
+    assert kept_in(tmp_path, "packs")
 
 
 def test_another_process_reads_it(disk, tmp_path):
@@ -109,7 +112,7 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     scenario = study_from_config(STUDY).problem.scenario
     base_of(scenario)
     disk()
-    monkeypatch.setattr(traced_once, "_modules", lambda: "others")
+    monkeypatch.setattr(made_once, "_modules", lambda: "others")
     base_of(scenario)
     assert len(kept_in(tmp_path)) == 2
     leaves, structure = jax.tree.flatten(scenario)
@@ -117,6 +120,36 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     made = Traced(base_of(scenario).program, structure, ())
     assert traced_once.traced_once(lambda: made, structure, [model._shape(leaf) for leaf in wider]) is made
     assert len(kept_in(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("damage", [
+    lambda text: text[: len(text) // 2], lambda text: text.replace("mul", "add", 1),
+    lambda text: json.dumps(["", json.loads(text)[1]]),
+])  # fmt: skip
+def test_packs_that_are_damaged_are_made_anew(disk, tmp_path, damage):
+    """The same rows and slopes, and texts that are whole again."""
+    problem = study_from_config(STUDY).problem
+    first = asked(problem)
+    whole = {file: file.read_text() for file in kept_in(tmp_path, "packs")}
+    assert whole
+    for file, text in whole.items():
+        file.write_text(damage(text))
+    disk()
+    for one, other in zip(asked(problem), first, strict=True):
+        assert one == other if isinstance(one, str) else np.array_equal(one, other, equal_nan=True)
+    assert whole == {file: file.read_text() for file in kept_in(tmp_path, "packs")}
+
+
+def test_other_rows_and_slopes_are_other_packs(disk, tmp_path):
+    """Rows alone, rows with slopes, and those of another goal; another limit is the same one."""
+    asked(study_from_config(STUDY).problem)
+    known = set(kept_in(tmp_path, "packs"))
+    assert len(known) == 2
+    disk()
+    asked(study_from_config(STUDY, "objective.limits.capex_usd=1e8").problem)
+    assert set(kept_in(tmp_path, "packs")) == known
+    asked(study_from_config(STUDY, "objective.goal=energy_j").problem)
+    assert set(kept_in(tmp_path, "packs")) > known
 
 
 def test_somebody_elses_class_is_not_kept():

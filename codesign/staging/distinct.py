@@ -5,6 +5,7 @@ hundred values however many plans there are.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 Fields = frozenset[int]
+SPARSE = 64  # times more keys than rows: a sort then takes less time than a flag for each key
 
 
 class PlanTable:
@@ -28,9 +30,9 @@ class PlanTable:
         self.values: list[np.ndarray] = []
         codes: list[np.ndarray] = []
         for column in listed.values():
-            values, code = np.unique(np.asarray(column, dtype=float), return_inverse=True)
-            self.values.append(values)
-            codes.append(code.reshape(-1))
+            given = np.asarray(column, dtype=float)
+            self.values.append(np.unique(given))
+            codes.append(np.searchsorted(self.values[-1], given))
         self._codes = np.stack(codes, axis=-1) if codes else np.zeros((1, 0), dtype=int)
         self._listed = len(codes)
         self.values += [np.unique(np.asarray(column, dtype=float)) for column in free.values()]
@@ -60,19 +62,27 @@ class PlanTable:
     def rows_of(self, fields: Fields) -> Int[np.ndarray, " listed"]:
         """For each listed combination, as it was given, its row among the distinct ones of these listed fields."""
         order = sorted(fields)
-        return np.searchsorted(self.keys(fields), self._encoded(order, self._codes[:, order]))
+        return np.searchsorted(self.keys(fields), self._encoded(order, self._codes, order))
 
     def _keys(self, fields: Fields) -> Int[np.ndarray, " k"]:
         """Sorted distinct keys of listed fields."""
-        return np.unique(self._encoded(sorted(fields), self._codes[:, sorted(fields)]))
+        order = sorted(fields)
+        keys, most = self._encoded(order, self._codes, order), math.prod(self._sizes(order))
+        if most > SPARSE * len(keys):
+            return np.unique(keys)
+        flags = np.zeros(most, dtype=bool)
+        flags[keys] = True
+        return np.flatnonzero(flags)
 
     def _sizes(self, order: Sequence[int]) -> list[int]:
         return [len(self.values[i]) for i in order]
 
-    def _encoded(self, order: Sequence[int], codes: np.ndarray) -> Int[np.ndarray, " k"]:
+    def _encoded(self, order: Sequence[int], codes: np.ndarray, at: Sequence[int]) -> Int[np.ndarray, " k"]:
+        """One number for the codes of fields in this order, which are columns `at`."""
         key = np.zeros(len(codes), dtype=np.int64)
-        for at, size in enumerate(self._sizes(order)):
-            key = key * size + codes[:, at]
+        for column, size in zip(at, self._sizes(order), strict=True):
+            key *= size
+            key += codes[:, column]
         return key
 
     def _decoded(self, order: Sequence[int], keys: np.ndarray) -> Int[np.ndarray, "k fields"]:
@@ -94,16 +104,21 @@ class PlanTable:
     def _project(self, fields: Fields, onto: Fields) -> Int[np.ndarray, " k"]:
         """For each combination of `fields` its row among those of the fewer fields `onto`."""
         order, fewer = sorted(fields), sorted(onto)
-        codes = self.distinct(fields)[:, [order.index(i) for i in fewer]]
-        known = self._encoded(fewer, self.distinct(onto))
-        return np.searchsorted(known, self._encoded(fewer, codes))
+        known = self._encoded(fewer, self.distinct(onto), range(len(fewer)))
+        asked = self._encoded(fewer, self.distinct(fields), [order.index(i) for i in fewer])
+        most = math.prod(self._sizes(fewer))
+        if most > SPARSE * len(asked):
+            return np.searchsorted(known, asked)
+        rows = np.empty(most, dtype=np.int64)
+        rows[known] = np.arange(len(known))
+        return rows[asked]
 
     def _steps(self, fields: Fields, field: int) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of rows that differ in one field only, by one step to its next value that is there: (lower, higher)."""
         order, codes = sorted(fields), self.distinct(fields)
         at = order.index(field)
         rest = [i for i in order if i != field]
-        key = self._encoded(rest, codes[:, [order.index(i) for i in rest]])
+        key = self._encoded(rest, codes, [order.index(i) for i in rest])
         sort = np.lexsort((codes[:, at], key))
         same = key[sort][1:] == key[sort][:-1]
         return sort[:-1][same], sort[1:][same]

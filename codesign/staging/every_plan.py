@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..by_numpy import behind
+from ..points_behind import behind
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model

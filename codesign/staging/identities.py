@@ -1,4 +1,4 @@
-"""Equations that change nothing: zero added, one multiplied by, a choice that is known or between the same.
+"""Equations that change nothing: zero added, one multiplied by, a choice that is known or between the same, a copy.
 
 A product with zero is zero where the other factor has an end, which follows from the largest of all inputs. Of sums
 with zero only the sign of a zero may differ.
@@ -13,6 +13,7 @@ from .program import Equation, Program, reduced
 
 NEUTRAL = {"add": (0.0, True), "mul": (1.0, True), "sub": (0.0, False), "div": (1.0, False)}
 """Operation -> the number that changes nothing, and whether it may also come first."""
+PASSED_ON = ("stop_gradient", "copy")  # a word about slopes
 LARGEST = 1e300  # what is below has an end, whatever rounding does
 
 
@@ -101,6 +102,8 @@ def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Ma
         elif equation.name == "mul":
             zeros = [slot for slot in inputs if _always(program, slot, lambda value: value == 0.0)]
             found = zeros[0] if zeros and all(most[slot] < LARGEST for slot in inputs) else None
+    elif equation.name in PASSED_ON:
+        found = inputs[0]
     elif equation.name == "select_n":
         if len(set(inputs[1:])) == 1:
             found = inputs[1]

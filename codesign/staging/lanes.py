@@ -16,6 +16,7 @@ from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer, several
 from ..typed_jax import make_jaxpr
 from .draft import AbstractDraft
 from .identities import without_identities
+from .norms import with_fewer_powers
 from .program import Equation, Program, flatten
 
 MOST = 16  # numbers of an array that is written out
@@ -45,7 +46,8 @@ def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -
     for equation in program.equations:
         draft.write(equation)
     sizes = {part: largest[slot] for slot in program.inputs for part, _ in parts.get(slot, [(slot, ())])}
-    written = without_identities(draft.done([draft.whole(slot) for slot in program.outputs]), sizes)
+    plain = without_identities(draft.done([draft.whole(slot) for slot in program.outputs]), sizes)
+    written = with_fewer_powers(plain)
     return Written(written._replace(equations=_in_turn(written)), parts)
 
 

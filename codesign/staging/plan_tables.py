@@ -12,7 +12,7 @@ from .again import apart, asked_of
 from .distinct import Fields, PlanTable
 from .program import Equation, Program, kept
 from .rows import RowProgram
-from .tables import Table, literal, tabulate
+from .tables import Table, literal, tabulate, tabulate_all
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
 MOST_SCENARIOS = 64  # of which tables are kept
@@ -62,7 +62,7 @@ class PlanTables:
         key = (asked_of(program), self.plans.fields, values, self._numbers, id(scenario))
         early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
         tables = early | {slot: literal(value) for slot, value in program.known.items() if slot in self._late}
-        self._tabulate(tables, late=True)
+        self._tabulate(tables)
         return {slot: tables[slot] for slot in self._read}
 
     def _without(self, scenario: Scenario) -> dict[int, Table]:
@@ -73,12 +73,15 @@ class PlanTables:
             tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
         for number, slot in enumerate(self._given):
             tables[slot] = Table(frozenset([number]), self.plans.column(number))
-        self._tabulate(tables, late=False)
+        early = [equation for equation in self._tabled if equation.outputs[0] not in self._late]
+        part = program._replace(equations=early, outputs=tuple(sorted(self._waiting.intersection(self.fields))))
+        tables, _ = tabulate_all(part, tables, self.plans, MOST_ROWS, lambda _: False)
         return {slot: table for slot, table in tables.items() if slot in self._waiting}
 
-    def _tabulate(self, tables: dict[int, Table], *, late: bool) -> None:
+    def _tabulate(self, tables: dict[int, Table]) -> None:
+        """What follows from tables of numbers that are asked."""
         for equation in self._tabled:
-            if (equation.outputs[0] in self._late) == late:
+            if equation.outputs[0] in self._late:
                 found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
                 assert found is not None
                 tables |= dict(zip(equation.outputs, found, strict=True))

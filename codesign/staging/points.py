@@ -18,9 +18,12 @@ from .again import likeness_of_equations
 from .derivatives import Slopes
 from .distinct import PlanTable
 from .packed import LookUp, Packed
+from .packing import packing_of
 from .packs import Packs
+from .packs_on_disk import packed_once
 from .plan_tables import PlanTables
-from .program import Equation, Program, kept, written_out
+from .program import Program, kept, written_out
+from .programs_on_disk import equations_as_plain
 from .rows import RowProgram
 from .running import Running
 from .staged import stage
@@ -70,34 +73,23 @@ class Points:
         sizes = tuple(map(len, self.plans.values))
         key = (likeness_of_equations(program), rows.leaves, rows.fields, rows.varied, sizes, slopes)
         self._read, self._whole, self._ready = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
+        self._width = len(rows.names) + 1 + slopes * len(rows.names) * (1 + len(self._u))
         self._kept: OrderedDict[int, tuple[Scenario, LookUp]] = OrderedDict()
 
-    def _prepare(self) -> tuple[Program, list[int], Program, Callable[[], Packs]]:
+    def _prepare(self) -> tuple[Program, list[int], Callable[[], Program], Callable[[], Packs]]:
         """(the program, slots of tables that are read, what is left with slopes, the same made ready to run)."""
-        program, fields = self.rows.program, self.tables.fields
+        program, fields, along = self.rows.program, self.tables.fields, self._u if self.slopes else None
         rest = [equation for equation in program.equations if equation.outputs[0] not in fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
-        whole = self._written(rest, read)
-        return program, read, whole, functools.cache(lambda: Packs(whole))
+        cut = program._replace(equations=rest, known={}, inputs=(*read, *self._u))
+        varied = self.rows.varied.intersection(equation.outputs[0] for equation in rest)
+        whole = functools.cache(lambda: _written(cut, along, varied))
 
-    def _written(self, rest: list[Equation], read: list[int]) -> Program:
-        """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
+        def told() -> list[Any]:
+            return [equations_as_plain(cut), along, sorted(varied)]
 
-        What is known is read too: another limit is another number, not another program.
-        """
-        program, varied = self.rows.program._replace(known={}), self.rows.varied
-        draft = Slopes(program, (*read, *self._u))
-        sharpness, rows = draft.given(), program.outputs[:-1]
-        draft.equations += rest
-        outputs = list(program.outputs)
-        if self.slopes:
-            below = draft.below(rest, varied, sharpness)
-            one, zero = draft.constant(1.0), draft.constant(0.0)
-            moved = [draft.slopes(rest, {slot: one}, below, varied, sharpness) for slot in self._u]
-            outputs += [below.get(row, row) for row in rows]
-            outputs += [along.get(row, zero) for row in rows for along in moved]
-        return written_out(draft.done(outputs))
+        return program, read, whole, functools.cache(lambda: Packs(packed_once(lambda: packing_of(whole()), told)))
 
     def _look_up(self, scenario: Scenario) -> LookUp:
         """What puts the numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
@@ -129,11 +121,11 @@ class Points:
         table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
         first = len(self.plans.fields)
         tables = self.tables.of(scenario)
-        given = {slot: tables[slot] for slot in self._read}
-        for number, slot in enumerate(self._whole.inputs[len(self._read) : -1], start=first):
+        given, whole = {slot: tables[slot] for slot in self._read}, self._whole()
+        for number, slot in enumerate(whole.inputs[len(self._read) : -1], start=first):
             given[slot] = Table(frozenset([number]), table.column(number))
-        given[self._whole.inputs[-1]] = literal(np.ones(()))
-        staged = stage(self._whole, table, given, len(rows) // FEWER)
+        given[whole.inputs[-1]] = literal(np.ones(()))
+        staged = stage(whole, table, given, len(rows) // FEWER)
         rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
         packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
         return self._found(len(rows), lambda part: self._columns(len(rows[part]), rest(*packed.at(codes[part], table))))
@@ -143,7 +135,7 @@ class Points:
         width, names = len(self._u), len(self.rows.names)
         starts = range(0, count, PART)
         if count == 0:
-            columns = np.empty((0, len(self._whole.outputs)))
+            columns = np.empty((0, self._width))
         elif len(starts) < 2:
             columns = run(slice(0, count))
         else:
@@ -155,10 +147,33 @@ class Points:
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 
     def _columns(self, count: int, found: Sequence[Any]) -> np.ndarray:
-        columns = np.empty((count, len(self._whole.outputs)))
+        columns = np.empty((count, self._width))
         for number, column in enumerate(found):
             columns[:, number] = column
         return columns
+
+
+def _written(cut: Program, along: Sequence[int] | None, varied: frozenset[int]) -> Program:
+    """(what is read, coordinates, sharpness) -> exact rows, violation, rows below, slopes by row and coordinate.
+
+    What is known is read too: another limit is another number, not another program.
+
+    Args:
+        cut: (what is read, coordinates) -> rows, violation; the equations that are left.
+        along: coordinates along which slopes are asked for, of the reading below; None: rows and violation alone.
+        varied: first outputs of equations in which the reading below takes a mean for a maximum.
+    """
+    draft, rest = Slopes(cut, cut.inputs), cut.equations
+    sharpness, rows = draft.given(), cut.outputs[:-1]
+    draft.equations += rest
+    outputs = list(cut.outputs)
+    if along is not None:
+        below = draft.below(rest, varied, sharpness)
+        one, zero = draft.constant(1.0), draft.constant(0.0)
+        moved = [draft.slopes(rest, {slot: one}, below, varied, sharpness) for slot in along]
+        outputs += [below.get(row, row) for row in rows]
+        outputs += [slopes.get(row, zero) for row in rows for slopes in moved]
+    return written_out(draft.done(outputs))
 
 
 def _codes(plans: PlanTable, rows: Float[np.ndarray, "points fields"]) -> Int[np.ndarray, "points fields"]:

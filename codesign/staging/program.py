@@ -23,6 +23,8 @@ DERIVED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "re
 PACKAGE = Path(__file__).parent.parent
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
+MOST_OPERATIONS = 4096  # named, of different arguments
+_operations: OrderedDict[Any, Any] = OrderedDict()
 OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
 
 
@@ -96,6 +98,15 @@ def _is_as_written(inner: Any) -> bool:
     return Path(told).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
 
 
+@functools.lru_cache(maxsize=4096)
+def _one_of(name: str, inner: Any) -> Any:
+    """The first program met that is the same operation of the same arguments: JAX may trace one several times."""
+    if inner.consts:
+        return inner
+    arguments = tuple((aval.shape, aval.dtype.str, bool(aval.weak_type)) for aval in inner.in_avals)
+    return kept(_operations, (name, arguments, str(inner)), lambda: inner, MOST_OPERATIONS)
+
+
 def flatten(closed: Any) -> Program:
     """The equations of a traced function, those that no output needs left out."""
     listed: list[Equation] = []
@@ -128,6 +139,8 @@ def flatten(closed: Any) -> Program:
             inner: Any = equation.params[holder] if holder else None
             title = str(equation.params.get("name", "")) if holder else ""
             named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
+            if named:
+                inner = _one_of(title, inner)
             if name in CALLS and not named:
                 outputs = inline(inner.jaxpr, inner.consts, inputs)
             else:

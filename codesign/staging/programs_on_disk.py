@@ -35,16 +35,12 @@ def program_as_plain(program: Program) -> Any:
     Raises:
         CannotBeKept: where they would not give back the same one.
     """
-    kinds: dict[Any, int] = {}
-    told, equations, places = list[Any](), list[Any](), dict[str, int]()
-    for equation in program.equations:
-        key = (key_of(equation, ()), _avals(equation))
-        if key not in kinds:
-            kinds[key] = len(told)
-            told.append(_kind(equation))
+    told, kinds = kinds_as_plain(program.equations)
+    equations, places = list[Any](), dict[str, int]()
+    for kind, equation in zip(kinds, program.equations, strict=True):
         where = places.setdefault(equation.where, len(places))
-        equations.append([kinds[key], equation.inputs, equation.outputs, where])
-    known = [[slot, value.dtype.str, value.shape, _as_text(value)] for slot, value in program.known.items()]
+        equations.append([kind, equation.inputs, equation.outputs, where])
+    known = [[slot, value.dtype.str, value.shape, as_text(value)] for slot, value in program.known.items()]
     plain = {
         "kinds": told, "equations": equations, "places": list(places), "known": known, "inputs": program.inputs,
         "outputs": program.outputs, "shapes": program.shapes, "types": [kind.str for kind in program.kinds],
@@ -61,7 +57,7 @@ def program_from_plain(plain: Any) -> Program:
         CannotBeKept: it is none.
     """
     try:
-        kinds: list[Equation] = [_equation(*each) for each in plain["kinds"]]
+        kinds = kinds_from_plain(plain["kinds"])
         listed: list[tuple[int, list[int], list[int], int]] = plain["equations"]
         equations = [
             kinds[kind]._replace(inputs=tuple(inputs), outputs=tuple(outputs), traceback=plain["places"][where])
@@ -77,6 +73,53 @@ def program_from_plain(plain: Any) -> Program:
         raise CannotBeKept("no program") from error
 
 
+def kinds_as_plain(equations: Sequence[Equation]) -> tuple[list[Any], list[int]]:
+    """(what there is to do, which of it each equation does).
+
+    Raises:
+        CannotBeKept: something has no words.
+    """
+    places: dict[Any, int] = {}
+    told, kinds = list[Any](), list[int]()
+    for equation in equations:
+        key = (key_of(equation, ()), _avals(equation))
+        if key not in places:
+            places[key] = len(told)
+            told.append(_kind(equation))
+        kinds.append(places[key])
+    return told, kinds
+
+
+def kinds_from_plain(told: Sequence[Any]) -> list[Equation]:
+    """Equations that do this, of no slots.
+
+    Raises:
+        CannotBeKept: something is nothing of ours.
+    """
+    return [_equation(*each) for each in told]
+
+
+def equations_as_plain(program: Program) -> list[Any]:
+    """What a program does, in lists and words that no other program has; without what is known and who wrote it.
+
+    Raises:
+        CannotBeKept: where they might be those of another.
+    """
+    told, kinds = kinds_as_plain(program.equations)
+    ours = dict(zip(kinds, program.equations, strict=True))
+    if not all(does_the_same(ours[kind], equation) for kind, equation in enumerate(kinds_from_plain(told))):
+        raise CannotBeKept("another operation comes back")
+    used = sorted({*program.inputs, *(s for e in program.equations for s in (*e.inputs, *e.outputs))})
+    each = [(kind, len(e.inputs), *e.inputs, *e.outputs) for kind, e in zip(kinds, program.equations, strict=True)]
+    shapes = [[program.shapes[slot], program.kinds[slot].str] for slot in used]
+    return [told, as_text([n for e in each for n in e]), program.inputs, program.outputs, as_text(used), shapes]
+
+
+def as_text(numbers: Sequence[int] | np.ndarray) -> str:
+    """The bytes of an array, or of whole numbers."""
+    return base64.b64encode(np.ascontiguousarray(numbers).tobytes()).decode()
+
+
 def _same(one: Program, other: Program) -> bool:
     """Whether two programs are the same, slot by slot."""
     if [(*e.inputs, -1, *e.outputs) for e in one.equations] != [(*e.inputs, -1, *e.outputs) for e in other.equations]:
@@ -86,21 +129,19 @@ def _same(one: Program, other: Program) -> bool:
         one._replace(equations=[], known={}) == other._replace(equations=[], known={})
         and [(slot, told_apart(value)) for slot, value in one.known.items()]
         == [(slot, told_apart(value)) for slot, value in other.known.items()]
-        and all(_does_the_same(*both) for both in kinds.values())
+        and all(does_the_same(*both) for both in kinds.values())
     )
 
 
-def _does_the_same(one: Equation, other: Equation) -> bool:
+def does_the_same(one: Equation, other: Equation) -> bool:
     """Named operations do where they were traced to the same text: that of a slope of its own is by its name ours."""
     if (one.name, one.primitive, one.inner is None) != (other.name, other.primitive, other.inner is None):
         return False
+    if one.inner is other.inner and one.inner is not None:
+        return True
     if one.inner is not None:
         return str(one.inner) == str(other.inner) and _avals(one) == _avals(other)
     return repr(one.params) == repr(other.params)
-
-
-def _as_text(value: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
 
 
 def _avals(equation: Equation) -> tuple[Any, ...]:
@@ -127,6 +168,12 @@ def _equation(name: str, *how: Any) -> Equation:
     if len(how) == 1:
         return Equation(name, _primitives()[name], {key: _value(value) for key, value in how[0]}, (), (), None, "")
     module, avals = how
+    return _named(name, module, tuple((tuple(shape), kind, bool(weak)) for shape, kind, weak in avals))
+
+
+@functools.lru_cache(maxsize=1024)
+def _named(name: str, module: str, avals: tuple[tuple[tuple[int, ...], str, bool], ...]) -> Equation:
+    """An operation that carries a name of this package, traced with these arguments."""
     if module.partition(".")[0] != PACKAGE:
         raise CannotBeKept(f"{module} is not of this package")
     import_module(module)

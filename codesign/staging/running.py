@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..by_numpy import ELEMENTWISE, behind
+from ..by_numpy import ELEMENTWISE
+from ..points_behind import behind
 from .again import asked_of, written_once
 from .program import Equation, Program, kept
 
@@ -137,7 +138,8 @@ def _again(
     own = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
     free, found = own - shared - set(outputs), dict[int, int]()
     for place, equation in enumerate(equations):
-        if _is_ufunc(equation):
+        chooses = equation.name == "select_n" and np.issubdtype(kinds[equation.inputs[0]], np.bool_)
+        if _is_ufunc(equation) or chooses:
             like = (alike[equation.outputs[0]], kinds[equation.outputs[0]])
             done = [slot for slot in equation.inputs if slot in free and last[slot] == place]
             fitting = [slot for slot in done if (alike[slot], kinds[slot]) == like]

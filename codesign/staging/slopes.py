@@ -11,12 +11,15 @@ from jaxtyping import Array
 from ..metrics import Account
 from ..scenario import Scenario
 from ..typed_jax import flatten_with_path, structure, unflatten
-from .again import asked_of
+from .again import asked_of, told_apart
 from .derivatives import Slopes
+from .made_once import made_once
 from .model import base_of
-from .program import Program, kept
+from .program import Program, kept, written_out
+from .programs_on_disk import as_text, equations_as_plain, program_as_plain, program_from_plain
 from .running import running
 
+MOST_KEPT = 32  # texts (disk: 0.5 MB each)
 MOST_MADE = 8  # programs that are kept with their slopes
 _made: OrderedDict[Any, Any] = OrderedDict()
 
@@ -37,7 +40,7 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
     numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
     real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
     key = (asked_of(asked), id(asked.known), part)
-    made = kept(_made, key, lambda: (asked, running(_along(asked, real))), MOST_MADE)
+    made = kept(_made, key, lambda: (asked, running(_kept_along(asked, real))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
     found: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
@@ -50,6 +53,18 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
 
 def _is_real(kind: Any) -> bool:
     return np.issubdtype(kind, np.floating)
+
+
+def _kept_along(asked: Program, real: Sequence[int]) -> Program:
+    """`_along` by primitives alone, read from disk where an earlier process derived it."""
+
+    def told() -> list[Any]:
+        known = [[slot, told_apart(value)[:2], as_text(value)] for slot, value in asked.known.items()]
+        return [equations_as_plain(asked), known, real]
+
+    return made_once(
+        "slopes", told, lambda: written_out(_along(asked, real)), program_as_plain, program_from_plain, MOST_KEPT
+    )
 
 
 def _along(asked: Program, real: Sequence[int]) -> Program:

@@ -116,11 +116,17 @@ def _together(
     parts = [slice(first, min(first + size, count)) for first in range(0, count, size)]
     if len(parts) == 1:
         return dict(zip(asked, (Table(fields, each) for each in block(parts[0])), strict=True))
+    first = block(parts[0])
+    whole = [np.empty((count, *each.shape[1:]), dtype=each.dtype) for each in first]
+
+    def put(part: slice, found: list[np.ndarray]) -> None:
+        for target, each in zip(whole, found, strict=True):
+            target[part] = each
+
+    put(parts[0], first)
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = list(pool.map(block, parts))
-    return {
-        slot: Table(fields, np.concatenate(each)) for slot, each in zip(asked, zip(*found, strict=True), strict=True)
-    }
+        list(pool.map(lambda part: put(part, block(part)), parts[1:]))
+    return {slot: Table(fields, each) for slot, each in zip(asked, whole, strict=True)}
 
 
 def _spread(table: Table, fields: Fields, plans: PlanTable) -> np.ndarray:

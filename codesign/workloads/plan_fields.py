@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
 from ..examples import by_default
 from ..fabrics import Group
-from ..fields import as_leaf
+from ..fields import as_leaf, as_numbers
 from ..showing import as_text
 from ..typed_jax import asarray
 
@@ -127,6 +128,17 @@ def plan_fields() -> tuple[str, ...]:
 def words_of(field: str) -> tuple[str, ...]:
     """Names of a field's values; none where they are plain numbers."""
     return tuple((plan_field(field) or {}).get("words", ()))
+
+
+def plan_numbers(field: str, values: Sequence[Any]) -> Float[np.ndarray, " values"]:
+    """The numbers that stand for listed values of a field, as leaves of the tree have them.
+
+    Raises:
+        ConfigError: a word that is no name there.
+    """
+    if not words_of(field) and all(type(value) in (int, float) for value in values):
+        return as_numbers(values)
+    return np.array([float(plan_value(field, value)) for value in values])
 
 
 def plan_value(field: str, value: Any) -> Any:

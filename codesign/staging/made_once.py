@@ -1,0 +1,98 @@
+"""What takes long to make, made once for all processes: kept as JSON with a hash of itself, under a hash of its origin.
+
+Beside what is asked for the hash has every module of this package, and JAX, NumPy and Python themselves. What has no
+words is not kept, nor is what does not come back as it was.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..kept_on_disk import keeps, kept_text, key_of
+from ..strict_json import dumps
+from ..typed_jax import configured
+from .trees_on_disk import CannotBeKept
+
+PACKAGE = Path(__file__).parent.parent
+Made = TypeVar("Made")
+
+
+def made_once(
+    kind: str,
+    told: Callable[[], Iterable[Any]],
+    make: Callable[[], Made],
+    as_plain: Callable[[Made], Any],
+    from_plain: Callable[[Any], Made],
+    most: int,
+) -> Made:
+    """What `make` gives, read from disk where an earlier process had it made of the same.
+
+    Args:
+        kind: folder.
+        told: lists and words that say what it is made of; asked where anything is kept at all.
+        make: makes it.
+        as_plain: says it in lists and words; it looks whether the same comes back.
+        from_plain: what they say.
+        most: texts that are kept.
+    """
+    if not keeps():
+        return make()
+    try:
+        key = key_of([*(dumps(part) for part in told()), *_depends_on()])
+    except CannotBeKept:
+        return make()
+    found: list[Made] = []
+
+    def text() -> str:
+        found.append(make())
+        with contextlib.suppress(CannotBeKept):
+            body = dumps(as_plain(found[-1]))
+            return dumps([_hash(body), body])
+        return ""
+
+    def is_whole(text: str) -> bool:
+        with contextlib.suppress(CannotBeKept):
+            found.append(from_plain(_body(text)))
+        return bool(found)
+
+    kept_text(kind, key, text, is_whole, most)
+    return found[-1]
+
+
+def _body(text: str) -> Any:
+    """What a text says that has a hash of itself.
+
+    Raises:
+        CannotBeKept: it is damaged.
+    """
+    try:
+        told, body = json.loads(text)
+        if not isinstance(body, str) or _hash(body) != told:
+            raise CannotBeKept("a damaged text")
+        return json.loads(body)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise CannotBeKept("no text of ours") from error
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _depends_on() -> Iterator[str]:
+    """What everything depends on that is made here."""
+    yield from (version("jax"), version("jaxlib"), version("numpy"), version("equinox"), sys.version)
+    yield str(configured("jax_enable_x64"))
+    yield _modules()
+
+
+@functools.cache
+def _modules() -> str:
+    """A hash of every module of this package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return key_of(part for file in files for part in (str(file.relative_to(PACKAGE)), file.read_bytes()))
