@@ -101,7 +101,7 @@ def served_rows(engine: serving_fit.FittedEngine) -> pd.DataFrame:
     rows = pd.DataFrame({"decode_s": rng.uniform(5e-3, 0.03, 90), "alone_s": rng.uniform(0.05, 0.5, 90)})
     rows = rows.assign(between_s=rows["decode_s"] * rng.uniform(1.0, 3.0, 90), of_sequences=rng.integers(2, 128, 90),
                        of_output_tokens=rng.integers(128, 1024, 90), of_varied=np.arange(90) % 2,
-                       of_experts=np.arange(90) % 3 == 0)  # fmt: skip
+                       of_experts=np.arange(90) % 3 == 0, of_crowded=np.arange(90) % 5 == 0)  # fmt: skip
     rows = rows.assign(**{f"{name}_slope": 0.9 * rows[name] for name in serving_fit.PARTS})
     first, between = serving_fit.predicted(rows, engine)
     return rows.assign(ttft_ms=1e3 * first, tpot_ms=1e3 * between)

@@ -15,6 +15,8 @@ Where all lengths are alike, n = cohort_prompts of the requests (at most C) end 
 they vary, none do. expert_overhead_s is what the host takes to issue a prompt's launches of a model with experts, many
 and small and outside of graphs: it goes on beside what accelerators do until then, and shows where they wait for it.
 client_overhead_s is the time of a host that serves its clients one by one for each other request that is open.
+Where the cache has room for fewer than all (`served_room`), those are C above, and each of them keeps `crowded` clients
+waiting for its whole service (`workloads.waiting_room`).
 """
 
 import functools
@@ -39,6 +41,7 @@ from ..workloads import (
     Transformer,
 )
 from ..workloads.schedule import one_pass
+from ..workloads.waiting_room import room_wait_s
 from .batches import anonymous, batches, grouped, sized, vectorised
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
@@ -223,12 +226,14 @@ class SteadyTimes(NamedTuple):
 
 
 class Waiters(NamedTuple):
-    """What waiting depends on: requests open, tokens of an answer, whether lengths vary, whether experts are chosen."""
+    """What waiting depends on: requests that are served at a time, tokens of an answer, whether lengths vary, whether
+    experts are chosen, and clients that wait for room for each request that is served."""
 
     sequences: np.ndarray
     output_tokens: np.ndarray
     varied: np.ndarray
     experts: np.ndarray
+    crowded: np.ndarray | float = 0.0
 
 
 def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
@@ -252,11 +257,12 @@ def _alone_key(job: Job) -> Any:
     return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
 
 
-def requests_of(jobs: Sequence[Job]) -> Waiters:
-    """What waiting depends on, of jobs."""
+def requests_of(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Waiters:
+    """What waiting depends on, of jobs; `crowded`: clients that wait for room for each request that is served."""
     sequences, output = (np.array([getattr(job, name) for job in jobs]) for name in ("sequences", "output_tokens"))
     chosen = [hasattr(job.model.feed_forward, "experts") for job in jobs]
-    return Waiters(sequences, np.maximum(output, 2.0), np.array([job.varied for job in jobs]), np.array(chosen))
+    varied, none = np.array([job.varied for job in jobs]), np.zeros(len(jobs))
+    return Waiters(sequences, np.maximum(output, 2.0), varied, np.array(chosen), none if crowded is None else crowded)
 
 
 def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.ndarray | float]) -> Service:
@@ -267,16 +273,22 @@ def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.nd
     together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
     others = requests.sequences - 1
     met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
-    first = host + client * others + np.maximum(parts.alone_s + met, experts * requests.experts)
-    return Service(first, parts.between_s - met / requests.output_tokens)
+    own = np.maximum(parts.alone_s + met, experts * requests.experts)
+    between = parts.between_s - met / requests.output_tokens
+    clients = requests.sequences * (1 + requests.crowded)
+    room = room_wait_s(clients, requests.sequences, own + requests.output_tokens * between)
+    return Service(host + client * (clients - 1) + room + own, between)
 
 
-def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None) -> Service:
+def service(
+    jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None, crowded: np.ndarray | None = None
+) -> Service:
     """Predicted service of jobs under a concurrency of `sequences`.
 
     Args:
         jobs: what is served.
         constants: of engines, in place of those last fitted.
+        crowded: as of `requests_of`.
 
     Raises:
         ConfigError: a device lacks a number format.
@@ -284,7 +296,7 @@ def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | Non
     known = stored_serving() if constants is None else constants
     mine = [known.get(job.engine, {}) for job in jobs]
     added = {name: np.array([one.get(name, 0.0) for one in mine]) for name in WAITING}
-    return waiting(parts_of(jobs, known), requests_of(jobs), added)
+    return waiting(parts_of(jobs, known), requests_of(jobs, crowded), added)
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
