@@ -18,6 +18,7 @@ from ..calibration.fit import unlabelled
 from ..scenario import Cluster, Scenario
 from ..workloads import Precision
 from .many import at_many
+from .named_residual import NumberedResidual, numbered
 
 PIECE = 1024  # rows that are priced together: their arrays stay in a cache
 PARTS = {  # class of kernel -> the part its number format plays in a precision
@@ -40,10 +41,14 @@ class Batch(NamedTuple):
 def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
     own = cluster.value.accelerator
     formats = {"compute": compute, "attention": attention, "vector": "vector"}
-    plain = (lambda kernel: kernel) if own.residual is not None else unlabelled  # what was learned is found by names
+    residual, plain = own.residual, unlabelled
+    if residual is not None:  # what was learned is found by names
+        residual, plain = NumberedResidual(own.residual.folder), lambda one: numbered(one, own.residual.folder)
     kernels = {kind: {part: plain(own.kernel(kind, formats[part]))} for kind, part in PARTS.items()}
     peaks = {part: own.peak(name) for part, name in formats.items()}
-    accelerator = change(own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
+    accelerator = change(
+        own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={}, residual=residual
+    )
     return change(cluster.value, accelerator=accelerator)
 
 

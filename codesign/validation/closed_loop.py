@@ -13,6 +13,7 @@ import pandas as pd
 from .closed_loop_rows import BANDS, jobs_of
 from .hardware import engine_cluster
 from .scores import Errors, Row, rows
+from .served_room import in_room
 from .served_rows import (
     METHOD,
     WAITING,
@@ -26,7 +27,6 @@ from .served_rows import (
     stored_serving,
     waiting,
 )
-from .served_room import in_room
 from .serving_fit import FEWEST, SeenRows, fit_seen
 from .suites import Suite
 

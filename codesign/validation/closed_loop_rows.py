@@ -20,7 +20,7 @@ DRAWN = "InferenceX"
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
 SHORTEST = 0.8
 MOST_CUT = 8.0
-"""Ranks that share an expert in an engine (assumed: a node). Exports of 12 to 72 count all devices of a system there."""
+"""Ranks that share an expert in an engine (assumed: a node). Exports of 12 to 72 count devices of a whole system."""
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 

@@ -14,9 +14,9 @@ among B of them, Little's law for those who are served and for all says
 
 W is before the first token, and between tokens an engine has B sequences, not C.
 
-Assumes: an engine whose room is full keeps it full; what is computed again after a preemption is little beside S. Who is
-taken back waits between tokens: a simulated engine that takes room back has first tokens 15 to 40 % sooner and 15 % more
-between tokens than this says, and whole requests within 5 %; one that promises is within 12 % of both.
+Assumes: an engine whose room is full keeps it full; what is computed again after a preemption is little beside S. Who
+is taken back waits between tokens: a simulated engine that takes room back has first tokens 15 to 40 % sooner and 15 %
+more between tokens than this says, and whole requests within 6 %; one that promises is within 12 and 5 %.
 Source: Little's law; room promised or taken back, as engines document it [kwon2023].
 """
 
