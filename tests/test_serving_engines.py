@@ -18,7 +18,8 @@ from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
-from codesign.validation.served_rows import SteadyTimes, Waiters, continuous, waiting
+from codesign.validation.served_jobs import continuous
+from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 from codesign.validation.two_pools import TwoPools, pools, solved
 from codesign.workloads import ContinuousServing, MixtureOfExperts
 

@@ -8,9 +8,10 @@ import pytest
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, simulate_closed
 from codesign.validation.closed_loop_rows import shared_out
 from codesign.validation.hardware import engine_cluster
+from codesign.validation.served_jobs import Job
 from codesign.validation.served_models import model_of
 from codesign.validation.served_room import MEMORY_SHARE, in_room, room_of
-from codesign.validation.served_rows import Job, SteadyTimes, Waiters, service, waiting
+from codesign.validation.served_rows import SteadyTimes, Waiters, service, waiting
 from codesign.workloads.waiting_room import Held, fitting, room_wait_s
 
 PROMPT, ANSWER, BLOCK = 400, 200, 16

@@ -13,11 +13,11 @@ import pandas as pd
 from .closed_loop_rows import BANDS, jobs_of
 from .hardware import engine_cluster
 from .scores import Errors, Row, rows
+from .served_jobs import Job
 from .served_room import in_room
 from .served_rows import (
     METHOD,
     WAITING,
-    Job,
     Service,
     SteadyTimes,
     Waiters,

@@ -13,8 +13,8 @@ import pandas as pd
 from ..errors import ConfigError
 from ..measurements import tables
 from .hardware import engine_cluster
+from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of
-from .served_rows import ENGINES, Job, continuous, format_of
 
 DRAWN = "InferenceX"
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
@@ -75,7 +75,7 @@ def job(row: Any) -> Job:
         engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
-    continuous(found, {})
+    check_format(found)
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..workloads import ContinuousServing
 from ..workloads.waiting_room import Held, fitting
 from .batches import batches, grouped, vectorised
-from .served_rows import Job, continuous
+from .served_jobs import Job, continuous_sheet
 
 MEMORY_SHARE = 0.9
 """Of a device's memory: `gpu_memory_utilization` of vLLM, `free_gpu_memory_fraction` of TensorRT-LLM (published)."""
@@ -45,7 +45,7 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    usable, taken, mean, whole = grouped(batches([continuous(job, {}) for job in jobs]), _held)
+    usable, taken, mean, whole = grouped(batches([continuous_sheet(job, {}) for job in jobs]), _held)
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])

@@ -33,8 +33,9 @@ from .closed_loop import by_engine
 from .closed_loop_rows import BANDS, DRAWN, SHORTEST, ranks, readable
 from .hardware import engine_cluster
 from .scores import Row, rows
+from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of
-from .served_rows import ENGINES, Job, Service, continuous, format_of, parts_of, requests_of, stored_serving
+from .served_rows import Service, parts_of, requests_of, stored_serving
 from .suites import Suite
 
 KNOWN = (
@@ -103,7 +104,7 @@ def pools(row: Any) -> TwoPools:
     clients, x, y = (float(getattr(row, name)) for name in numbers)
     found = TwoPools(_engine(row, "prefill", clients / x), _engine(row, "decode", clients / y), x, y, clients)
     for job in found[:2]:
-        continuous(job, {})
+        check_format(job)
     return found
 
 
