@@ -56,6 +56,17 @@ def test_what_a_user_sets_stays_and_other_wires_are_left_alone():
     assert part(kept, "workload.step_overhead_s") == 0
 
 
+@pytest.mark.parametrize(("accelerator", "found"), [("h100_sxm", "fp8_block"), ("b200", "fp8")])
+def test_grouped_products_that_nobody_tuned_are_not_what_an_engine_runs(accelerator, found):
+    """Fewer bits and fewer FLOP/s than 16 bits: on H100 the engine's kernel of scaled blocks stands in."""
+    served = plain("framework=vllm", f"accelerator={accelerator}")
+    formats = part(served, f"{KERNELS}.moe_gemm")
+    assert formats["fp8"]["chip"]["label"].endswith(f"vllm {found}")
+    peaks = part(served, "cluster.accelerator.peak_flops_per_s")
+    narrow, wide = (formats[name]["compute_ratio"] * float(peaks[name]) for name in ("fp8", "bf16"))
+    assert narrow >= wide
+
+
 def test_a_relative_of_the_generation_stands_in_and_others_do_not():
     assert "h100_sxm vllm" in part(plain("framework=vllm", "accelerator=h200"), f"{KERNELS}.gemm.bf16.chip.label")
     own, served = (plain(*more, "accelerator=mi300x") for more in ((), ("framework=vllm",)))
