@@ -39,13 +39,29 @@ def part(config, path: str):
 KERNELS, WIRES = "cluster.accelerator.kernels", "cluster.network.scale_up.collectives"
 
 
-def test_an_engine_brings_its_kernels_and_its_all_reduce_and_nothing_else():
+def test_an_engine_brings_its_kernels_its_all_reduce_its_exchange_and_nothing_else():
     own, served = plain(), plain("framework=vllm")
     assert part(served, f"{KERNELS}.gemm.bf16.chip.label") == "gemm h100_sxm vllm bf16"
     assert part(served, f"{WIRES}.all_reduce") != part(own, f"{WIRES}.all_reduce")
     assert part(served, f"{WIRES}.all_gather") == part(own, f"{WIRES}.all_gather")
     assert "engine" not in served["workload"]
     assert part(served, f"{WIRES}.provenance.all_reduce.at").startswith("vLLM_custom_graph")
+
+
+def test_an_engine_sends_tokens_to_experts_by_a_library():
+    """One start for all numbers of ranks and one share of the link: means of dispatch and combine; others stay."""
+    served = part(plain("framework=sglang"), f"{WIRES}.all_to_all")
+    low = known()["deepep_low_latency", "dispatch", False], known()["deepep_low_latency", "combine", False]
+    for members in (2, 8, 64):
+        assert served[f"base_{members}_s"] == pytest.approx(sum(one.start_8_s for one in low) / 2)
+        assert served[f"ratio_{members}"] == pytest.approx(2 / sum(1 / one.rate_ratio for one in low))
+    origin = part(plain("framework=sglang"), f"{WIRES}.provenance.all_to_all")
+    assert origin["kind"] == "derived"
+    assert "combine and dispatch" in origin["at"]
+    ring = plain("framework=sglang", "collective=ring")
+    assert part(ring, f"{WIRES}.all_to_all") == part(plain("collective=ring"), f"{WIRES}.all_to_all")
+    with pytest.raises(ConfigError, match="deepep_low_latency"):
+        plain("framework=sglang", "workload.engine.exchange=deepep_low_latencies")
 
 
 def test_what_a_user_sets_stays_and_other_wires_are_left_alone():
