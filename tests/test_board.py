@@ -11,8 +11,8 @@ from codesign.hardware import Board, CappedBoard
 from codesign.metrics import evaluate
 from codesign.plain_yaml import read_yaml
 from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
+from codesign.validation.served_jobs import Job
 from codesign.validation.served_power import Drawn, Sampled
-from codesign.validation.served_rows import Job
 
 SERVED = ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "workload=continuous")
 DRAWN = ("+calibration/power=h100_sxm",)

@@ -18,7 +18,8 @@ from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
-from codesign.validation.served_rows import SteadyTimes, Waiters, continuous, waiting
+from codesign.validation.served_jobs import continuous
+from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 from codesign.validation.two_pools import TwoPools, pools, solved
 from codesign.workloads import ContinuousServing, MixtureOfExperts
 
@@ -38,7 +39,7 @@ def part(config, path: str):
 KERNELS, WIRES = "cluster.accelerator.kernels", "cluster.network.scale_up.collectives"
 
 
-def test_an_engine_brings_its_kernels_and_its_all_reduce_and_nothing_else():
+def test_an_engine_brings_its_kernels_its_all_reduce_its_exchange_and_nothing_else():
     own, served = plain(), plain("framework=vllm")
     assert part(served, f"{KERNELS}.gemm.bf16.chip.label") == "gemm h100_sxm vllm bf16"
     assert part(served, f"{WIRES}.all_reduce") != part(own, f"{WIRES}.all_reduce")
@@ -47,12 +48,39 @@ def test_an_engine_brings_its_kernels_and_its_all_reduce_and_nothing_else():
     assert part(served, f"{WIRES}.provenance.all_reduce.at").startswith("vLLM_custom_graph")
 
 
+def test_an_engine_sends_tokens_to_experts_by_a_library():
+    """One start for all numbers of ranks and one share of the link: means of dispatch and combine; others stay."""
+    served = part(plain("framework=sglang"), f"{WIRES}.all_to_all")
+    low = known()["deepep_low_latency", "dispatch", False], known()["deepep_low_latency", "combine", False]
+    for members in (2, 8, 64):
+        assert served[f"base_{members}_s"] == pytest.approx(sum(one.start_8_s for one in low) / 2)
+        assert served[f"ratio_{members}"] == pytest.approx(2 / sum(1 / one.rate_ratio for one in low))
+    origin = part(plain("framework=sglang"), f"{WIRES}.provenance.all_to_all")
+    assert origin["kind"] == "derived"
+    assert "combine and dispatch" in origin["at"]
+    ring = plain("framework=sglang", "collective=ring")
+    assert part(ring, f"{WIRES}.all_to_all") == part(plain("collective=ring"), f"{WIRES}.all_to_all")
+    with pytest.raises(ConfigError, match="deepep_low_latency"):
+        plain("framework=sglang", "workload.engine.exchange=deepep_low_latencies")
+
+
 def test_what_a_user_sets_stays_and_other_wires_are_left_alone():
     ring = plain("framework=vllm", "collective=ring")
     assert part(ring, f"{WIRES}.all_reduce._target_") == "codesign.collectives.RingAllReduce"
     kept = plain("framework=vllm", f"{KERNELS}.gemm.bf16.t0_s=1e-6", "workload.step_overhead_s=0")
     assert part(kept, f"{KERNELS}.gemm.bf16.t0_s") == 1e-6
     assert part(kept, "workload.step_overhead_s") == 0
+
+
+@pytest.mark.parametrize(("accelerator", "found"), [("h100_sxm", "fp8_block"), ("b200", "fp8")])
+def test_grouped_products_that_nobody_tuned_are_not_what_an_engine_runs(accelerator, found):
+    """Fewer bits and fewer FLOP/s than 16 bits: on H100 the engine's kernel of scaled blocks stands in."""
+    served = plain("framework=vllm", f"accelerator={accelerator}")
+    formats = part(served, f"{KERNELS}.moe_gemm")
+    assert formats["fp8"]["chip"]["label"].endswith(f"vllm {found}")
+    peaks = part(served, "cluster.accelerator.peak_flops_per_s")
+    narrow, wide = (formats[name]["compute_ratio"] * float(peaks[name]) for name in ("fp8", "bf16"))
+    assert narrow >= wide
 
 
 def test_a_relative_of_the_generation_stands_in_and_others_do_not():
@@ -101,7 +129,7 @@ def served_rows(engine: serving_fit.FittedEngine) -> pd.DataFrame:
     rows = pd.DataFrame({"decode_s": rng.uniform(5e-3, 0.03, 90), "alone_s": rng.uniform(0.05, 0.5, 90)})
     rows = rows.assign(between_s=rows["decode_s"] * rng.uniform(1.0, 3.0, 90), of_sequences=rng.integers(2, 128, 90),
                        of_output_tokens=rng.integers(128, 1024, 90), of_varied=np.arange(90) % 2,
-                       of_experts=np.arange(90) % 3 == 0)  # fmt: skip
+                       of_experts=np.arange(90) % 3 == 0, of_crowded=np.arange(90) % 5 == 0)  # fmt: skip
     rows = rows.assign(**{f"{name}_slope": 0.9 * rows[name] for name in serving_fit.PARTS})
     first, between = serving_fit.predicted(rows, engine)
     return rows.assign(ttft_ms=1e3 * first, tpot_ms=1e3 * between)

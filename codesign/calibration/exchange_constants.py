@@ -39,7 +39,7 @@ class Exchange(NamedTuple):
     rate_ratio: float
     processors_power: float
 
-    def seconds(self, rows: pd.DataFrame) -> np.ndarray:
+    def seconds(self, rows: "pd.DataFrame | dict[str, np.ndarray]") -> np.ndarray:
         """Of rows with `nbytes`, `link` (bytes/s), `node` (devices of one) and `processors`."""
         start = np.where(rows["node"] < 8, self.start_4_s, self.start_8_s)
         more = np.minimum((rows["processors"] / USUAL_PROCESSORS) ** self.processors_power, MOST_PROCESSORS)
@@ -48,10 +48,11 @@ class Exchange(NamedTuple):
 
 def fit_exchange(rows: pd.DataFrame) -> Exchange:
     """Least mean absolute log error on `measured_s`."""
-    start = np.asarray(START)
+    start, names = np.asarray(START), ("nbytes", "link", "node", "processors", "measured_s")
+    columns = {name: rows[name].to_numpy(dtype=float) for name in names}  # a frame costs ten times its numbers
 
     def loss(logs: np.ndarray) -> float:
-        ratio = Exchange(*np.exp(logs)).seconds(rows) / rows["measured_s"]
+        ratio = Exchange(*np.exp(logs)).seconds(columns) / columns["measured_s"]
         return float(np.mean(np.abs(np.log(ratio))) + HELD * np.sum((logs - start) ** 2))
 
     found = start

@@ -4,11 +4,19 @@ A file of `framework` names them under `workload.engine`: `kernels` and `all_red
 `calibration/frameworks` and `collective/custom`, whose last word is the accelerator. One that was not measured takes
 the files of the first of its `relatives` of the same generation that was, or keeps its own. With `fused_floor` what
 tables count as a launch of its own, the quantisation of a product's input, is part of the pass before: the floor of 8
-and 4 bit products is then at most so many times that of 16 bits. Passes over memory
-stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input, which some write
-several times slower than a stream; norms, residual sums and activations are other kernels.
+and 4 bit products is then at most so many times that of 16 bits. A grouped product of 8 or 4 bits that reaches fewer
+FLOP/s than the same engine's of 16 bits was measured where nobody had tuned its tiles (vLLM's on H100 takes 2.6 times
+as long as 16 bits, while models served in 8 bits are as fast as other kernels say): what stands in for it runs.
+
+`exchange` is a library of `calibration/exchange.csv` that sends tokens to experts inside the scale-up domain, in place
+of the collective library's all-to-all, whose start grows with the ranks (NCCL on GB200: 57 us at 8, 627 at 64): one
+start and one share of the link, the means of what dispatch and combine were found to take.
+
+Passes over memory stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input,
+which some write several times slower than a stream; norms, residual sums and activations are other kernels.
 """
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +26,12 @@ from ..errors import ConfigError, suggestion
 from ..plain_yaml import is_mapping
 from .groups import conf_dir, read_yaml
 
-KEYS = ("kernels", "all_reduce", "fused_floor")
+KEYS = ("kernels", "all_reduce", "exchange", "fused_floor")
 MEASURED = "codesign.collectives.Measured"
+MEMBERS = (2, 4, 8, 16, 64)  # where its curves have their knots
+EXCHANGE = "exchange.csv"
 FUSED = ("fp8", "fp4")
+GROUPED, WIDE = "moe_gemm", "bf16"
 KEPT = ("elementwise",)  # of the accelerator
 
 
@@ -47,7 +58,7 @@ def with_engine(config: DictConfig) -> DictConfig:
     kernels = _file("calibration/frameworks", str(named.get("kernels")), accelerator)
     if kernels is not None:
         with open_dict(config):
-            accelerator.kernels = _over(accelerator.kernels, kernels)
+            accelerator.kernels = _over(accelerator.kernels, _tuned(kernels, accelerator.peak_flops_per_s))
     wires = config.cluster.network.scale_up.collectives
     shared = _file("collective/custom", str(named.get("all_reduce")), accelerator)
     if shared is not None and OmegaConf.select(wires, "all_reduce._target_") == MEASURED:
@@ -56,6 +67,10 @@ def with_engine(config: DictConfig) -> DictConfig:
             wires.provenance = OmegaConf.merge(
                 wires.get("provenance") or {}, {"all_reduce": shared["provenance"]["all_reduce"]}
             )
+    if named.get("exchange") is not None and OmegaConf.select(wires, "all_to_all._target_") == MEASURED:
+        with open_dict(config):
+            wires.all_to_all, origin = _exchange(str(named["exchange"]))
+            wires.provenance = OmegaConf.merge(wires.get("provenance") or {}, {"all_to_all": origin})
     if named.get("fused_floor") is not None:
         _fuse(accelerator.kernels, float(named["fused_floor"]))
     return config
@@ -72,10 +87,45 @@ def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
     return None
 
 
+def _exchange(library: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The all-to-all of a library inside one domain, and where its numbers are from.
+
+    Raises:
+        ConfigError: no such library.
+    """
+    path = conf_dir() / "calibration" / EXCHANGE
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    mine = [row for row in rows if row["library"] == library and row["across"] == "False"]
+    if not mine:
+        known = sorted({row["library"] for row in rows})
+        raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, known)}")
+    start = sum(float(row["start_8_s"]) for row in mine) / len(mine)
+    ratio = len(mine) / sum(1 / float(row["rate_ratio"]) for row in mine)
+    curves = {f"base_{n}_s": start for n in MEMBERS} | {f"ratio_{n}": ratio for n in MEMBERS}
+    at = f"{library} in {EXCHANGE}, mean of {' and '.join(row['phase'] for row in mine)}"
+    return (
+        {"_target_": MEASURED, "rounds": 1.0, "ramp": 0.0, **curves},
+        {"source": "aiconfigurator", "at": at, "kind": "derived", "note": "fitted by `codesign calibrate`"},
+    )
+
+
 def _generation(name: str) -> str:
     path: Path = conf_dir() / "accelerator" / f"{name}.yaml"
     node: Any = read_yaml(path)["cluster"]["accelerator"] if path.is_file() else {}
     return str(node.get("generation", name))
+
+
+def _tuned(kernels: dict[str, Any], peaks: Any) -> dict[str, Any]:
+    """Without grouped products of few bits that are slower in arithmetic than those of 16."""
+    formats = kernels.get(GROUPED, {})
+    if WIDE not in formats or WIDE not in peaks:
+        return kernels
+
+    def flops(name: str) -> float:
+        return float(formats[name].get("compute_ratio", 1.0)) * float(peaks[name])
+
+    slow = {name for name in FUSED if name in formats and name in peaks and flops(name) < flops(WIDE)}
+    return kernels | {GROUPED: {name: entry for name, entry in formats.items() if name not in slow}}
 
 
 def _over(kernels: Any, mine: dict[str, Any]) -> Any:

@@ -81,12 +81,19 @@ def column(level: float) -> str:
     return f"p{round(100 * level):02d}"
 
 
-def find(kind: str, names: tuple[str, ...], model: str, regime: str) -> Spread | None:
-    """The first of these names that has errors of its own in a regime, or in the next one beyond it."""
+def find(kind: str, names: tuple[str, ...], model: str, regime: str, least: float = 0.0) -> Spread | None:
+    """The first of these names that has errors of its own in a regime, or in the next one beyond it.
+
+    Args:
+        kind, names, model, regime: as in the file, the nearest name first.
+        least: share of rows left out that it must have covered; where none did, the first counts all the same.
+    """
     table, regimes = spreads(), (MEASURED, RELATIVE, NEW)
-    for beyond in regimes[regimes.index(regime) :]:
-        for name in names:
-            for made in (model, LEARNED, PHYSICS):
-                if (kind, name, made, beyond) in table:
-                    return table[kind, name, made, beyond]
-    return None
+    keys = [
+        (kind, name, made, beyond)
+        for beyond in regimes[regimes.index(regime) :]
+        for name in names
+        for made in (model, LEARNED, PHYSICS)
+    ]
+    found = [table[key] for key in keys if key in table]
+    return next((one for one in found if one.coverage >= least), found[0] if found else None)

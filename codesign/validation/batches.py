@@ -18,6 +18,8 @@ from ..calibration.fit import unlabelled
 from ..scenario import Cluster, Scenario
 from ..workloads import Precision
 from .many import at_many
+from .named_residual import NumberedResidual, numbered
+from .sheets import Same, Sheet
 
 PIECE = 1024  # rows that are priced together: their arrays stay in a cache
 PARTS = {  # class of kernel -> the part its number format plays in a precision
@@ -40,24 +42,15 @@ class Batch(NamedTuple):
 def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
     own = cluster.value.accelerator
     formats = {"compute": compute, "attention": attention, "vector": "vector"}
-    plain = (lambda kernel: kernel) if own.residual is not None else unlabelled  # what was learned is found by names
+    residual, plain = own.residual, unlabelled
+    if residual is not None:  # what was learned is found by names
+        residual, plain = NumberedResidual(own.residual.folder), lambda one: numbered(one, own.residual.folder)
     kernels = {kind: {part: plain(own.kernel(kind, formats[part]))} for kind, part in PARTS.items()}
     peaks = {part: own.peak(name) for part, name in formats.items()}
-    accelerator = change(own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={})
+    accelerator = change(
+        own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={}, residual=residual
+    )
     return change(cluster.value, accelerator=accelerator)
-
-
-class _Same:
-    """An object as a key of a cache: equal to itself alone, and kept alive by the cache."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
 
 
 def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:
@@ -69,7 +62,7 @@ def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precisio
     Raises:
         ConfigError: the device has no peak for a number format.
     """
-    plain = _anonymous(_Same(cluster), precision.compute, precision.attention)
+    plain = _anonymous(Same(cluster), precision.compute, precision.attention)
     return plain, change(precision, compute="compute", attention="attention")
 
 
@@ -78,11 +71,11 @@ def sized(cluster: Cluster, devices: float) -> Cluster:
     return change(cluster, device_count=jnp.asarray(float(devices)))
 
 
-def batches(scenarios: Sequence[Scenario]) -> list[Batch]:
+def batches(scenarios: Sequence[Scenario | Sheet]) -> list[Batch]:
     """Scenarios sorted by structure and stacked."""
     kinds: dict[Any, list[tuple[int, list[Any]]]] = {}
     for place, scenario in enumerate(scenarios):
-        leaves, structure = jax.tree.flatten(scenario)
+        leaves, structure = scenario if isinstance(scenario, Sheet) else jax.tree.flatten(scenario)
         kinds.setdefault(structure, []).append((place, leaves))
     return [_stacked(structure, members) for structure, members in kinds.items()]
 
@@ -91,6 +84,8 @@ def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
     known: dict[int, float] = {}  # one conversion for each array; those of a cluster are shared by its rows
 
     def number(leaf: Any) -> float:
+        if isinstance(leaf, float):
+            return leaf
         if id(leaf) not in known:
             known[id(leaf)] = float(leaf)
         return known[id(leaf)]

@@ -13,12 +13,14 @@ import pandas as pd
 from .closed_loop_rows import BANDS, jobs_of
 from .hardware import engine_cluster
 from .scores import Errors, Row, rows
+from .served_jobs import Job
+from .served_room import in_room
 from .served_rows import (
     METHOD,
     WAITING,
-    Job,
     Service,
     SteadyTimes,
+    Waiters,
     parts_of,
     requests_of,
     service,
@@ -53,7 +55,9 @@ def banded(suffix: str, table: pd.DataFrame) -> list[Row]:
     return result + rows("closed loop", "tpot", by_engine(f"every concurrency{suffix}", table, "tpot_s", "tpot_ms"))
 
 
-def left_out(table: pd.DataFrame, jobs: Sequence[Job], parts: SteadyTimes) -> tuple[Service, np.ndarray]:
+def left_out(
+    table: pd.DataFrame, jobs: Sequence[Job], parts: SteadyTimes, requests: Waiters
+) -> tuple[Service, np.ndarray]:
     """Service by constants fitted on the rows of an engine without those of the same device and model; which rows.
 
     Assumes: what an engine's steps take beyond its own time is all slower by the constant that they were priced with.
@@ -64,7 +68,7 @@ def left_out(table: pd.DataFrame, jobs: Sequence[Job], parts: SteadyTimes) -> tu
         for name, none in (("step_overhead_s", 0.0), ("kernel_slowdown", 1.0))
     )
     alone = SteadyTimes(*((part - step) / slowdown for part in parts))
-    seen, measured = SeenRows(alone, alone, requests_of(jobs)), (table["ttft_ms"] * 1e-3, table["tpot_ms"] * 1e-3)
+    seen, measured = SeenRows(alone, alone, requests), (table["ttft_ms"] * 1e-3, table["tpot_ms"] * 1e-3)
     first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
     for _, mine in table.reset_index(drop=True).groupby(["backend", "gpu", "model"], sort=True):
         here = np.isin(np.arange(len(jobs)), mine.index)
@@ -83,14 +87,17 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     if not jobs:
         return []
     messages.append(f"closed loop: priced as {METHOD}")
+    jobs, crowded = in_room(jobs)
+    requests = requests_of(jobs, crowded)
     known, parts = stored_serving(), parts_of(jobs, stored_serving())
     added = {name: np.array([known.get(job.engine, {}).get(name, 0.0) for job in jobs]) for name in WAITING}
-    served = waiting(parts, requests_of(jobs), added)
+    served = waiting(parts, requests, added)
     named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
-    apart, told = left_out(table, jobs, parts)
+    apart, told = left_out(table, jobs, parts, requests)
     named += banded(LEFT_OUT, table.assign(ttft_s=apart.first_s, tpot_s=apart.between_s)[told])
     few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
-    plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few])
+    plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few],
+                    crowded=crowded[few])  # fmt: skip
     return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
 
 

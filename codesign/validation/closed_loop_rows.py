@@ -13,12 +13,14 @@ import pandas as pd
 from ..errors import ConfigError
 from ..measurements import tables
 from .hardware import engine_cluster
+from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of
-from .served_rows import ENGINES, Job, continuous, format_of
 
 DRAWN = "InferenceX"
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
 SHORTEST = 0.8
+MOST_CUT = 8.0
+"""Ranks that share an expert in an engine (assumed: a node). Exports of 12 to 72 count devices of a whole system."""
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 
@@ -38,14 +40,31 @@ def ranks(row: Any) -> tuple[float, float]:
     return float(product), float(min(groups, product))
 
 
+def shared_out(row: Any, count: float, groups: float, experts: bool) -> tuple[float, float]:
+    """Requests open at one engine, and its attention groups, where `concurrency` is several times `batch_size`.
+
+    The clients are then those of several batches. Where no row says how many groups attend sequences of their own, a
+    model with experts has as many in one engine; else they are engines beside each other, each with one batch.
+    """
+    clients = row.concurrency if row.concurrency == row.concurrency else row.batch_size
+    batches = clients / row.batch_size
+    if groups > 1 or batches <= 1 or batches % 1:
+        return float(clients), groups
+    if experts and row.attention_dp != row.attention_dp and count % batches == 0:
+        return float(clients), float(batches)
+    return float(row.batch_size), groups
+
+
 def job(row: Any) -> Job:
     """The engine of a row.
 
     Raises:
         ConfigError: its device, model, number format or layout is not known.
     """
-    sequences = row.concurrency if row.concurrency == row.concurrency else row.batch_size
     (count, groups), model = ranks(row), model_of(row.model)
+    sequences, groups = shared_out(row, count, groups, hasattr(model.feed_forward, "experts"))
+    if getattr(row, "moe_tp", 1.0) > MOST_CUT:
+        raise ConfigError(f"{row.moe_tp:g} ranks cut every expert: no one engine, devices of a whole system")
     heads = float(model.attention.heads)
     if heads % (count / groups):
         raise ConfigError(f"{count:g} ranks do not divide {heads:g} heads: no tensor-parallel engine")
@@ -56,7 +75,7 @@ def job(row: Any) -> Job:
         engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
-    continuous(found, {})
+    check_format(found)
     return found
 
 

@@ -24,7 +24,7 @@ from ..calibration.gpus import option_of
 from ..calibration.publish import publish
 from ..measurements import tables
 from .closed_loop_rows import readable
-from .served_power import ENGINE, Drawn, Job, Sampled, drawn, formats, job
+from .served_power import ENGINE, Drawn, Job, Sampled, drawn, expert_layers, formats, job, words_of
 
 ORIGIN = {"source": "mlenergy2025", "at": "validation.power_fit", "kind": "fitted"}
 LIMITS = {"h100_sxm": "nvidia_h100_whitepaper", "b200": "nvidia_hgx_page"}  # where limits of shipped boards stand
@@ -67,7 +67,7 @@ class PowerRows(NamedTuple):
 
     def steps_s(self, sampled: Sampled) -> np.ndarray:
         """Seconds of a step."""
-        return self.at(sampled.prompt_tokens).step_s + sampled.added_s(self.jobs)
+        return self.at(sampled.prompt_tokens).step_s + sampled.added_s(words_of(self.jobs), expert_layers(self.jobs))
 
 
 def seen_rows(directory: Path) -> PowerRows | None:
@@ -100,13 +100,15 @@ def devices_of(jobs: Sequence[Job]) -> np.ndarray:
 
 def fit_times(seen: PowerRows) -> Sampled:
     """The four constants."""
+    words, layers = words_of(seen.jobs), expert_layers(seen.jobs)
 
     def sampled(x: np.ndarray) -> Sampled:
         step, choice, expert, prompt = x * SCALES
         return Sampled(step, choice, expert, max(prompt, 1.0))
 
     def missed(x: np.ndarray) -> np.ndarray:
-        return np.log(seen.steps_s(sampled(x)) / seen.step_s)
+        tried = sampled(x)
+        return np.log((seen.at(tried.prompt_tokens).step_s + tried.added_s(words, layers)) / seen.step_s)
 
     fit = least_squares(missed, np.ones(4), bounds=(0.0, HIGHEST), loss="soft_l1", f_scale=LOOSE[0])
     return Sampled(*(significant(value) for value in sampled(fit.x)))
@@ -139,7 +141,7 @@ def _load(seen: PowerRows, sampled: Sampled) -> _Load:
             if name in NAMES:
                 flops[NAMES.index(name), place] += column[place]
     others = np.array([float(one.cluster.accelerator.energy_j_per_flop.get("vector", 0.0)) for one in seen.jobs])
-    busy = found.kernels_s + sampled.added_s(seen.jobs) - sampled.step_overhead_s
+    busy = found.kernels_s + sampled.added_s(words_of(seen.jobs), expert_layers(seen.jobs)) - sampled.step_overhead_s
     fixed = found.others * others + found.comm_j
     step = seen.step_s
     return _Load(busy / step, flops / step, fixed / step, found.nbytes / step, seen.watts)

@@ -12,6 +12,7 @@ from ..uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
 
 Row = dict[str, Any]
 GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
+HELD = 0.85  # of rows left out that an interval of a part must have covered: else that of the whole stratum is wider
 SMALL = 3  # a group of fewer rows has no rank correlation worth printing
 
 
@@ -91,12 +92,15 @@ def word(group: str) -> str:
 
 
 def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
-    """Errors to expect of a group: of its own kind, and as of one that was left out where none of it was measured."""
+    """Errors to expect of a group: of its own kind, and as of one that was left out where none of it was measured.
+
+    Parts whose groups have nothing in common did not cover those left out: what the whole stratum says counts there.
+    """
     names = part.spreads(suite, quantity)
-    known = find("stratum", names, LEARNED, part.regime) or find("stratum", names, LEARNED, MEASURED)
+    known = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
     if known is None or suite == GENERATIONS or not known.members or word(part.group) in known.members:
         return known
-    return find("stratum", names, LEARNED, NEW) or known
+    return find("stratum", names, LEARNED, NEW, HELD) or known
 
 
 def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:

@@ -21,9 +21,9 @@ from ..measurements import tables
 from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
+from .served_jobs import Job, format_of, scenario
 from .served_models import model_of
 from .served_rows import STATIC as METHOD
-from .served_rows import Job, format_of, scenario
 from .served_rows import static_service as service
 from .suites import Suite
 

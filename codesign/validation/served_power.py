@@ -25,8 +25,9 @@ from ..scenario import Scenario
 from ..workloads import CommOp, ComputeOp, ContinuousServing
 from .batches import batches, grouped, vectorised
 from .hardware import board_cluster
+from .served_jobs import Job, check_format, continuous_sheet, format_of, precision_of
 from .served_models import model_of
-from .served_rows import Job, continuous, format_of, precision_of, stored_serving
+from .served_rows import stored_serving
 
 ENGINE = "vllm"  # of all these tables
 IN_BLOCKS = r"deepseek|qwen3.*fp8"  # models published in 8 bits by blocks of 128 x 128 weights (their config.json)
@@ -41,10 +42,9 @@ class Sampled(NamedTuple):
     expert_layer_s: float = 0.0
     prompt_tokens: float = 1.0
 
-    def added_s(self, jobs: "list[Job]") -> np.ndarray:
-        """Seconds of a step of each job beyond its kernels."""
-        words = np.array([float(job.model.vocab) * job.sequences / job.replicas for job in jobs])
-        return self.step_overhead_s + self.choice_s * words + self.expert_layer_s * expert_layers(jobs)
+    def added_s(self, words: np.ndarray, layers: np.ndarray) -> np.ndarray:
+        """Seconds of a step beyond its kernels: by words that are chosen from, and layers with experts."""
+        return self.step_overhead_s + self.choice_s * words + self.expert_layer_s * layers
 
 
 @functools.cache
@@ -53,6 +53,11 @@ def stored_sampled() -> Sampled:
     path = conf_dir() / "calibration" / "frameworks" / "sampled.yaml"
     data: Any = read_yaml(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return Sampled(**data.get(ENGINE, {}))
+
+
+def words_of(jobs: "list[Job]") -> np.ndarray:
+    """Words that each job's step chooses from: the vocabulary for every sequence."""
+    return np.array([float(job.model.vocab) * job.sequences / job.replicas for job in jobs])
 
 
 def expert_layers(jobs: "list[Job]") -> np.ndarray:
@@ -96,7 +101,7 @@ def job(row: Any) -> Job:
         board_cluster(row.gpu, ENGINE, blocks), model, named, row.num_gpus / row.dp, 1.0, row.dp,
         False, max(row.avg_batch_size, 1.0), 1.0, max(row.avg_output_tokens, 2.0), ENGINE,
     )  # fmt: skip
-    continuous(found, {})
+    check_format(found)
     return found
 
 
@@ -134,7 +139,9 @@ def drawn(jobs: list[Job], sampled: Sampled) -> Drawn:
     """
     engine = stored_serving().get(ENGINE, {})
     added = {name: engine[name] for name in KERNELS if name in engine} | sampled._asdict()
-    scenarios = [continuous(one._replace(input_tokens=sampled.prompt_tokens), added, energies=True) for one in jobs]
+    scenarios = [
+        continuous_sheet(one._replace(input_tokens=sampled.prompt_tokens), added, energies=True) for one in jobs
+    ]
     return Drawn(*grouped(batches(scenarios), _priced))
 
 

@@ -15,65 +15,31 @@ Where all lengths are alike, n = cohort_prompts of the requests (at most C) end 
 they vary, none do. expert_overhead_s is what the host takes to issue a prompt's launches of a model with experts, many
 and small and outside of graphs: it goes on beside what accelerators do until then, and shows where they wait for it.
 client_overhead_s is the time of a host that serves its clients one by one for each other request that is open.
+Where the cache has room for fewer than all (`served_room`), those are C above, and each of them keeps `crowded` clients
+waiting for its whole service (`workloads.waiting_room`).
 """
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..config.groups import conf_dir
-from ..errors import ConfigError
 from ..metrics import evaluate
 from ..plain_yaml import read_yaml
-from ..scenario import Cluster, Scenario
+from ..scenario import Scenario
 from ..workloads import (
     ContinuousServing,
-    Plan,
-    Precision,
-    Serving,
-    Transformer,
 )
 from ..workloads.schedule import one_pass
-from .batches import anonymous, batches, grouped, sized, vectorised
+from ..workloads.waiting_room import room_wait_s
+from .batches import batches, grouped, vectorised
+from .served_jobs import Job, continuous_sheet, scenario
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
 STATIC = "static batches: no waiting, no prompts between decode steps"
-CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
-ENGINES = ("vllm", "sglang", "trtllm")
-STEPS = ("kernel_slowdown", "step_overhead_s", "choice_s", "expert_layer_s")
-"""Constants of an engine that its steps see; the others are those of requests."""
 WAITING = ("request_overhead_s", "expert_overhead_s", "client_overhead_s", "burst_ratio", "cohort_prompts")
-FORMATS = {
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
-}  # fmt: skip
-
-
-class Job(NamedTuple):
-    """One engine: its model and layout on a cluster, and what is asked of it. `sequences` is what all decode together.
-
-    `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
-    of `tp` that attend sequences of their own. `engine` is a framework; none prices by the reference kernels.
-    Lengths of `varied` requests are means.
-    """
-
-    cluster: Cluster
-    model: Transformer
-    number_format: str
-    tp: float
-    pp: float
-    replicas: float
-    spread: bool
-    sequences: float
-    input_tokens: float
-    output_tokens: float
-    engine: str = ""
-    groups: float = 1.0
-    varied: bool = False
 
 
 class Service(NamedTuple):
@@ -81,60 +47,6 @@ class Service(NamedTuple):
 
     first_s: np.ndarray
     between_s: np.ndarray
-
-
-def format_of(precision: Any, name: str) -> str:
-    """The number format of a row: as stated, else as the name of the weights says, else 16 bits.
-
-    Raises:
-        ConfigError: one that is not known.
-    """
-    if precision != precision:
-        ending = re.search(r"fp8|fp4", name.lower())
-        return ending.group() if ending else "bf16"
-    stated = str(precision).lower()
-    if stated not in FORMATS:
-        raise ConfigError(f"number format {precision!r} is not modelled")
-    return FORMATS[stated]
-
-
-def precision_of(number_format: str) -> Precision:
-    """Weights and products in a format, the cache in 8 bits or more.
-
-    Assumes: an engine that serves 8 or 4 bits keeps its cache in 8.
-    """
-    cache = "fp8" if number_format in ("fp8", "fp4") else number_format
-    return Precision(compute=number_format, weights=number_format, kv_cache=cache)
-
-
-def scenario(job: Job, sequences: float, energies: bool = False) -> Scenario:
-    """The job with so many sequences decoding together.
-
-    Args:
-        energies: joules of arithmetic too, which `anonymous` leaves out.
-
-    Assumes: where experts are spread over ranks that share every sequence, each rank holds a part of every expert.
-
-    Raises:
-        ConfigError: the device has no such number format.
-    """
-    named = precision_of(job.number_format)
-    plain, precision = anonymous(job.cluster, named)
-    cluster = _with_energies(plain, job.cluster, named) if energies else plain
-    mine = max(sequences / job.replicas, 1.0)
-    served = Serving(
-        replace(job.model, name=""), input_tokens=job.input_tokens, output_tokens=job.output_tokens, precision=precision
-    )
-    plan = Plan(tp=job.tp, pp=job.pp, ep=job.replicas if job.spread else 1.0, micro_batch=mine)
-    return Scenario(sized(cluster, job.tp * job.pp * job.replicas), served, plan)
-
-
-def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
-    """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
-    formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
-    known = own.accelerator.energy_j_per_flop
-    joules = {part: known.get(name, jnp.asarray(0.0)) for part, name in formats.items()}
-    return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
 
 
 def _first_and_between(one: Scenario):
@@ -161,34 +73,6 @@ def static_service(jobs: Sequence[Job]) -> Service:
     first, between = grouped(batches([*together, *alone]), _priced)
     count = len(jobs)
     return Service(first[count:], between[:count])
-
-
-def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> Scenario:
-    """The job as its engine serves it, `sequences` requests open at a time.
-
-    Args:
-        added: constants of the engine; those of `STEPS` are seen here.
-        energies: joules of arithmetic too, which `anonymous` leaves out.
-
-    Raises:
-        ConfigError: the device has no such number format.
-    """
-    named = precision_of(job.number_format)
-    plain, precision = anonymous(job.cluster, named)
-    cluster = _with_energies(plain, job.cluster, named) if energies else plain
-    own = {name: jnp.asarray(value) for name, value in added.items() if name in STEPS}
-    model, output = replace(job.model, name=""), max(job.output_tokens, 2.0)
-    served = replace(
-        ContinuousServing(model, input_tokens=job.input_tokens, output_tokens=output, precision=precision), **own
-    )
-    ranks = job.tp * job.replicas
-    if job.spread:
-        mine = max(job.sequences / job.replicas, 1.0)
-        plan = Plan(tp=job.tp, pp=job.pp, ep=job.replicas, micro_batch=mine, chunk=CHUNK)
-    else:
-        groups = job.groups * job.replicas
-        plan = Plan(tp=ranks, pp=job.pp, attention_dp=groups, micro_batch=max(job.sequences, 1.0), chunk=CHUNK)
-    return Scenario(sized(cluster, ranks * job.pp), served, plan)
 
 
 @functools.cache
@@ -223,12 +107,14 @@ class SteadyTimes(NamedTuple):
 
 
 class Waiters(NamedTuple):
-    """What waiting depends on: requests open, tokens of an answer, whether lengths vary, whether experts are chosen."""
+    """What waiting depends on: requests that are served at a time, tokens of an answer, whether lengths vary, whether
+    experts are chosen, and clients that wait for room for each request that is served."""
 
     sequences: np.ndarray
     output_tokens: np.ndarray
     varied: np.ndarray
     experts: np.ndarray
+    crowded: np.ndarray | float = 0.0
 
 
 def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
@@ -241,7 +127,7 @@ def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> 
     members = [single.setdefault(_alone_key(job), len(single)) for job in jobs]
     first = {number: place for place, number in reversed(list(enumerate(members)))}
     lone = [jobs[first[number]]._replace(sequences=1.0) for number in range(len(single))]
-    drawn = [continuous(job, constants.get(job.engine, {})) for job in (*jobs, *lone)]
+    drawn = [continuous_sheet(job, constants.get(job.engine, {})) for job in (*jobs, *lone)]
     firsts, between, decode = grouped(batches(drawn), _stepped)
     count = len(jobs)
     return SteadyTimes(firsts[count:][members], between[:count], decode[:count])
@@ -252,11 +138,12 @@ def _alone_key(job: Job) -> Any:
     return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
 
 
-def requests_of(jobs: Sequence[Job]) -> Waiters:
-    """What waiting depends on, of jobs."""
+def requests_of(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Waiters:
+    """What waiting depends on, of jobs; `crowded`: clients that wait for room for each request that is served."""
     sequences, output = (np.array([getattr(job, name) for job in jobs]) for name in ("sequences", "output_tokens"))
     chosen = [hasattr(job.model.feed_forward, "experts") for job in jobs]
-    return Waiters(sequences, np.maximum(output, 2.0), np.array([job.varied for job in jobs]), np.array(chosen))
+    varied, none = np.array([job.varied for job in jobs]), np.zeros(len(jobs))
+    return Waiters(sequences, np.maximum(output, 2.0), varied, np.array(chosen), none if crowded is None else crowded)
 
 
 def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.ndarray | float]) -> Service:
@@ -267,16 +154,22 @@ def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.nd
     together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
     others = requests.sequences - 1
     met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
-    first = host + client * others + np.maximum(parts.alone_s + met, experts * requests.experts)
-    return Service(first, parts.between_s - met / requests.output_tokens)
+    own = np.maximum(parts.alone_s + met, experts * requests.experts)
+    between = parts.between_s - met / requests.output_tokens
+    clients = requests.sequences * (1 + requests.crowded)
+    room = room_wait_s(clients, requests.sequences, own + requests.output_tokens * between)
+    return Service(host + client * (clients - 1) + room + own, between)
 
 
-def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None) -> Service:
+def service(
+    jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None, crowded: np.ndarray | None = None
+) -> Service:
     """Predicted service of jobs under a concurrency of `sequences`.
 
     Args:
         jobs: what is served.
         constants: of engines, in place of those last fitted.
+        crowded: as of `requests_of`.
 
     Raises:
         ConfigError: a device lacks a number format.
@@ -284,7 +177,7 @@ def service(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | Non
     known = stored_serving() if constants is None else constants
     mine = [known.get(job.engine, {}) for job in jobs]
     added = {name: np.array([one.get(name, 0.0) for one in mine]) for name in WAITING}
-    return waiting(parts_of(jobs, known), requests_of(jobs), added)
+    return waiting(parts_of(jobs, known), requests_of(jobs, crowded), added)
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:

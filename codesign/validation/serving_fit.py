@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from ..calibration.constants import provenance_lines
 from ..calibration.publish import publish
 from .closed_loop_rows import BANDS, jobs_of
+from .served_room import in_room
 from .served_rows import WAITING, Service, SteadyTimes, Waiters, parts_of, requests_of, waiting
 
 __all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "fit_seen", "observations", "predicted"]
@@ -59,10 +60,13 @@ def observations(directory: Path, progress: Callable[[str], None] = lambda text:
         progress(message)
     if not jobs:
         return pd.DataFrame()
+    jobs, crowded = in_room(jobs)
     plain, slow = (parts_of(jobs, {engine: {"kernel_slowdown": g} for engine in set(table["backend"])})
                    for g in (1.0, SLOWER))  # fmt: skip
     slopes = {f"{name}_slope": (b - a) / (SLOWER - 1) for name, a, b in zip(PARTS, plain, slow, strict=True)}
-    return table.assign(**plain._asdict(), **slopes, **{f"of_{k}": v for k, v in requests_of(jobs)._asdict().items()})
+    return table.assign(
+        **plain._asdict(), **slopes, **{f"of_{k}": v for k, v in requests_of(jobs, crowded)._asdict().items()}
+    )
 
 
 class SeenRows(NamedTuple):

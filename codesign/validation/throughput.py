@@ -17,8 +17,9 @@ from ..measurements import tables
 from .closed_loop_rows import readable
 from .hardware import measured_cluster
 from .scores import Errors, Row, rows
+from .served_jobs import Job, format_of, scenario
 from .served_models import model_of
-from .served_rows import Job, fastest, format_of, scenario
+from .served_rows import fastest
 from .suites import Suite
 
 MOST = 4096.0  # sequences of a replica

@@ -12,11 +12,10 @@ a decode engine with B requests, L tokens of an answer and Q requests at the pre
 which is mean value analysis of a closed network with one queue; the three are solved together.
 
 Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
-Attention groups whose experts are spread over ranks send each expert its tokens (all-to-all); where no such degree is
-stated, tokens of all groups are gathered on all ranks. What is known to be missed (`KNOWN`): steps of 32 ranks are half
-or a third of what is said here, whether tokens are gathered or sent, so that how they move is not the cause. First
-tokens wait in queues that runs at high concurrency fill: their seconds are not those of a steady state, and many times
-ours.
+Attention groups whose experts are spread over ranks, or would be cut in more parts than a node has devices, send each
+expert its tokens by the engine's library of exchange; other groups gather the tokens of all on all ranks. What is known
+to be missed (`KNOWN`): first tokens wait in queues that runs at high concurrency fill: their seconds are not those of a
+steady state, and many times ours.
 Source: [schweitzer1979] for what an arrival finds.
 """
 
@@ -30,16 +29,17 @@ import pandas as pd
 from ..errors import ConfigError
 from ..measurements import tables
 from .closed_loop import by_engine
-from .closed_loop_rows import BANDS, DRAWN, SHORTEST, ranks, readable
+from .closed_loop_rows import BANDS, DRAWN, MOST_CUT, SHORTEST, ranks, readable
 from .hardware import engine_cluster
 from .scores import Row, rows
+from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of
-from .served_rows import ENGINES, Job, Service, continuous, format_of, parts_of, requests_of, stored_serving
+from .served_rows import Service, parts_of, requests_of, stored_serving
 from .suites import Suite
 
 KNOWN = (
-    "disaggregated: steps of groups that share experts over 32 ranks are too slow, however tokens move; first tokens "
-    "of pools that fill up wait longer than a steady state says; speculation is not stated, nor priced"
+    "disaggregated: first tokens of pools that fill up wait longer than a steady state says; "
+    "speculation is not stated, nor priced"
 )
 TRIED = 4.0 ** -np.arange(6)
 """Shares of the clients that a decode engine is priced with; between them steps are straight in logarithms."""
@@ -86,7 +86,8 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
         float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
         mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
-    dispatched = groups > 1 and part.moe_ep > 1 and hasattr(model.feed_forward, "experts")
+    spread = part.moe_ep > 1 or part.moe_tp > MOST_CUT  # nobody cuts an expert in so many
+    dispatched = groups > 1 and spread and hasattr(model.feed_forward, "experts")
     return whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
 
 
@@ -103,7 +104,7 @@ def pools(row: Any) -> TwoPools:
     clients, x, y = (float(getattr(row, name)) for name in numbers)
     found = TwoPools(_engine(row, "prefill", clients / x), _engine(row, "decode", clients / y), x, y, clients)
     for job in found[:2]:
-        continuous(job, {})
+        check_format(job)
     return found
 
 

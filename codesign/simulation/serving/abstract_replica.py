@@ -50,6 +50,8 @@ class AbstractReplica(abc.ABC):
         self.decoding: dict[int, Any] = {}  # what is kept of a sequence is the subclass's to say
         self.admitted: list[int] = []  # in that order, those that left included
         self.pool = BlockPool(engine.blocks)
+        self.promised: dict[int, int] = {}  # blocks of whole requests that run, where the engine promises them
+        self.promises = 0
         self.decoded = self.context = 0
         self.first, self.last = np.full(len(requests), math.nan), np.full(len(requests), math.nan)
         self.steps = self.mixed = self.decode_tokens = self.prompt_tokens = self.preempted = self.hit_tokens = 0
@@ -135,12 +137,15 @@ class AbstractReplica(abc.ABC):
                 pool.use(prefix)
             own = engine.blocks_of(waiting.tokens) - hit
             alone = not self.decoding and not self.prompts
-            if pool.available - own < (0 if alone else spare):
+            whole = engine.blocks_of(waiting.tokens + waiting.outputs) - hit if engine.promised else 0
+            if pool.available - own < (0 if alone else spare) or self.promises + whole > engine.blocks:
                 if hit:
                     pool.leave(prefix)
                 return
             self.queue.popleft()
             pool.take(own)
+            self.promised[waiting.request] = whole
+            self.promises += whole
             self._remember(waiting.request)
             if waiting.cached:
                 self._join(waiting.request, waiting.tokens, waiting.outputs, 0, -1)
@@ -158,6 +163,7 @@ class AbstractReplica(abc.ABC):
 
     def _finish(self, request: int, done: Callable[[int], None]) -> None:
         self.last[request] = self.now
+        self.promises -= self.promised.pop(request, 0)
         self.finished += 1
         done(request)
 

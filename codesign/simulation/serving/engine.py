@@ -15,7 +15,9 @@ class Engine:
     Each step decodes every running sequence by one token and fills what is left of `budget` with prompt tokens, at
     most `chunk` of them, first come first served. The key-value cache is cut into blocks; a prompt is admitted when all
     its blocks are free and `watermark` of all blocks stays free beside them. Where a decode finds no block, the
-    sequence admitted last gives all of its own back and is computed again, before anybody who waits.
+    sequence admitted last gives all of its own back and is computed again, before anybody who waits. An engine that has
+    `promised` admits a request only where the blocks of its whole answer are free beside those promised to others, so
+    that none is ever taken back.
 
     The host needs `host_s` a step and `host_sequence_s` for each decoding sequence: before each step, or beside the
     step before it (`asynchronous`), which then decides one step ahead what the next one does.
@@ -35,6 +37,7 @@ class Engine:
     block_tokens: int = 16
     watermark: float = 0.01
     prefix_cache: bool = False
+    promised: bool = False
     asynchronous: bool = False
     host_s: float = 0.0
     host_sequence_s: float = 0.0
