@@ -123,9 +123,12 @@ def _together(
         for target, each in zip(whole, found, strict=True):
             target[part] = each
 
+    def fill(part: slice) -> None:
+        put(part, block(part))
+
     put(parts[0], first)
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(lambda part: put(part, block(part)), parts[1:]))
+        list(pool.map(fill, parts[1:]))
     return {slot: Table(fields, each) for slot, each in zip(asked, whole, strict=True)}
 
 

@@ -85,7 +85,7 @@ class SeenRows(NamedTuple):
 
     def some(self, chosen: np.ndarray) -> "SeenRows":
         """These rows."""
-        return SeenRows(*(type(part)(*(column[chosen] for column in part)) for part in self))
+        return SeenRows(*(type(part)(*(np.asarray(column)[chosen] for column in part)) for part in self))
 
 
 def arrays_of(rows: pd.DataFrame) -> SeenRows:
