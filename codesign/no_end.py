@@ -1,4 +1,4 @@
-"""Ends of intervals in words: an end that is no number reads "no end", and one sentence says why.
+"""What is said of a load; ends of intervals in words: an end that is no number reads "no end", a sentence says why.
 
 Where a load is not sustained in more than one draw of the model's errors in twenty, the 95th percentile of what grows
 with it is infinite; in more than 19 in twenty the 5th is as well. Frames keep infinity, JSON has null for it, and
@@ -15,6 +15,9 @@ RATIO = "unsustained_ratio"
 
 AGREED = "usage.engine.ttft"
 """A number that only designs have that must keep an agreement."""
+
+TAKEN = 0.7
+"""Share of an engine's places above which waiting for one shows in first tokens (seen in simulations)."""
 
 TAIL = 0.05  # share of the draws beyond either end of a 90 % interval
 
@@ -54,3 +57,26 @@ def unsustained_text(numbers: Mapping[str, Any]) -> str:
     if share <= TAIL:
         ends = f"no more than {TAIL:.0%}, so that all intervals have ends"
     return f"{told} of the model's errors {what}: {ends}."
+
+
+def crowded_text(numbers: Mapping[str, Any]) -> str:
+    """One sentence where sequences under way may take all places of an engine; empty where they hardly do.
+
+    No closed form of an open loop has the wait for a place: first tokens, or second ones of two pools, are too early.
+
+    Args:
+        numbers: of the design, `batch_used` and `requests_per_s` where it serves an open loop.
+    """
+    share = numbers.get("batch_used")
+    if not isinstance(share, int | float) or not TAKEN < share <= 1:
+        return ""
+    return (
+        f"{share:.0%} of an engine's places (plan.micro_batch) are taken on average: who comes when all are waits for"
+        " one, which these times leave out (`codesign simulate` shows how much; a limit on batch_used, or a larger"
+        " plan.micro_batch, keeps clear of it)."
+    )
+
+
+def load_text(numbers: Mapping[str, Any]) -> str:
+    """What there is to say of the load of a design; empty where there is nothing."""
+    return " ".join(filter(None, (unsustained_text(numbers), crowded_text(numbers))))

@@ -11,7 +11,7 @@ import pytest
 from codesign.cli import main
 from codesign.config import scenario_from_config
 from codesign.fields import as_leaf
-from codesign.no_end import AGREED, NO_END, RATIO, between_text, unsustained_text
+from codesign.no_end import AGREED, NO_END, RATIO, between_text, crowded_text, load_text, unsustained_text
 from codesign.objective import Objective
 from codesign.report.comparison_figures import pictures
 from codesign.report.side_by_side import Comparison, sentences
@@ -205,3 +205,13 @@ def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys
     page = (run / "report.html").read_text(encoding="utf-8")
     assert NO_END in page
     assert "do not sustain the load" in page
+
+
+def test_waiting_for_places_is_said_where_most_are_taken():
+    assert crowded_text({}) == crowded_text({"batch_used": 0.5}) == crowded_text({"batch_used": math.nan}) == ""
+    assert crowded_text({"batch_used": 1.2}) == ""  # more than there are: the load is not sustained, which is said
+    assert "97% of an engine's places" in crowded_text({"batch_used": 0.97})
+    assert load_text({"batch_used": 0.97}) == crowded_text({"batch_used": 0.97})
+    both = load_text({"batch_used": 0.97, RATIO: 0.3})
+    assert both.startswith("In 30.0% of the draws")
+    assert both.endswith(crowded_text({"batch_used": 0.97}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..no_end import between_text, unsustained_text
+from ..no_end import between_text, load_text
 from ..workloads.words import OTHERS, Words
 from .labels import DASH, THIN, metric
 
@@ -93,7 +93,7 @@ def sentences(found: Comparison) -> list[str]:
         keeps = float(best.get("keeps", 1.0))
         line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
         told.append(line + ".")
-    doubts = [(row["candidate"], unsustained_text(dict(row))) for _, row in ranked.iterrows()]
+    doubts = [(row["candidate"], load_text(dict(row))) for _, row in ranked.iterrows()]
     told += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
     modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
     if modified:

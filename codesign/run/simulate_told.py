@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..no_end import TAKEN
 from ..scenario import Scenario
 from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
 from .terminal import job_text
 
 TRUSTED = 0.9  # load to which the closed form of an open loop is shown without a word; its bars hold to 0.8
-TAKEN = 0.7  # of the places for sequences, above which waiting for one shows in percentiles (seen in simulations)
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
 
 
