@@ -12,7 +12,7 @@ from codesign.metrics import evaluate
 from codesign.plain_yaml import read_yaml
 from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
 from codesign.validation.served_jobs import Job
-from codesign.validation.served_power import Drawn, Sampled
+from codesign.validation.served_power import DrawnPower, Sampled
 
 SERVED = ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "workload=continuous")
 DRAWN = ("+calibration/power=h100_sxm",)
@@ -90,9 +90,9 @@ def made(count: int, model) -> PowerRows:
     jobs = [Job(cluster, model, "bf16", 1.0, 1.0, 1.0, False, one, 1.0, 500.0) for one in sequences]
     kernels = rng.uniform(3e-3, 0.05, count)
     zero = np.zeros(count)
-    near = Drawn(kernels, zero, kernels, kernels * rng.uniform(1e13, 4e14, count), zero, zero,
+    near = DrawnPower(kernels, zero, kernels, kernels * rng.uniform(1e13, 4e14, count), zero, zero,
                  kernels * rng.uniform(1e12, 3e12, count), zero)  # fmt: skip
-    far = Drawn(*(1.2 * part for part in near))
+    far = DrawnPower(*(1.2 * part for part in near))
     names = np.full(count, "H100-SXM")
     seen = PowerRows(jobs, names, names, zero, zero, zero, np.ones(count), near, far)
     return seen._replace(step_s=seen.steps_s(SAMPLED))

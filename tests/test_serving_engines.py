@@ -60,8 +60,10 @@ def test_an_engine_sends_tokens_to_experts_by_a_library():
     assert "combine and dispatch" in origin["at"]
     ring = plain("framework=sglang", "collective=ring")
     assert part(ring, f"{WIRES}.all_to_all") == part(plain("collective=ring"), f"{WIRES}.all_to_all")
-    with pytest.raises(ConfigError, match="deepep_low_latency"):
-        plain("framework=sglang", "workload.engine.exchange=deepep_low_latencies")
+    mistaken = OmegaConf.create(plain())
+    mistaken.workload["engine"] = {"exchange": "deepep_low_latencies"}
+    with pytest.raises(ConfigError, match=r"no exchange 'deepep_low_latencies'.*deepep_low_latency"):
+        with_engine(mistaken)
 
 
 def test_what_a_user_sets_stays_and_other_wires_are_left_alone():

@@ -10,7 +10,7 @@ import pytest
 
 from codesign.cli import main
 from codesign.config import scenario_from_config
-from codesign.config.fitting import does_not_fit, fewer_kept, shortage
+from codesign.config.room import does_not_fit, fewer_kept, shortage
 from codesign.fields import as_leaf, replace
 from codesign.results import numbers_of
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, simulate_open

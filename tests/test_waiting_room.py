@@ -12,14 +12,14 @@ from codesign.validation.served_jobs import Job
 from codesign.validation.served_models import model_of
 from codesign.validation.served_room import MEMORY_SHARE, in_room, room_of
 from codesign.validation.served_rows import SteadyTimes, Waiters, service, waiting
-from codesign.workloads.waiting_room import Held, fitting, room_wait_s
+from codesign.workloads.waiting_room import RoomTaken, fitting, room_wait_s
 
 PROMPT, ANSWER, BLOCK = 400, 200, 16
 STEPS = RooflineSteps(fixed_s=2e-3, weights_s=8e-3, token_s=2e-5, read_s=1e-7, pair_s=1e-10)
 
 
 def test_half_of_the_clients_wait_for_as_long_as_the_others_are_served():
-    held = Held(np.array([100.0]), np.array([20.0]), np.array([4.0]), np.array([8.0]))
+    held = RoomTaken(np.array([100.0]), np.array([20.0]), np.array([4.0]), np.array([8.0]))
     assert fitting(held, np.array([False])) == 20  # what all share is there once
     assert fitting(held, np.array([True])) == 10
     assert room_wait_s(np.array([20.0, 8.0]), np.array([10.0, 8.0]), np.array([3.0, 3.0])).tolist() == [3.0, 0.0]

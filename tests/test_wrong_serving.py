@@ -4,8 +4,8 @@ import pytest
 
 from codesign.cli import main
 from codesign.config import check_plan
-from codesign.config.fitting import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
 from codesign.config.load_checks import check_load
+from codesign.config.room import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace

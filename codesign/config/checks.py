@@ -17,10 +17,10 @@ from ..scenario import Scenario
 from ..units import BYTES
 from ..workloads import AbstractServing
 from ..workloads.under_load import AbstractOpenServing
-from .fitting import TIERS, capacity_of
-from .fitting import does_not_fit as does_not_fit
-from .fitting import shortage as shortage
-from .fitting import smallest_change as smallest_change
+from .room import TIERS, capacity_of
+from .room import does_not_fit as does_not_fit
+from .room import shortage as shortage
+from .room import smallest_change as smallest_change
 
 ARITHMETIC = ("compute", "attention")
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone

@@ -16,7 +16,7 @@ from .board import AbstractBoard
 from .compute import AbstractKernel, Work
 from .die import Die
 from .memory import AbstractMemory
-from .residual import Residual
+from .residual import AbstractResidual
 from .shoreline import Shoreline
 
 RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
@@ -56,7 +56,7 @@ class Accelerator(eqx.Module):
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
     shoreline: Shoreline | None = None
     die: Die | None = None
-    residual: Residual | None = None
+    residual: AbstractResidual | None = None
     generation: str = static(default="")
     board: AbstractBoard | None = None
 

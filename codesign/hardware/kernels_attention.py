@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..typed_jax import asarray, ones_like
 from .compute import AbstractKernel, Work
-from .kernels_base import Chip, log_linear, missed, p_norm, throttle, waves
+from .kernels_base import AbstractChip, Chip, log_linear, missed, p_norm, throttle, waves
 
 BLOCK_ROWS = 128.0  # queries that one block of a fused kernel works on
 SUSTAINED_S = 1e-3
@@ -30,7 +30,7 @@ class PrefillAttention(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: Chip = Chip()
+    chip: AbstractChip = Chip()
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=2.0, default=0.6)
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=10.0, default=0.6)
@@ -80,7 +80,7 @@ class DecodeAttention(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: Chip = Chip()
+    chip: AbstractChip = Chip()
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-4, high=2.0, default=0.3)
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=4.0, default=0.85)
@@ -126,7 +126,7 @@ class DecodeAttention(AbstractKernel):
         memory_bytes = missed(nbytes, nbytes, self.cached_share * self.chip.cache_bytes) / self.memory_ratio
         cache_bytes = nbytes * traffic / self.cache_ratio
 
-        def choose(chip: Chip) -> Array:
+        def choose(chip: AbstractChip) -> Array:
             rate = chip.bandwidth_bytes_per_s
             slowest, split = self._slowest(work, nbytes, traffic, asarray(SPLITS), rate)
             shared = (memory_bytes / rate) ** 2 + (cache_bytes / rate) ** 2

@@ -20,7 +20,7 @@ from ..smooth import operation
 from .compute import AbstractKernel, Work
 
 
-class Chip(eqx.Module):
+class AbstractChip(eqx.Module):
     """The device that a kernel was measured on: what its tilings were chosen for.
 
     A design that changes peak or bandwidth keeps these, and with them the tilings.
@@ -31,6 +31,10 @@ class Chip(eqx.Module):
     peak_flops_per_s: Float[Array, "*b"] = quantity(low=1.0, default=989e12, doc="of the kernel's number format")
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=3.35e12)
     label: str = static(default="")  # class, accelerator, framework and number format that constants were fitted on
+
+
+class Chip(AbstractChip):
+    """A device as its numbers are listed."""
 
 
 @operation
@@ -74,7 +78,7 @@ class Elementwise(AbstractKernel):
     Source: constants from `conf/calibration`.
     """
 
-    chip: Chip = Chip()
+    chip: AbstractChip = Chip()
     t0_s: Float[Array, "*b"] = quantity(default=3e-6, doc="launch and drain")
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=4.0, default=0.85)
     cache_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=100.0, default=3.0, doc="cache over memory bandwidth")

@@ -11,7 +11,7 @@ from ..fields import quantity
 from ..smooth import at_least
 from ..typed_jax import asarray
 from .compute import AbstractKernel, Work
-from .kernels_base import Chip, missed, p_norm, throttle, waves
+from .kernels_base import AbstractChip, Chip, missed, p_norm, throttle, waves
 
 TILES = ((64, 64), (64, 128), (128, 128), (128, 256))
 SPLITS = (1, 2, 8)  # a denser menu of tiles and splits explains the measurements no better
@@ -36,7 +36,7 @@ class Gemm(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: Chip = Chip()
+    chip: AbstractChip = Chip()
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="an element of either operand")
     t0_s: Float[Array, "*b"] = quantity(default=4e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=1.5, default=0.8)
@@ -118,7 +118,7 @@ class GroupedGemm(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: Chip = Chip()
+    chip: AbstractChip = Chip()
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="a weight with its scales")
     t0_s: Float[Array, "*b"] = quantity(default=10e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=1.5, default=0.5)

@@ -9,6 +9,7 @@ Source: networks and their cards from `codesign calibrate`; the split of a kerne
 learned factor is ours.
 """
 
+import abc
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ from ..foreign import read_arrays
 from ..shipped import conf_dir
 from ..typed_jax import asarray, ones
 from .compute import AbstractKernel, Routing, Work
-from .kernels_base import Chip
+from .kernels_base import AbstractChip
 
 BOUND = 1.5  # log of the largest factor: a guard where nothing was measured (assumed)
 TILES = ((64, 64), (128, 128), (128, 256))
@@ -75,7 +76,7 @@ class ShapeNetwork(NamedTuple):
         return found
 
 
-def features(work: Work, chip: Chip) -> Float[Array, "*b features"]:
+def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
     """Of launches: logarithms of sizes, of tiles and waves, whether sides are whole multiples.
 
     Only shapes are read, not flops and bytes: these may depend on the memory of the design at hand.
@@ -183,7 +184,7 @@ def network_of(kind: str, folder: str = "") -> ShapeNetwork | None:
     return _loaded(path, path.stat().st_mtime_ns) if path.is_file() else None
 
 
-def applied(network: ShapeNetwork, context: Array, work: Work, chip: Chip) -> Float[Array, "*b"]:
+def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChip) -> Float[Array, "*b"]:
     """What multiplies the seconds of launches by a network, its context that of the kernel's constants."""
     if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
         work = replace(work, routing=Routing())
@@ -194,7 +195,7 @@ def applied(network: ShapeNetwork, context: Array, work: Work, chip: Chip) -> Fl
 class Learnt(NamedTuple):
     """What was learned about a kernel: its chip, the network of its class and the context of its constants."""
 
-    chip: Chip
+    chip: AbstractChip
     network: ShapeNetwork
     context: np.ndarray
 
@@ -217,7 +218,20 @@ def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwor
     return applied(known.network, asarray(known.context), work, known.chip)
 
 
-class Residual(eqx.Module):
+class AbstractResidual(eqx.Module):
+    """What multiplies the times of launches.
+
+    folder: of networks that `codesign calibrate` wrote; those that come with the package if empty.
+    """
+
+    folder: str = static(default="")
+
+    @abc.abstractmethod
+    def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
+        """What multiplies the seconds of launches."""
+
+
+class Residual(AbstractResidual):
     """Learned factors of an accelerator's kernel times.
 
     Args:
@@ -226,8 +240,6 @@ class Residual(eqx.Module):
     Assumes: nothing of the design's own peak and bandwidth: the factor is a constant of the plan.
     Source: measurements named in the cards beside the networks.
     """
-
-    folder: str = static(default="")
 
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
         """What multiplies the seconds of launches."""

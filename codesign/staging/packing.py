@@ -34,7 +34,7 @@ class Step(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] | None = None
 
 
-class Batch(NamedTuple):
+class PackedBatch(NamedTuple):
     """Equations of one kind that are done at once, or one of whole arrays.
 
     does: one of them; kinds: types of its arguments' numbers; reads: of each argument, which buffer and which rows of
@@ -59,7 +59,7 @@ class Packing(NamedTuple):
     sizes: tuple[int, ...]
     constants: list[tuple[int, int, np.ndarray]]
     wanted: list[tuple[int, int, int]]
-    batches: list[Batch]
+    batches: list[PackedBatch]
     outputs: list[tuple[int, int]]
 
 
@@ -79,7 +79,7 @@ def packing_of(program: Program) -> Packing:
     for buffer, own in rows.of_each_buffer([int(slot) for each in given for slot in each]):
         rows.take(buffer, own)
     wanted = [(rows.buffer[int(own[0])], rows.at[int(own[0])], len(own)) for own in given]
-    batches: list[Batch] = []
+    batches: list[PackedBatch] = []
     for place, batch in enumerate(steps):
         batches.append(rows.placed(batch))
         done = {slot for step in batch for slot in (*step.inputs, *step.outputs)}
@@ -209,7 +209,7 @@ class _Rows:
         for slot in slots:
             self._busy[self.buffer[slot]][self.at[slot]] = False
 
-    def placed(self, steps: list[Step]) -> Batch:
+    def placed(self, steps: list[Step]) -> PackedBatch:
         """Steps of one kind, their results put where there is room."""
         if steps[0].shapes is not None:
             return self._whole(steps[0], steps[0].shapes)
@@ -219,9 +219,9 @@ class _Rows:
         first, columns = steps[0], self._read(steps)
         reads = tuple((self.buffer[slot], rows) for slot, rows in zip(first.inputs, columns, strict=True))
         kinds = tuple(self._kind_of[slot] for slot in first.inputs)
-        return Batch(first.equation, kinds, reads, (self._target([step.outputs[0] for step in steps]),), None)
+        return PackedBatch(first.equation, kinds, reads, (self._target([step.outputs[0] for step in steps]),), None)
 
-    def _whole(self, step: Step, shapes: tuple[tuple[int, ...], ...]) -> Batch:
+    def _whole(self, step: Step, shapes: tuple[tuple[int, ...], ...]) -> PackedBatch:
         """An equation of whole arrays."""
         reads, kinds, start = list[tuple[int, tuple[int, ...]]](), list[Any](), 0
         for shape in shapes:
@@ -233,7 +233,7 @@ class _Rows:
             [slot for slot in step.outputs if self._kind_of[slot] == kind]  # a loop counts and computes
             for kind in dict.fromkeys(self._kind_of[slot] for slot in step.outputs)
         ]
-        return Batch(step.equation, tuple(kinds), tuple(reads), tuple(map(self._target, made)), shapes)
+        return PackedBatch(step.equation, tuple(kinds), tuple(reads), tuple(map(self._target, made)), shapes)
 
     def _target(self, slots: Sequence[int]) -> tuple[int, int, int]:
         buffer = self.buffer[slots[0]]

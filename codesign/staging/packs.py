@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..by_numpy import doer
 from ..points_behind import behind
-from .packing import Batch, Packing, are_even
+from .packing import PackedBatch, Packing, are_even
 
 ROOTS = {0.5: np.sqrt, 2.0: np.square, -1.0: np.reciprocal}
 """Exponent -> what NumPy takes for a power with it."""
@@ -59,12 +59,12 @@ class Packs:
         return found
 
 
-def _lines(place: int, batch: Batch, packing: Packing, space: dict[str, Any]) -> list[str]:
+def _lines(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
     """One batch as lines of Python."""
     return _whole(place, batch, packing, space) if batch.shapes is not None else [_line(place, batch, space)]
 
 
-def _line(place: int, batch: Batch, space: dict[str, Any]) -> str:
+def _line(place: int, batch: PackedBatch, space: dict[str, Any]) -> str:
     read = [_shown(f"i{place}_{n}", buffer, rows, space) for n, (buffer, rows) in enumerate(batch.reads)]
     (target,) = map(_target, batch.writes)
     does = doer(batch.does.primitive, batch.does.params, batch.kinds, 1, alike=True)
@@ -74,7 +74,7 @@ def _line(place: int, batch: Batch, space: dict[str, Any]) -> str:
     return f"{target} = f{place}({', '.join(read)})"
 
 
-def _whole(place: int, batch: Batch, packing: Packing, space: dict[str, Any]) -> list[str]:
+def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
     """An equation of whole arrays, which lie in rows side by side or are copied there."""
     read: list[str] = []
     for number, ((buffer, rows), shape) in enumerate(zip(batch.reads, batch.shapes or (), strict=True)):

@@ -13,7 +13,7 @@ import numpy as np
 
 from .again import told_apart
 from .made_once import made_once
-from .packing import Batch, Packing
+from .packing import PackedBatch, Packing
 from .programs_on_disk import as_text, does_the_same, kinds_as_plain, kinds_from_plain
 from .trees_on_disk import CannotBeKept
 
@@ -64,7 +64,7 @@ def packing_from_plain(plain: Any) -> Packing:
             tuple(np.dtype(kind) for kind in plain["types"]), tuple(map(int, plain["sizes"])), constants,
             list(zip(*[iter(_numbers(plain["wanted"]))] * 3, strict=True)),
             [
-                Batch(
+                PackedBatch(
                     kinds[kind], tuple(np.dtype(own) for own in types),
                     tuple((int(buffer), tuple(_numbers(rows))) for buffer, rows in reads),
                     tuple((int(buffer), int(first), int(count)) for buffer, first, count in writes),
@@ -78,7 +78,7 @@ def packing_from_plain(plain: Any) -> Packing:
         raise CannotBeKept("no packing") from error
 
 
-def _batch(kind: int, batch: Batch) -> list[Any]:
+def _batch(kind: int, batch: PackedBatch) -> list[Any]:
     reads = [[buffer, as_text(rows)] for buffer, rows in batch.reads]
     return [kind, [own.str for own in batch.kinds], reads, batch.writes, batch.shapes]
 

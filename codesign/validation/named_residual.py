@@ -15,13 +15,13 @@ from jaxtyping import Array, Float
 from ..fields import quantity
 from ..hardware import AbstractKernel, Residual
 from ..hardware.compute import Work
-from ..hardware.kernels_base import Chip
-from ..hardware.residual import UNKNOWN, FittedOn, ShapeNetwork, applied, network_of
+from ..hardware.kernels_base import AbstractChip, Chip
+from ..hardware.residual import UNKNOWN, AbstractResidual, FittedOn, ShapeNetwork, applied, network_of
 
 __all__ = ["NumberedResidual", "numbered"]
 
 
-class NumberedChip(Chip):
+class NumberedChip(AbstractChip):
     """A chip and the rows of its class's embeddings: of accelerator, framework and number format."""
 
     accelerator_row: Float[Array, "*b"] = quantity(default=0.0)
@@ -29,15 +29,15 @@ class NumberedChip(Chip):
     format_row: Float[Array, "*b"] = quantity(default=0.0)
 
 
-class NumberedResidual(Residual):
-    """As its base, of kernels that `numbered` made."""
+class NumberedResidual(AbstractResidual):
+    """As `Residual`, of kernels that `numbered` made."""
 
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
         """What multiplies the seconds of launches."""
         chip = getattr(kernel, "chip", None)
         network = network_of(chip.label, self.folder) if isinstance(chip, NumberedChip) else None
         if network is None or not isinstance(chip, NumberedChip):
-            return super().factor(kernel, work)
+            return Residual(self.folder).factor(kernel, work)
         return applied(network, _context(network, chip), work, chip)
 
 

@@ -24,7 +24,7 @@ from ..calibration.gpus import option_of
 from ..calibration.publish import publish
 from ..measurements import tables
 from .closed_loop_rows import readable
-from .served_power import ENGINE, Drawn, Job, Sampled, drawn, expert_layers, formats, job, words_of
+from .served_power import ENGINE, DrawnPower, Job, Sampled, drawn, expert_layers, formats, job, words_of
 
 ORIGIN = {"source": "mlenergy2025", "at": "validation.power_fit", "kind": "fitted"}
 LIMITS = {"h100_sxm": "nvidia_h100_whitepaper", "b200": "nvidia_hgx_page"}  # where limits of shipped boards stand
@@ -50,20 +50,20 @@ class PowerRows(NamedTuple):
     watts: np.ndarray
     joules: np.ndarray
     devices: np.ndarray
-    near: Drawn
-    far: Drawn
+    near: DrawnPower
+    far: DrawnPower
 
     def some(self, chosen: np.ndarray) -> "PowerRows":
         """These rows."""
         parts = [[one for one, take in zip(self.jobs, chosen, strict=True) if take]]
-        parts += [type(part)(*(column[chosen] for column in part)) if isinstance(part, Drawn) else part[chosen]
+        parts += [type(part)(*(column[chosen] for column in part)) if isinstance(part, DrawnPower) else part[chosen]
                   for part in self[1:]]  # fmt: skip
         return PowerRows(*parts)
 
-    def at(self, prompt_tokens: float) -> Drawn:
+    def at(self, prompt_tokens: float) -> DrawnPower:
         """Priced at prompts so long."""
         share = (prompt_tokens - 1) / (FAR - 1)
-        return Drawn(*(a + share * (b - a) for a, b in zip(self.near, self.far, strict=True)))
+        return DrawnPower(*(a + share * (b - a) for a, b in zip(self.near, self.far, strict=True)))
 
     def steps_s(self, sampled: Sampled) -> np.ndarray:
         """Seconds of a step."""
@@ -84,7 +84,7 @@ def seen_rows(directory: Path) -> PowerRows | None:
     return seen_of(rows, jobs, drawn(jobs, Sampled()), drawn(jobs, Sampled(prompt_tokens=FAR)))
 
 
-def seen_of(rows: pd.DataFrame, jobs: list[Job], near: Drawn, far: Drawn) -> PowerRows:
+def seen_of(rows: pd.DataFrame, jobs: list[Job], near: DrawnPower, far: DrawnPower) -> PowerRows:
     """Rows of a table with their prices."""
     step = (rows["avg_batch_size"] / rows["output_tokens_per_s"]).to_numpy(dtype=float)
     return PowerRows(

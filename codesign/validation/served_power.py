@@ -65,7 +65,7 @@ def expert_layers(jobs: "list[Job]") -> np.ndarray:
     return np.array([float(job.model.layers) * hasattr(job.model.feed_forward, "experts") for job in jobs])
 
 
-class Drawn(NamedTuple):
+class DrawnPower(NamedTuple):
     """Of jobs, a step each and a device: arrays of one length.
 
     Attributes:
@@ -106,7 +106,7 @@ def job(row: Any) -> Job:
 
 
 def _loads(one: Scenario):
-    """Fields of `Drawn`, from the operations as they are priced."""
+    """Fields of `DrawnPower`, from the operations as they are priced."""
     job, layout = one.workload, one.layout
     assert isinstance(job, ContinuousServing)
     priced, often = priced_ops(one), job.repeats(layout)
@@ -131,7 +131,7 @@ def _loads(one: Scenario):
 _priced = vectorised(_loads)
 
 
-def drawn(jobs: list[Job], sampled: Sampled) -> Drawn:
+def drawn(jobs: list[Job], sampled: Sampled) -> DrawnPower:
     """Times and energies of jobs.
 
     Raises:
@@ -142,7 +142,7 @@ def drawn(jobs: list[Job], sampled: Sampled) -> Drawn:
     scenarios = [
         continuous_sheet(one._replace(input_tokens=sampled.prompt_tokens), added, energies=True) for one in jobs
     ]
-    return Drawn(*grouped(batches(scenarios), _priced))
+    return DrawnPower(*grouped(batches(scenarios), _priced))
 
 
 def formats(job: Job) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..workloads import ContinuousServing
-from ..workloads.waiting_room import Held, fitting
+from ..workloads.waiting_room import RoomTaken, fitting
 from .batches import batches, grouped, vectorised
 from .served_jobs import Job, continuous_sheet
 
@@ -49,7 +49,7 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
-    found = sharing * fitting(Held(room, np.zeros(len(jobs)), mean, whole), promised)
+    found = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
     known = (room > (1 - MEMORY_SHARE) * usable) & (found >= 1)
     return np.where(known, found, np.inf)
 

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Held", "fitting", "room_wait_s"]
+__all__ = ["RoomTaken", "fitting", "room_wait_s"]
 
 
-class Held(NamedTuple):
+class RoomTaken(NamedTuple):
     """Bytes of a device that a cache may fill, what is in it once for all, and what a request of its own holds.
 
     mean_bytes: on average over its stay; whole_bytes: at its end.
@@ -39,7 +39,7 @@ class Held(NamedTuple):
     whole_bytes: np.ndarray
 
 
-def fitting(held: Held, promised: np.ndarray) -> np.ndarray:
+def fitting(held: RoomTaken, promised: np.ndarray) -> np.ndarray:
     """Requests that a device has room for at once; none is negative.
 
     Args:
