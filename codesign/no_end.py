@@ -17,7 +17,7 @@ AGREED = "usage.engine.ttft"
 """A number that only designs have that must keep an agreement."""
 
 TAKEN = 0.7
-"""Share of an engine's places above which waiting for one shows in first tokens (seen in simulations)."""
+"""Share of an engine's places above which waiting for one is said to show in first tokens (assumed)."""
 
 TAIL = 0.05  # share of the draws beyond either end of a 90 % interval
 

@@ -15,7 +15,9 @@ __all__ = ["beside_by_kinds", "carried_by_kinds"]
 
 EDGES = np.array([0.0, 0.2, 0.4, 0.6, 0.75, 0.86, 0.94, 0.98, 1.0])  # shares of steps, apart for what crowds are few of
 
-HALFWAY = 0.25  # power of a ratio of variances that takes deviations half of the way (chosen on conditions of one seed)
+HALFWAY = 0.25
+"""Power of a ratio of variances that takes deviations half of the way: fitted, one constant, by hand on simulated
+conditions of one seed; `benchmarks/two_kinds.py` has others."""
 
 
 def _two(kinds: Array) -> tuple[Array, Array]:

@@ -38,5 +38,8 @@ def computed_cv(cv: Array, cached: Array, kept: Array) -> Array:
 
 
 def keys_before(cached: Array, kept: Array) -> Array:
-    """Share of a prompt that the cache holds before a computed token, on average: of prompts that find theirs."""
+    """Share of a prompt that the cache holds before a computed token, on average: of prompts that find theirs.
+
+    Where all caches stay, slopes along `kept` leave this out: the share is then a constant of the walk.
+    """
     return jnp.where(kept < 1, cached * kept * (1 - cached) / (1 - kept * cached), cached)
