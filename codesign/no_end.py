@@ -16,6 +16,9 @@ RATIO = "unsustained_ratio"
 AGREED = "usage.engine.ttft"
 """A number that only designs have that must keep an agreement."""
 
+OF_THE_LOAD = (AGREED, "batch_used")
+"""Numbers of a design that `load_text` reads."""
+
 TAKEN = 0.7
 """Share of an engine's places above which waiting for one is said to show in first tokens (assumed)."""
 

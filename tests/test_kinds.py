@@ -57,7 +57,7 @@ class TestGroups:
         assert (share * spread**2).sum() < 0.01 * (square - 1)
         assert (np.diff(ratio) > 0).all()
         assert len(ratio) == COUNT
-        assert checked([list(row) for row in kinds_of(drawn)]) == kinds_of(drawn)
+        assert checked([list(row) for row in kinds_of(drawn)], "prompt_kinds") == kinds_of(drawn)
 
     def test_two_kinds_share_none(self):
         drawn = two_kinds(5000, 3, 1.0).prompts
@@ -89,8 +89,8 @@ class TestGroups:
         ],
     )
     def test_what_are_none_is_refused(self, wrong):
-        with pytest.raises(ConfigError, match="kinds of requests"):
-            checked(wrong)
+        with pytest.raises(ConfigError, match="prompt_kinds"):
+            checked(wrong, "prompt_kinds")
 
 
 class TestSteadyState:

@@ -6,6 +6,7 @@ from codesign.cli import main
 from codesign.config import check_plan
 from codesign.config.load_checks import check_load
 from codesign.config.room import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
+from codesign.config.space_checks import not_held
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.errors import ConfigError
 from codesign.fields import replace
@@ -135,3 +136,12 @@ def test_devices_that_a_space_would_overrule_are_refused(typed, capsys):
     assert list(same.space.plan["device_count"]) == [32]
     without = study_from_config("experiment=serve_deepseek_v3", "~space.plan.device_count", typed)
     assert float(without.scenario.layout.devices) == 32
+
+
+def test_a_plan_field_that_is_typed_and_listed_is_said_not_to_be_held():
+    study = study_from_config("model=llama31_8b", "workload=serving", "space.plan.tp=[1,2]", "plan.tp=2", "plan.pp=1")
+    assert not_held(study.space, ["plan.tp=2"]) == [
+        "plan.tp = 2 does not hold it: space.plan.tp lists 1, 2; 'space.plan.tp=[2]' does"
+    ]
+    held = study_from_config("model=llama31_8b", "workload=serving", "space.plan.tp=[2]", "plan.tp=2")
+    assert not_held(held.space, ["plan.tp=2", "workload.input_tokens=128", "plan=serving_node"]) == []

@@ -13,7 +13,7 @@ from ..workloads.plan_fields import plan_field, plan_value, words_of
 from .checks import check_reach
 from .groups import PACKAGES, available, expand
 
-__all__ = ["check_variables", "refuse_overruled"]
+__all__ = ["check_variables", "not_held", "refuse_overruled"]
 
 MOST_LEVELS = 1_000_000  # of a variable's grid
 
@@ -72,6 +72,18 @@ def refuse_overruled(space: DesignSpace, overrides: Sequence[str]) -> None:
                 f"{key} = {value} would not count: space.plan.device_count lists {numbers};"
                 f" take 'space.plan.device_count=[{value}]', or leave the list out: '~space.plan.device_count'"
             )
+
+
+def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:
+    """A line for each plan field that is typed and varies all the same, since the space lists values of its own."""
+    told = []
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        listed = space.plan.get(expand(key).removeprefix("plan."), ()) if expand(key).startswith("plan.") else ()
+        if len(listed) and [str(one) for one in listed] != [value]:
+            values = ", ".join(map(str, listed))
+            told.append(f"{key} = {value} does not hold it: space.{key} lists {values}; 'space.{key}=[{value}]' does")
+    return told
 
 
 def _has(scenario: Scenario, path: str) -> bool:

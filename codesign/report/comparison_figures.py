@@ -46,7 +46,7 @@ def candidates(found: Comparison) -> bytes:
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))
     axes.set_ylim(len(ranked) - 0.5, -0.5)
-    axes.set_xlim(0, 1.45 * most)
+    axes.set_xlim(0, (1.7 if endless.any() else 1.45) * most)  # room for what stands beside
     axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * most])
     axes.set_xlabel(f"{found.label(found.goal)}; bar: 90 % interval")
     axes.grid(axis="y", visible=False)

@@ -13,7 +13,7 @@ from ..config.as_sold import device_name, differences
 from ..config.groups import expand
 from ..errors import CodesignError, ConfigError
 from ..metrics import Account
-from ..no_end import AGREED
+from ..no_end import OF_THE_LOAD
 from ..objective import feasible
 from ..ownership import Rented
 from ..plain_yaml import is_mapping
@@ -205,7 +205,7 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
     asked = {objective.goal, *objective.limits, *objective.floors}
     told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
-    numbers = {name: float(best[name]) for name in (*told, *([AGREED] if AGREED in best else []))}
+    numbers = {name: float(best[name]) for name in (*told, *(name for name in OF_THE_LOAD if name in best))}
     devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,

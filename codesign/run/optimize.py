@@ -32,7 +32,7 @@ from .interrupt import Interrupt
 from .left_files import new_folder, write_inputs, write_results, write_text, write_unusual
 from .setup import prepare_jax
 from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
-from .unusual import say_default, say_devices, unusual_answer, warn
+from .unusual import say_default, say_devices, say_not_held, unusual_answer, warn
 from .watching import Watch
 
 SHOWN = 8  # designs in the table
@@ -57,6 +57,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     check_study(study)
     say_default(overrides)
     say_devices(overrides)
+    say_not_held(study, overrides)
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))
     try:

@@ -36,6 +36,7 @@ from ..simulation.serving import (
 from ..strict_json import dumps
 from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.kinds import Kinds, drawn_from
+from ..workloads.open_loop import OpenLoop
 from ..workloads.under_load import AbstractOpenServing
 from .left_files import write_text
 from .setup import prepare_jax
@@ -100,12 +101,8 @@ def simulate_design(
         if asked.arrivals is not None:
             cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
             form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
-            came = (len(asked) - 1) / float(np.ptp(asked.arrivals)) * group
-            full = 0.0 if isinstance(scenario.workload, AbstractOpenServing) else came / closed["requests_per_s"]
-            busy = max(float(form.load), float(form.fill), full)
-            closed = (
-                closed | form_told(form.later(host)) | {"requests_per_s": came, "load": busy, "fill": float(form.fill)}
-            )
+            most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
+            closed |= form_told(form.later(host)) | _load(asked.arrivals, form, group, most)
         if pools is not None:
             bar.begin(len(asked))
             found = pools.simulated(asked, bar.tell, timeline=True)
@@ -126,6 +123,13 @@ def simulate_design(
         _write(run, told, found)
         out.print(f"kept: {run / FOLDER}")
     return 0
+
+
+def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> dict[str, float]:
+    """Requests a second of so many engines, how busy these are, and the share of their places that is taken."""
+    came = (len(arrivals) - 1) / float(np.ptp(arrivals)) * group
+    busy = max(float(form.load), float(form.fill), came / most)
+    return {"requests_per_s": came, "load": busy, "fill": float(form.fill)}
 
 
 def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:

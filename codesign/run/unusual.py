@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from ..config import Study
 from ..config.composition import admit, combinations, composed
 from ..config.plausibility import Unusual, unusual
+from ..config.space_checks import not_held
 from ..config.starting import names, told
 from ..plain_yaml import read_yaml
 from ..results import Results, placed
@@ -22,6 +23,12 @@ def say_default(overrides: list[str]) -> None:
 def say_devices(overrides: list[str]) -> None:
     """One line where a study says nothing of how many devices there are, and so has as many as the base has."""
     if line := devices_taken(overrides):
+        print(f"codesign: {line}", file=sys.stderr)
+
+
+def say_not_held(study: Study, overrides: list[str]) -> None:
+    """One line for each plan field that somebody typed and that varies all the same."""
+    for line in not_held(study.space, overrides):
         print(f"codesign: {line}", file=sys.stderr)
 
 

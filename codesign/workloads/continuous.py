@@ -81,8 +81,8 @@ class AbstractContinuousServing(AbstractServing):
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
     asynchronous: bool = static(default=False)
-    prompt_kinds: Kinds = known_kinds()
-    answer_kinds: Kinds = known_kinds()
+    prompt_kinds: Kinds = known_kinds("prompt_kinds")
+    answer_kinds: Kinds = known_kinds("answer_kinds")
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""

@@ -7,6 +7,7 @@ logarithms, so that two kinds of requests never share a group, until there are `
 from the beginning (`TAIL`), since percentiles rest on them.
 """
 
+import functools
 import itertools
 from typing import Any
 
@@ -30,13 +31,17 @@ TAIL = (0.9, 0.95, 0.98, 0.993)  # shares of requests below, where groups begin
 TOLERANCE = 1e-3  # of what shares and the mean of lengths come to, as numbers are written
 
 
-def known_kinds() -> Any:
+def known_kinds(name: str) -> Any:
     """A field of such lengths: a choice of structure, since programs are written for so many of them."""
-    return static(default=(), converter=checked)
+    return static(default=(), converter=functools.partial(checked, name=name))
 
 
-def checked(given: Any) -> Kinds:
+def checked(given: Any, name: str) -> Kinds:
     """Lists of a configuration as what they are.
+
+    Args:
+        given: rows, or none.
+        name: of the field.
 
     Raises:
         ConfigError: rows that are no lengths and shares, or do not come to 1.
@@ -44,7 +49,7 @@ def checked(given: Any) -> Kinds:
     try:
         kinds = tuple((float(length), float(share), float(spread)) for length, share, spread in given)
     except (TypeError, ValueError):
-        raise ConfigError(f"kinds of requests = {given!r}: rows of length over mean, share, deviation") from None
+        raise ConfigError(f"{name} = {given!r} are no rows of length over mean, share, deviation") from None
     if not kinds:
         return ()
     mean, whole = sum(one[0] * one[1] for one in kinds), sum(one[1] for one in kinds)
@@ -52,7 +57,7 @@ def checked(given: Any) -> Kinds:
     sound = ordered and all(length > 0 and share > 0 and spread >= 0 for length, share, spread in kinds)
     if not (sound and abs(mean - 1) < TOLERANCE and abs(whole - 1) < TOLERANCE):
         raise ConfigError(
-            f"kinds of requests: lengths over their mean must rise and be above 0, with shares above 0; the mean is"
+            f"{name}: lengths over their mean must rise and be above 0, with shares above 0; the mean is"
             f" {mean:.6g} and shares are {whole:.6g} together, where both must be 1"
         )
     return kinds
