@@ -76,7 +76,7 @@ def refuse_overruled(space: DesignSpace, overrides: Sequence[str]) -> None:
 
 def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:
     """A line for each plan field that is typed and varies all the same, since the space lists values of its own."""
-    told = []
+    told = list[str]()
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")
         listed = space.plan.get(expand(key).removeprefix("plan."), ()) if expand(key).startswith("plan.") else ()
