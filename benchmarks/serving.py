@@ -110,7 +110,7 @@ def answers_of(rows: pd.DataFrame, rate: np.ndarray) -> OpenLoop:
     given = {name: jnp.asarray(rows[column], float) for name, column in named.items()}
     demand = Demand(
         rate=jnp.asarray(rate), gap_cv=jnp.asarray(rows["gap_cv"], float), chunk=jnp.asarray(rows["budget"], float),
-        most=jnp.full(len(rows), float(MOST)), elsewhere=jnp.zeros(len(rows)), **given,
+        most=jnp.asarray(rows["most"], float), elsewhere=jnp.zeros(len(rows)), **given,
     )  # fmt: skip
     return many(times, demand)
 
@@ -135,13 +135,14 @@ def sustained(rows: pd.DataFrame) -> np.ndarray:
     return low
 
 
-def open_loops(count: int, seed: int, gap_cv: float = 1.0) -> pd.DataFrame:
-    """Conditions at loads to 0.8 with what the closed form and two seeds of the simulation say."""
+def open_loops(count: int, seed: int, gap_cv: float = 1.0, few: bool = False) -> pd.DataFrame:
+    """Conditions at loads to 0.8 with what the closed form and two seeds of the simulation say; few: to 128 places."""
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame([drawn(rng) | {"gap_cv": gap_cv, "at": rng.choice(LOADS)} for _ in range(count)])
+    rows["most"] = (2 ** rng.uniform(0, 7, count)).astype(int) if few else MOST
     rate = rows["at"].to_numpy() * sustained(rows)
     found = answers_of(rows, rate)
-    for name in ("ttft_s", "tpot_s"):
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
         for share, values in zip(("mean", "p50", "p90", "p99"), getattr(found, name), strict=True):
             rows[f"closed.{name}{'' if share == 'mean' else '.' + share}"] = np.asarray(values)
     conditions = rows[list(rows.columns[~rows.columns.str.startswith("closed.")])].to_dict("records")
@@ -156,7 +157,7 @@ def _open(one: dict[str, Any], rate: float, seed: int) -> dict[str, float]:
     prompts = lengths(rng, one["prompt"], one["cv_prompt"], REQUESTS)
     answers = lengths(rng, one["answer"], one["cv_answer"], REQUESTS, least=2)
     came = arrivals(rng, rate, one["gap_cv"], REQUESTS)
-    engine = Engine(steps_of(one), 10**9, chunk=one["budget"], sequences=MOST)
+    engine = Engine(steps_of(one), 10**9, chunk=one["budget"], sequences=one["most"])
     return simulate_open(engine, Requests(prompts, answers, came)).summary()
 
 
@@ -212,6 +213,7 @@ def main() -> None:
     frames = {
         "closed loop, closed form at the simulated batch": closed_loop(count, seed),
         f"open loop, Poisson, load to {max(LOADS)}": open_loops(count, seed),
+        f"open loop, Poisson, 1 to 128 places, load to {max(LOADS)}": open_loops(count, seed, few=True),
         f"prompts and decodes apart, load to {max(LOADS)}": pools(count, seed),
         f"open loop, gaps that vary twice as much, load to {max(LOADS)}": open_loops(count, seed, 2.0),
     }

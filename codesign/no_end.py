@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .units import engineering
+
 NO_END = "no end"
 RATIO = "unsustained_ratio"
 """Column of frames: share of the draws in which a design does not sustain its load."""
@@ -16,13 +18,10 @@ RATIO = "unsustained_ratio"
 AGREED = "usage.engine.ttft"
 """A number that only designs have that must keep an agreement."""
 
-OF_THE_LOAD = (AGREED, "batch_used")
+OF_THE_LOAD = (AGREED, "batch_used", "place_wait_ratio", "place_wait_s")
 """Numbers of a design that `load_text` reads."""
 
-TAKEN = 0.7
-"""Share of an engine's places above which waiting for one is said to show in first tokens (assumed)."""
-
-TAIL = 0.05  # share of the draws beyond either end of a 90 % interval
+TAIL = 0.05  # share of the draws beyond either end of a 90 % interval; of requests that wait, from which it is said
 
 
 def has_ends(low: Any, high: Any) -> bool:
@@ -63,20 +62,21 @@ def unsustained_text(numbers: Mapping[str, Any]) -> str:
 
 
 def crowded_text(numbers: Mapping[str, Any]) -> str:
-    """One sentence where sequences under way may take all places of an engine; empty where they hardly do.
-
-    No closed form of an open loop has the wait for a place: first tokens, or second ones of two pools, are too early.
+    """One sentence where requests wait for a place of an engine; empty where hardly any do.
 
     Args:
-        numbers: of the design, `batch_used` and `requests_per_s` where it serves an open loop.
+        numbers: of the design; `batch_used`, `place_wait_ratio` and `place_wait_s` where it serves an open loop.
     """
-    share = numbers.get("batch_used")
-    if not isinstance(share, int | float) or not TAKEN < share <= 1:
+    taken, ratio, seconds = (
+        value if isinstance(value := numbers.get(name), int | float) else math.nan
+        for name in ("batch_used", "place_wait_ratio", "place_wait_s")
+    )
+    if not (taken <= 1 and ratio > TAIL and seconds == seconds):
         return ""
     return (
-        f"{share:.0%} of an engine's places (plan.micro_batch) are taken on average: who comes when all are waits for"
-        " one, which these times leave out (`codesign simulate` shows how much; a limit on batch_used, or a larger"
-        " plan.micro_batch, keeps clear of it)."
+        f"{ratio:.0%} of the requests find all places of an engine (plan.micro_batch) taken and wait"
+        f" {engineering(seconds / ratio, 's')} for one: a larger plan.micro_batch, or a limit on place_wait_s, keeps"
+        " clear of it."
     )
 
 

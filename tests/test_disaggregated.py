@@ -148,11 +148,4 @@ def test_an_engine_serves_no_more_sequences_than_its_plan_says(capsys):
     assert told["loop"] == "open"
     assert told["simulated"]["decodes"] <= 64
     assert told["closed_form"]["tpot_s"] == pytest.approx(told["simulated"]["tpot_s"], rel=0.06)
-    assert told["closed_form"]["fill"] > 0.5
-
-
-def test_places_that_are_mostly_taken_are_said():
-    from codesign.run.simulate_told import waiting_for_places
-
-    assert waiting_for_places(0.5, 64.0) == ""
-    assert "80% of the 64 places of an engine (plan.micro_batch)" in waiting_for_places(0.8, 64.0)
+    assert told["closed_form"]["batch_used"] > 0.5

@@ -207,11 +207,15 @@ def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys
     assert "do not sustain the load" in page
 
 
-def test_waiting_for_places_is_said_where_most_are_taken():
-    assert crowded_text({}) == crowded_text({"batch_used": 0.5}) == crowded_text({"batch_used": math.nan}) == ""
-    assert crowded_text({"batch_used": 1.2}) == ""  # more than there are: the load is not sustained, which is said
-    assert "97% of an engine's places" in crowded_text({"batch_used": 0.97})
-    assert load_text({"batch_used": 0.97}) == crowded_text({"batch_used": 0.97})
-    both = load_text({"batch_used": 0.97, RATIO: 0.3})
+def test_waiting_for_places_is_said_where_requests_do():
+    waits = {"batch_used": 0.9, "place_wait_ratio": 0.4, "place_wait_s": 0.5}
+    assert crowded_text({}) == crowded_text(waits | {"place_wait_ratio": 0.01}) == ""
+    assert crowded_text(waits | {"place_wait_s": None}) == crowded_text(waits | {"place_wait_ratio": math.nan}) == ""
+    assert crowded_text(waits | {"batch_used": 1.2}) == ""  # the load is not sustained, which is said
+    told = crowded_text(waits)
+    assert "40% of the requests" in told
+    assert "1.25 s" in told
+    assert load_text(waits) == told
+    both = load_text(waits | {RATIO: 0.3})
     assert both.startswith("In 30.0% of the draws")
-    assert both.endswith(crowded_text({"batch_used": 0.97}))
+    assert both.endswith(told)

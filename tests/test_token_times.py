@@ -8,9 +8,11 @@ import pytest
 from codesign.workloads.arriving_load import Demand, RooflineTimes
 from codesign.workloads.first_token import Crowds
 from codesign.workloads.mean_step import EngineStep
+from codesign.workloads.place_wait import PlaceWait
 from codesign.workloads.token_times import TokenTimes, token_times
 
 PLAIN, TOKEN = 0.01, 1e-4
+ROOMY = PlaceWait(*map(jnp.asarray, (0.0, 0.0, 0.0)))
 
 
 def times(**changes: float) -> RooflineTimes:
@@ -61,7 +63,7 @@ def branching(asked: Demand, mixed: float, runs: int = 400_000) -> np.ndarray:
 def test_delays_are_those_of_a_branching_process(rate: float, cv: float, answer: float) -> None:
     asked = demand(rate=rate, input_cv=cv, output_tokens=answer)
     at, crowds = steps_of(asked)
-    found = token_times(times(), asked, at, crowds, jnp.asarray(0.0))
+    found = token_times(times(), asked, at, crowds, jnp.asarray(0.0), ROOMY)
     drawn = branching(asked, float(at.mixed))
     assert float(found.mean_s) == pytest.approx(drawn.mean(), rel=0.005)
     assert float(found.variance) == pytest.approx(drawn.var(), rel=0.04)  # eight prompts stand for all
@@ -74,7 +76,7 @@ def test_sequences_beside_by_hand() -> None:
     asked = demand(rate=1e-9, input_tokens=1e6, output_tokens=51.0)
     at, crowds = steps_of(demand(), decodes=16.0)
     slope = 1e-5
-    found = token_times(times(), asked, at, crowds, jnp.asarray(slope))
+    found = token_times(times(), asked, at, crowds, jnp.asarray(slope), ROOMY)
     longer = 1 / (1 - slope * 16 / float(at.mean))
     # what is there lasts `longer` times an own life: 2 int_0^1 (1 - u) (1 - u / z) du = 1 - 1 / (3 z)
     assert float(found.crowd) == pytest.approx(slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-4)
@@ -86,7 +88,7 @@ def test_caches_of_many_lengths_vary_more() -> None:
     asked = demand(rate=1e-9, input_tokens=1.0, output_tokens=100_001.0)
     at, crowds = steps_of(demand(), decodes=16.0)
     slope = read * float(asked.context)
-    found = token_times(times(read_s=read), asked, at, crowds, jnp.asarray(slope))
+    found = token_times(times(read_s=read), asked, at, crowds, jnp.asarray(slope), ROOMY)
     longer = 1 / (1 - min(slope * 16 / float(at.mean), 0.95))
     assert float(found.crowd) == pytest.approx(4 / 3 * slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-3)
 
@@ -107,7 +109,7 @@ def test_nothing_comes_and_nothing_varies() -> None:
     def mean(rate: jax.Array) -> jax.Array:
         asked = demand().at(rate)
         at, crowds = steps_of(demand())
-        found = token_times(times(), asked, at._replace(share=rate * at.mean), crowds, jnp.asarray(0.0))
+        found = token_times(times(), asked, at._replace(share=rate * at.mean), crowds, jnp.asarray(0.0), ROOMY)
         return found.mean_s + found.variance
 
     for rate in (1e-12, 1e-6, 1e-2):

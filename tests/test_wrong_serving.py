@@ -33,7 +33,7 @@ TYPED = {
 ASKED = {
     "load beyond stability": (
         ("workload=at_rate", "workload.arrivals_per_s=1e4"),
-        ("times the 4.288 that the engines sustain", "ask for 4.2 or fewer", "or more accelerators"),
+        ("times the 4.281 that the engines sustain", "ask for 4.2 or fewer", "or more accelerators"),
     ),
     "tokens faster than a step": (
         ("workload=goodput", "workload.agreement.tpot_s=0.0001"),

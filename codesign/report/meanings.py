@@ -14,6 +14,8 @@ MEANINGS = {
     "mixed_ratio": "share of steps that carry prompts beside decodes",
     "prompt_load": "share of the room for prompts that is taken; below 1 or they pile up",
     "batch_used": "share of an engine's places (plan.micro_batch) that sequences under way take on average",
+    "place_wait_ratio": "share of the requests that find all places of an engine (plan.micro_batch) taken, and wait",
+    "place_wait_s": "wait for a place, mean of all requests: in ttft_s, or of two pools in tpot_s",
     "link_busy": "share of the time that the link between two pools is in use",
     "samples_per_s": "samples per second of a recommendation model",
     "lookups_per_s": "rows of embedding tables read per second",

@@ -129,7 +129,8 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
     """Requests a second of so many engines, how busy these are, and the share of their places that is taken."""
     came = (len(arrivals) - 1) / float(np.ptp(arrivals)) * group
     busy = max(float(form.load), float(form.fill), came / most)
-    return {"requests_per_s": came, "load": busy, "fill": float(form.fill)}
+    places = {"place_wait_ratio": float(form.places.late), "place_wait_s": float(form.places.mean)}
+    return {"requests_per_s": came, "load": busy, "batch_used": float(form.fill)} | places
 
 
 def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:

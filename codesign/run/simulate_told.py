@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..no_end import TAKEN
+from ..no_end import crowded_text
 from ..scenario import Scenario
 from ..units import engineering
 from ..workloads.continuous import AbstractContinuousServing
@@ -76,7 +76,9 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
     if not is_closed:
         said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
         out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
-        out.print(doubt(closed["load"]) + waiting_for_places(closed["fill"], _batch(scenario)), end="")
+        out.print(doubt(closed["load"]), end="")
+        if waits := crowded_text(closed):
+            out.print(waits)
     bound = told["no_scheduler"]
     if bound and math.isfinite(bound["tpot_s"]):
         out.print(
@@ -94,17 +96,6 @@ def doubt(load: float) -> str:
     return (
         f"engines are {load:.1%} busy: beyond {TRUSTED:.0%} trust the simulation, not the closed form, and more"
         " requests and seeds (--requests, --seed) rather than one\n"
-    )
-
-
-def waiting_for_places(fill: float, places: float) -> str:
-    """A line where sequences that are under way may take all places of an engine: no closed form has that wait."""
-    if fill <= TAKEN:
-        return ""
-    return (
-        f"{fill:.0%} of the {places:g} places of an engine (plan.micro_batch) are taken on average: at times all are,"
-        " and who comes then waits for one, which the closed form leaves out; a larger plan.micro_batch brings both"
-        " together\n"
     )
 
 

@@ -4,6 +4,8 @@
              close to each other than of a Poisson stream (`clumps`); rho of the requests wait (with clumps more), for
              a time that is exponential
 
+    place    as in `place_wait`, before the rest
+
 Who comes in a step shares the next one with whoever else comes in it; of a clump those in front are served first.
 """
 
@@ -17,7 +19,8 @@ from .arriving_load import Demand, Times
 from .clumps import alone, others
 from .crowds import beside_by_kinds, carried_by_kinds
 from .mean_step import EngineStep
-from .quantiles import Percentiles, normal_quantiles, tail_quantiles
+from .place_wait import PlaceWait
+from .quantiles import Part, Percentiles, normal_quantiles, tail_quantiles
 
 __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 
@@ -108,8 +111,10 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
     return BesideIt(demand.input_tokens * jnp.stack(counts), jnp.stack(likely), clump)
 
 
-def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Percentiles:
-    """Mean and percentiles."""
+def first_token(
+    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, places: PlaceWait
+) -> Percentiles:
+    """Mean and percentiles; who waits for a place waits for prompts as long as others do on average."""
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     size = demand.input_tokens / demand.chunk
     more = others(demand.gap_cv, demand.rate * size * full / (1 - at.load))
@@ -133,10 +138,15 @@ def first_token(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, de
     own = own + whole * each(decodes, demand.context, demand.chunk, 0.5 * jnp.minimum(whole * demand.chunk, length))
     weight = common[:, None, None] * beside.likely * met.likely
     left = jnp.broadcast_to(met.seconds, own.shape)
-    mean = (weight * (own + 0.5 * left)).sum() + wait
+    mean = (weight * (own + 0.5 * left)).sum() + wait + places.mean
+    behind = wait / late
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
-    return Percentiles(mean, *tail_quantiles(own.ravel(), left.ravel(), weight.ravel(), wait, late))
+        behind = wait / jnp.maximum(weight.ravel() @ late, 1e-9)
+    found = Part(own.ravel(), left.ravel(), weight.ravel(), late, behind)
+    waits = found._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
+    waits = waits.gathered(own[0].size)
+    return Percentiles(mean, *tail_quantiles(found.likely(1 - places.late), waits.likely(places.late)))
 
 
 def _late_behind(met: Met, late: Array) -> Array:

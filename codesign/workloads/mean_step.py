@@ -17,7 +17,7 @@ from ..smooth import TINY
 from .arriving_load import Demand, Times
 from .steady_state import FULLEST, LEVELS, mixed_share
 
-__all__ = ["EngineStep", "agreed", "engine_step", "slope"]
+__all__ = ["EngineStep", "agreed", "engine_step", "prompt_steps", "slope"]
 
 ROUNDS = 14  # of Newton's method in the step alone, shares following
 TOGETHER = 2  # of it in both
@@ -65,6 +65,14 @@ def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
     alone = (1 - at.share) * come[0] * nobody[0] + at.share * come[1] * nobody[1]
     own = None if demand.prompts is None else _lost_by(demand.computed * demand.prompts[..., 0], demand)
     return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
+
+
+def prompt_steps(demand: Demand) -> Array:
+    """Steps that compute a prompt's tokens; none where others do."""
+    lost = _lost(demand.computed, demand.input_cv, demand.chunk)
+    if demand.prompts is not None:
+        lost = _lost_by(demand.computed * demand.prompts[..., 0], demand)
+    return (1 - demand.elsewhere) * (demand.computed / demand.chunk + lost)
 
 
 def _lost_by(lengths: Array, demand: Demand) -> Array:

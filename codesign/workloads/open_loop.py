@@ -3,7 +3,9 @@
 The mean step s at n decodes is that of `mean_step`, the time to a first token that of `first_token`, the time between
 tokens that of `token_times`.
 
-Assumes: load below stability; no waiting for places in the cache; means and variances of lengths alone.
+Where all places are taken who comes waits as in `place_wait`, before the first token.
+
+Assumes: load below stability; means and variances of lengths alone.
 Source: closed form of this package, held against `simulation.serving`; the wait [kingman1961].
 """
 
@@ -14,7 +16,8 @@ from jaxtyping import Array
 
 from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .first_token import crowds_at, first_token
-from .mean_step import EngineStep, agreed, slope
+from .mean_step import EngineStep, agreed, prompt_steps, slope
+from .place_wait import PlaceWait, place_wait
 from .quantiles import NORMAL, Percentiles, spread_about
 from .token_times import token_times
 
@@ -24,7 +27,7 @@ __all__ = [
 
 
 class OpenLoop(NamedTuple):
-    """What requests of an open loop see; `decodes` together; `load` of prompts, `fill` of decodes: too much at 1."""
+    """What requests of an open loop see; `decodes` together; `load` of prompts, `fill` of places: too much at 1."""
 
     ttft_s: Percentiles
     tpot_s: Percentiles
@@ -35,6 +38,7 @@ class OpenLoop(NamedTuple):
     load: Array
     fill: Array
     step_s: Array
+    places: PlaceWait
 
     def later(self, seconds: Array | float) -> "OpenLoop":
         """The same where every request takes so much longer to its first token."""
@@ -55,12 +59,13 @@ def open_loop(times: Times, demand: Demand) -> OpenLoop:
     at = agreed(times, demand)
     step, decodes = at.mean, at.decodes
     crowds = crowds_at(times, demand, at, decodes)
-    tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at))
+    places = place_wait(times, demand, at)
+    tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at), places)
     tpot, variance = tokens.mean_s, tokens.variance
-    ttft = first_token(times, demand, at, crowds, decodes)
+    ttft = first_token(times, demand, at, crowds, decodes, places)
     return OpenLoop(
         ttft, tokens.percentiles(), whole(demand, ttft, tpot, variance), variance, decodes, at.share,
-        at.asked, demand.rate * demand.steps * step / demand.most, step,
+        at.asked, demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most, step, places,
     )  # fmt: skip
 
 

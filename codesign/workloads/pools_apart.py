@@ -2,19 +2,25 @@
 
     TTFT   S + rho^(sqrt(2 (x + 1)) - 1) / (x (1 - rho)) S (a^2 + v^2) / 2      x engines, rho = lambda S / x, S the
            seconds of a prompt with variation v, a that of gaps between arrivals
-    TPOT   as in `open_loop` without prompts at lambda / y, and the way of the cache to the decode engine with half a
-           step that runs there, both once an answer: (bytes / bandwidth + f0 / 2) E[1 / L]
+    TPOT   as in `open_loop` without prompts at lambda / y, and the way of the cache to the decode engine, its wait for
+           a place there (`place_wait`) and half a step that runs, once an answer: (bytes / bandwidth + W + f0 / 2)
+           E[1 / L]
+
+Gaps between those that leave x engines vary by 1 + (1 - rho^2) (a^2 - 1) + rho^2 / sqrt(x) (v^2 - 1), and by a y-th of
+it where they come to y engines by turns.
 
 Assumes: one prompt at a time on an engine; decodes by turns over the y engines; links that hold nobody up.
-Source: [sakasegawa1977]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
+Source: [sakasegawa1977], gaps [whitt1983]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
 """
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
-from .quantiles import above, lognormal, tail_quantiles
+from .quantiles import Part, above, lognormal, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["decodes_of", "pools_apart", "prompt_s"]
@@ -54,22 +60,27 @@ def pools_apart(
     """
     seconds, weight, begins, spread = _prompts(prefill, demand)
     mean = (weight * seconds).sum()
-    varied = (demand.gap_cv**2 + (weight * seconds**2).sum() / mean**2 - 1) / 2
+    own = (weight * seconds**2).sum() / mean**2 - 1
+    varied = (demand.gap_cv**2 + own) / 2
     asked = demand.rate * mean / engines[0]
     load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
-    tails = tail_quantiles(begins, spread, weight, wait, late)
-    alone = decodes_of(demand, engines[1])
+    tails = tail_quantiles(Part(begins, spread, weight, late, wait / late))
+    leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
+    alone = dataclasses.replace(decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(leave / engines[1]))
     found = open_loop(decode, alone)
     joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
-    shorter = (1 + demand.output_cv**2) / demand.steps
-    tpot = found.tpot_s.mean + joins * shorter
+    places, varied = found.places, 1 + demand.output_cv**2
+    shorter = varied / demand.steps
+    waits = joins + places.mean
+    tpot = found.tpot_s.mean + waits * shorter
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
-    between = above(floor, tpot, found.tpot_variance + (joins * shorter * demand.output_cv) ** 2)
+    square = places.late * 2 * places.seconds**2 - places.mean**2
+    between = above(floor, tpot, found.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
     ttft = Percentiles(mean + wait, *tails)
     return found._replace(
-        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance),
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance + square / demand.steps**2),
         mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
 

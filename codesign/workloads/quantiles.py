@@ -3,6 +3,7 @@
 Fixed numbers of rounds on all points at once; the last one carries the derivatives (implicit function theorem).
 """
 
+import functools
 from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from ..smooth import TINY
 
 __all__ = [
     "SHARES",
+    "Part",
     "Percentiles",
     "above",
     "lognormal",
@@ -27,7 +29,8 @@ __all__ = [
 
 SHARES = (0.5, 0.9, 0.99)
 NORMAL = (0.0, 1.2815515655446004, 2.3263478740408408)  # quantiles of a normal distribution at these shares
-ROUNDS = 10
+ROUNDS, AMONG_FEW = 6, 8  # among all numbers; before, among few that stand for them
+MOST_TOGETHER = 16  # numbers that one stands for
 WIDEST = 600.0  # of a sum's range over its mean wait: further off nobody waits that a double could tell
 PROMPTS = 128  # equally likely quantiles of prompts
 SOME = ([(node + 0.5) / 5 * 0.95 for node in range(5)], [0.95 / 5] * 5)  # few, and those that percentiles rest on
@@ -82,100 +85,166 @@ def tailed(cv: Array) -> tuple[Array, Array]:
     return drawn / (drawn * likely).sum(), likely
 
 
-def tail_quantiles(base: Array, spread: Array, weight: Array, wait: Array, late: Array) -> tuple[Array, ...]:
-    """The percentiles of `SHARES` of a sum of three.
+class Part(NamedTuple):
+    """Of what is drawn from: a sum of three.
 
-    Args:
-        base: numbers, one of which is drawn with probability `weight`.
-        spread: of a time that is equally likely anywhere from 0 to this, one for each base.
-        weight: sums to 1.
-        wait: mean of a time that is exponential with probability `late` and else none; where it is no more than
-            1 / `WIDEST` of the range of the rest, that.
-        late: one number, or one for each base.
+    base: numbers, one of which is drawn with probability `weight`, which sum to 1 over all parts.
+    spread: of a time that is equally likely anywhere from 0 to this, one for each base.
+    late: probability of a time besides that is exponential; one number, or one for each base.
+    seconds: mean of that time where there is one; of no less than 1 / `WIDEST` of the range of the rest.
     """
-    range_ = jax.lax.stop_gradient((base + spread).max() - base.min())
-    often = late if late.ndim == 0 else weight @ late
-    scale = jnp.maximum(wait / jnp.maximum(often, 1e-9), range_ / WIDEST + 1e-12)
-    drawn = _Sum(base, jnp.maximum(spread, 1e-3 * scale + 1e-9), weight, late, scale)
-    found = _quantiles(drawn)
-    return found[0], found[1], found[2]
-
-
-class _Sum(NamedTuple):
-    """What is drawn from: bases, spreads, how likely each is, how likely the wait is, and its mean if there is one."""
 
     base: Array
     spread: Array
     weight: Array
     late: Array
-    scale: Array
+    seconds: Array
+
+    def likely(self, share: Array) -> "Part":
+        """Of so many draws."""
+        return self._replace(weight=share * self.weight)
+
+    def range(self) -> Array:
+        """From the least of two terms to the most."""
+        return (self.base + self.spread).max() - self.base.min()
+
+    def numbered(self) -> "Part":
+        """With no time that is too short to divide by."""
+        seconds = jnp.maximum(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
+        return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
+
+    def over(self, unit: Array) -> "Part":
+        """In another unit."""
+        return Part(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
+
+    def gathered(self, each: int) -> "Part":
+        """One base for so many that follow each other, with mean and variance of what it stands for."""
+        base, spread, weight = (value.reshape(-1, each) for value in self[:3])
+        likely = weight.sum(1)
+        shares = weight / likely[:, None]
+        middle = base + 0.5 * spread
+        mean = (shares * middle).sum(1)
+        varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
+        width = jnp.minimum(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
+        late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
+        return Part(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
 
     def moments(self) -> tuple[Array, Array]:
-        """Mean and variance."""
+        """Its shares of the mean and of the mean square."""
         middle = self.base + 0.5 * self.spread
-        mean = self.weight @ middle
-        varies = self.weight @ ((middle - mean) ** 2 + self.spread**2 / 12)
-        late = (self.weight * self.late).sum()
-        return mean + late * self.scale, varies + late * (2 - late) * self.scale**2
+        late = self.late * self.seconds
+        square = middle**2 + self.spread**2 / 12 + 2 * late * (middle + self.seconds)
+        return self.weight @ (middle + late), self.weight @ square
+
+
+def tail_quantiles(*parts: Part) -> tuple[Array, ...]:
+    """The percentiles of `SHARES` of what is drawn from one of these parts."""
+    found = _quantiles(tuple(part.numbered() for part in parts))
+    return found[0], found[1], found[2]
 
 
 class _Often(NamedTuple):
-    """A `_Sum` that is asked for its tail often: exponentials of bases and of ends are taken once.
+    """A `Part` that is asked for its tail often: shares a second, exponentials of bases and of ends are taken once.
 
     With v the value, b a base, e its end, u the scale: the wait's share of the tail is min(1, exp(e / u) exp(-v / u))
     less the same of b.
     """
 
-    drawn: _Sum
+    drawn: Part
     origin: Array
+    share: Array
+    waiting: Array
     begins: Array
     ends: Array
 
     @classmethod
-    def of(cls, drawn: _Sum) -> "_Often":
+    def of(cls, drawn: Part) -> "_Often":
         """With no exponential beyond half of `WIDEST` and what spreads add to it."""
         end = drawn.base + drawn.spread
         origin = 0.5 * (drawn.base.min() + end.max())
-        powers = (jnp.exp((each - origin) / drawn.scale) for each in (drawn.base, end))
-        return cls(drawn, origin, *powers)
+        powers = (jnp.exp((each - origin) / drawn.seconds) for each in (drawn.base, end))
+        share = drawn.weight / drawn.spread
+        return cls(drawn, origin, share, share * drawn.late, *powers)
 
     def beyond(self, value: Array) -> tuple[Array, Array]:
         """Probability of more than a value, and its slope."""
-        base, spread, weight, late, scale = self.drawn
-        share, past = weight / spread, value - base
+        past, scale = value - self.drawn.base, self.drawn.seconds
         passed = jnp.exp((self.origin - value) / scale)
-        waits = (share * late) @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
-        within = share @ jnp.clip(past, 0.0, spread)
-        inside = (share * (1 - late)) @ jnp.where((past > 0) & (past < spread), 1.0, 0.0)
-        return weight.sum() - within + scale * waits, -(inside + waits)
+        waits = self.waiting @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
+        within = self.share @ jnp.clip(past, 0.0, self.drawn.spread)
+        inside = (self.share - self.waiting) @ jnp.where((past > 0) & (past < self.drawn.spread), 1.0, 0.0)
+        return self.drawn.weight.sum() - within + scale * waits, -(inside + waits)
 
 
-def _quantiles(drawn: _Sum) -> Array:
-    """By Newton's method on the logarithm of the tail, within ends that close in; what one asks tells all."""
-    unit = jax.lax.stop_gradient((drawn.base + drawn.spread + drawn.scale).max())
-    drawn = drawn._replace(base=drawn.base / unit, spread=drawn.spread / unit, scale=drawn.scale / unit)
-    often, left = _Often.of(drawn), 1 - jnp.asarray(SHARES)
+def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
+    """Of all parts."""
+    tails, slopes = zip(*(one.beyond(value) for one in often), strict=True)
+    return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
+
+
+class _Sought(NamedTuple):
+    """Quantiles of parts that are sought: where they are at least and at most, and where they are next asked for."""
+
+    low: Array
+    high: Array
+    at: Array
+
+    def closer(self, often: tuple[_Often, ...], rounds: int) -> "_Sought":
+        """After rounds of Newton's method on the logarithm of the tail; what one asks tells all."""
+        left = 1 - jnp.asarray(SHARES)
+        beyond = jax.vmap(lambda value: _beyond(often, value))
+
+        def body(_: Any, found: _Sought) -> _Sought:
+            low, high, at = found
+            tail, slope = beyond(at)
+            more = tail > left[:, None]
+            low = jnp.maximum(low, jnp.where(more, at, -jnp.inf).max(1))
+            high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
+            tail = jnp.maximum(tail, 1e-30)
+            jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
+            return _Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
+
+        return jax.lax.fori_loop(0, rounds, body, self)
+
+
+def _quantiles(parts: tuple[Part, ...]) -> Array:
+    """Of few numbers that stand for many first, then of all, within ends that close in."""
+    farthest, longest, least = (
+        functools.reduce(pick, [told(part) for part in parts])
+        for pick, told in (
+            (jnp.maximum, lambda part: (part.base + part.spread).max()),
+            (jnp.maximum, lambda part: part.seconds),
+            (jnp.minimum, lambda part: part.base.min()),
+        )
+    )
+    unit = jax.lax.stop_gradient(farthest + longest)
+    often = tuple(_Often.of(part.over(unit)) for part in parts)
+    left = 1 - jnp.asarray(SHARES)
     held = jax.lax.stop_gradient(often)
-    fixed, beyond = held.drawn, jax.vmap(held.beyond)
-
-    def body(_: Any, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        low, high, at = found
-        tail, slope = beyond(at)
-        more = tail > left[:, None]
-        low = jnp.maximum(low, jnp.where(more, at, -jnp.inf).max(1))
-        high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
-        tail = jnp.maximum(tail, 1e-30)
-        jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
-        return low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high))
-
-    most = jnp.log(jnp.maximum(fixed.late.max() / left, 1.0)) * fixed.scale
-    low, high = fixed.base.min() * jnp.ones_like(left), 1.0001 * ((fixed.base + fixed.spread).max() + most)
-    guess = jnp.stack(above(low[0], *fixed.moments())[1:])
-    found = jax.lax.fori_loop(0, ROUNDS, body, (low, high, jnp.clip(guess, low, high)))
-    low, high, found = jax.lax.stop_gradient(found)
-    slope = jax.lax.stop_gradient(beyond(found)[1])
+    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
+    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
+    ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
+    guess = jnp.stack(above(ends[0][0], *_moments(held))[1:])
+    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
+    guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
+    sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
+    found = sought.at
+    slope = jax.lax.stop_gradient(jax.vmap(lambda value: _beyond(held, value)[1])(found))
     falls = slope < 0
-    gap = (jax.vmap(often.beyond)(found)[0] - left) / jnp.where(falls, slope, -1.0)
+    gap = (jax.vmap(lambda value: _beyond(often, value)[0])(found) - left) / jnp.where(falls, slope, -1.0)
     last = jax.lax.stop_gradient(gap)
-    last = gap - last + jnp.clip(last, found - high, found - low)  # no further than the ends, with all derivatives
+    # no further than the ends, with all derivatives
+    last = gap - last + jnp.clip(last, found - sought.high, found - sought.low)
     return unit * (found - jnp.where(falls, last, 0.0))
+
+
+def _together(count: int) -> int:
+    """How many of so many numbers one stands for at first."""
+    return max(each for each in range(1, MOST_TOGETHER + 1) if count % each == 0)
+
+
+def _moments(often: tuple[_Often, ...]) -> tuple[Array, Array]:
+    """Mean and variance of all parts."""
+    means, squares = zip(*(one.drawn.moments() for one in often), strict=True)
+    mean = sum(means, jnp.asarray(0.0))
+    return mean, sum(squares, jnp.asarray(0.0)) - mean**2

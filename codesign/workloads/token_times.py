@@ -29,6 +29,7 @@ from .arriving_load import Demand, Times
 from .clumps import others
 from .first_token import STEEPEST, Crowds
 from .mean_step import EngineStep
+from .place_wait import PlaceWait
 from .quantiles import Percentiles, above
 
 __all__ = ["TokenTimes", "token_times"]
@@ -65,7 +66,9 @@ class Delays(NamedTuple):
     waiting_varies: Array
 
 
-def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, slope: Array) -> TokenTimes:
+def token_times(
+    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, places: PlaceWait
+) -> TokenTimes:
     """
     Args:
         times: of steps.
@@ -73,7 +76,10 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
         at: the mean step.
         crowds: steps with prompts.
         slope: seconds that one more decode lengthens the mean step by.
+        places: how often all are taken: then no prompt takes a sequence's own place, and nobody more is beside it.
     """
+    full_met = jnp.minimum(places.late * demand.most / jnp.maximum(at.decodes, 1e-12), 1.0)
+    own_place = full_met / demand.most
     near = others(demand.gap_cv, 0.5 * at.decodes)
     clumps = jnp.maximum(1 + 2 * near, 0.0)
     longer = 1 / (1 - jnp.minimum(slope * at.decodes / at.mean, STEEPEST))
@@ -83,9 +89,10 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
     mean = at.mean + at.share * (
         held - (at.mixed - at.plain)
     )  # a full step is longer by more than an empty one shorter
+    mean = mean - own_place * at.share * held
     full = times.step_s(at.decodes, demand.context, demand.chunk, demand.keys)
     most = jnp.maximum(full, at.mixed)
-    work = _work(times, demand, at, crowds, at.share * held / mean, mean, clumps)
+    work = _work(times, demand, at, crowds, at.share * (1 - own_place) * held / mean, mean, clumps)
     delays = 1 / (1 - work.share)
     starts = jnp.minimum(work.waiting * delays / steps, jnp.maximum(most - mean, 0.0))
     start = (likely * starts).sum()
@@ -94,7 +101,8 @@ def token_times(times: Times, demand: Demand, at: EngineStep, crowds: Crowds, sl
     later = others(demand.gap_cv, at.decodes) - others(demand.gap_cv, demand.rate * at.mixed)
     start = start + jnp.maximum(later, 0.0) * (at.mixed - at.plain) / demand.steps
     crowd = _beside(times, demand, at, slope, (lengths, likely), longer) * longer * clumps
-    tpot = mean + slope * longer * clumps + start
+    crowd = crowd * (1 - full_met)
+    tpot = mean + slope * jnp.minimum(longer * clumps, jnp.maximum(demand.most - at.decodes, 0.0)) + start
     return TokenTimes(tpot, (likely * met).sum() + crowd, crowd, at.plain, most)
 
 

@@ -234,7 +234,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             "requests_per_s": requests, "concurrency": requests * seen.e2e_s.mean,
             "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / seen.tpot_s.mean,
             "tokens_per_s_per_device": answered / layout.devices, "mixed_ratio": seen.mixed_ratio,
-            "prompt_load": seen.load, "batch_used": seen.fill,
+            "prompt_load": seen.load, "batch_used": seen.fill, "place_wait_ratio": seen.places.late,
+            "place_wait_s": seen.places.mean,
         }  # fmt: skip
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
@@ -252,7 +253,7 @@ class AbstractServingAtRate(AbstractOpenServing):
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)
 
     def answered(self, asked: Answering, most: Array) -> Answered:
-        """At the given rate; where sequences find no place, they wait for ever."""
+        """At the given rate; where sequences find no place in the long run, they wait for ever."""
         del most
         seen = asked.seen(self.arrivals_per_s)
         late = jnp.where(seen.fill > 1, LATE_S * (seen.fill - 1), 0.0)

@@ -54,6 +54,8 @@ OPEN_SERVING = Words(
             for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "Whole request"))
             for share in ("p50", "p90", "p99")
         },
-        "batch_used": ("Decodes of the most together", "%"),
+        "batch_used": ("Places taken", "%"),
+        "place_wait_ratio": ("Requests that wait for a place", "%"),
+        "place_wait_s": ("Wait for a place", "s"),
     },
 )

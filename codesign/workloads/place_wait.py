@@ -1,0 +1,102 @@
+"""The wait for a place in a batch, where requests come at a rate and an engine has c places.
+
+A request takes a place from its own prompt steps to its last token, H = k + L steps. With n places taken a step takes
+s(n), so that one is given back at a rate n / (H s(n)), and from c on at c / (H s(c)) whoever waits. In order of
+arrival a birth-and-death process has
+
+    p(n) = p(0) prod_(j <= n) lambda H s(j) / j,    rho = lambda H s(c) / c < 1
+    P(wait) = p(c) / (1 - rho) / (p(0) + ... + p(c - 1) + p(c) / (1 - rho))
+
+as long as n < c whatever the lengths of answers are (processor sharing), and who waits does so for a time that is
+exponential with mean (H s(c) / c) / (1 - rho) (a^2 + v^2) / 2, a the variation of gaps, v that of steps of an answer.
+With s affine between c / 2 and c, p is a negative binomial distribution; the sum is an integral over numbers that lie
+the closer the nearer to c. Gaps that vary more than a Poisson stream's come as if in clumps of z, each of which
+takes a place of z (Hayward): c / z and lambda / z stand for c and lambda.
+
+Assumes: prompts spread over time as they are on average; an engine that never takes more than c.
+Source: processor sharing [kelly1979], clumps [fredericks1980], the two variations [kingman1961]; held against
+`simulation.serving`; nothing is fitted.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .arriving_load import Demand, Times
+from .clumps import others
+from .mean_step import EngineStep, prompt_steps
+
+__all__ = ["PlaceWait", "place_wait"]
+
+POINTS, WEIGHTS = np.polynomial.legendre.leggauss(16)
+BELOW = 0.5 * (POINTS + 1)  # square roots of how far numbers are from c, over c
+PARTS = WEIGHTS * BELOW  # of the integral
+FARTHEST = 80.0  # of logarithms of probabilities that are told apart: still a number in single precision
+LEAST_LEFT = 1e-4  # of the places: beyond it nobody's wait has an end
+LEAST_GROWTH = 1e-6  # of a step, from no place taken to all
+BUSIEST = 0.97  # share of time that goes to prompts beyond which steps would not end
+
+
+class PlaceWait(NamedTuple):
+    """Probability that all places are taken, mean of the wait where they are, and `load` of all: too much at 1."""
+
+    late: Array
+    seconds: Array
+    load: Array
+
+    @property
+    def mean(self) -> Array:
+        """Of all requests."""
+        return self.late * self.seconds
+
+
+def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
+    """Of one engine, whose mean step is `at`."""
+    most, steps = demand.most, demand.steps + prompt_steps(demand)
+    tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
+    prompts = demand.computed / tokens  # steps that a request fills with prompt tokens
+
+    def around(decodes: Array) -> tuple[Array, Array]:
+        plain = times.step_s(decodes, demand.context, jnp.zeros_like(tokens), demand.keys)
+        return plain, prompts * (times.step_s(decodes, demand.context, tokens, demand.keys) - plain)
+
+    plain, more = around(most)
+    full = plain + most / steps * more  # for each that ends one begins
+    plain, more = around(0.5 * most)
+    half = jnp.minimum(plain / (1 - jnp.minimum(demand.rate * more, BUSIEST)), full)
+    grows = jnp.maximum(
+        2 * (full - half), LEAST_GROWTH * full
+    )  # from no place to all, were it as between half of them and all
+    load = demand.rate * steps * full / most
+    left = jnp.maximum(1 - load, LEAST_LEFT)
+    clump = 1 + others(demand.gap_cv, most)
+    fewer = _all_over(most / clump, demand.rate * steps * grows / most, jnp.maximum(full / grows - 1, 0.0))
+    late = 1 / (1 + left * fewer)
+    varied = demand.gap_cv**2 + (demand.output_cv * demand.steps / steps) ** 2
+    return PlaceWait(late, steps * full / most / left * 0.5 * varied, load)
+
+
+def _all_over(places: Array, ratio: Array, start: Array) -> Array:
+    """Probability of fewer than all places over that of just all.
+
+    Args:
+        places: c.
+        ratio: lambda H times what one more lengthens a step by.
+        start: a step with no place taken over how much longer one with all is.
+    """
+    rising, number = start * places + 1, -places * BELOW**2 - 0.5  # from c down; the middle of a number is the number
+    often = jnp.log(ratio * (rising + places) / (places + 1))
+    over = number * often + _falls(rising + places, number) - _falls(places + 1, number)
+    return places * (PARTS * jnp.exp(jnp.minimum(over, FARTHEST))).sum()
+
+
+def _falls(value: Array, by: Array) -> Array:
+    """Logarithm of gamma(value + by) / (gamma(value) value^by), plus `by`; from 0.5 on (Stirling)."""
+    after = value + by
+    return (after - 0.5) * jnp.log1p(by / value) + _rest(after) - _rest(value)
+
+
+def _rest(value: Array) -> Array:
+    return (1 / 12 - 1 / (360 * value**2)) / value
