@@ -35,5 +35,14 @@ class Doubts(eqx.Module):
         return self.source * self.collectives.get(operation, asarray(1.0))
 
     def of_first_token(self, extra: dict[str, Array]) -> dict[str, Array]:
-        """What only this kind of job has, with the time to the first token of this draw."""
-        return {name: value * self.first_token if name == "ttft_s" else value for name, value in extra.items()}
+        """What only this kind of job has, first tokens as in this draw: percentiles err as means do (assumed)."""
+        if "ttft_s" not in extra:
+            return extra
+        later = (self.first_token - 1) * extra["ttft_s"]
+        told = dict(extra)
+        for name, value in extra.items():
+            if name.startswith("ttft_"):
+                told[name] = value * self.first_token
+            elif name.startswith("e2e_"):
+                told[name] = value + later
+        return told

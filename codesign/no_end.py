@@ -80,6 +80,21 @@ def crowded_text(numbers: Mapping[str, Any]) -> str:
     )
 
 
+def early_text(numbers: Mapping[str, Any]) -> str:
+    """One sentence where the time to a first token lies below its own interval; else empty.
+
+    Args:
+        numbers: of the design, with the lower end `ttft_s_low` where it is known.
+    """
+    told, low = (numbers.get(name) for name in ("ttft_s", "ttft_s_low"))
+    if not isinstance(told, int | float) or not isinstance(low, int | float) or not low > told:
+        return ""
+    return (
+        "First tokens of engines that were measured came later than the model has them without an engine's constants:"
+        " the interval says by how much; framework=vllm, sglang or trtllm has those constants."
+    )
+
+
 def load_text(numbers: Mapping[str, Any]) -> str:
     """What there is to say of the load of a design; empty where there is nothing."""
-    return " ".join(filter(None, (unsustained_text(numbers), crowded_text(numbers))))
+    return " ".join(filter(None, (told(numbers) for told in (unsustained_text, crowded_text, early_text))))

@@ -11,7 +11,9 @@ import pytest
 from codesign.cli import main
 from codesign.config import scenario_from_config
 from codesign.fields import as_leaf
-from codesign.no_end import AGREED, NO_END, RATIO, between_text, crowded_text, load_text, unsustained_text
+from codesign.no_end import (
+    AGREED, NO_END, RATIO, between_text, crowded_text, early_text, load_text, unsustained_text,
+)  # fmt: skip
 from codesign.objective import Objective
 from codesign.report.comparison_figures import pictures
 from codesign.report.side_by_side import Comparison, sentences
@@ -219,3 +221,10 @@ def test_waiting_for_places_is_said_where_requests_do():
     both = load_text(waits | {RATIO: 0.3})
     assert both.startswith("In 30.0% of the draws")
     assert both.endswith(told)
+
+
+def test_first_tokens_below_their_interval_are_said():
+    for numbers in ({}, {"ttft_s": 1.0}, {"ttft_s": 1.0, "ttft_s_low": 0.9}, {"ttft_s": 1.0, "ttft_s_low": math.nan}):
+        assert early_text(numbers) == ""
+    assert "framework=vllm" in early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
+    assert load_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})

@@ -12,7 +12,7 @@ import pytest
 from codesign import kept_on_disk
 from codesign.config import scenario_from_config
 from codesign.errors import ConfigError
-from codesign.fields import with_numpy
+from codesign.fields import as_leaf, with_numpy
 from codesign.metrics import account
 from codesign.results import numbers_of
 from codesign.staging import at_points, base_of, model
@@ -26,7 +26,7 @@ from codesign.uncertainty import (
     wins,
     with_room,
 )  # fmt: skip
-from codesign.uncertainty.draws import beyond, draw_doubts, factors, regime
+from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names
 from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
 
 
@@ -187,3 +187,29 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
     assert ("collective", "all_reduce", PHYSICS, MEASURED) in found
     assert rows.set_index(["kind", "name", "model", "regime"]).loc[("kernel", "gemm", LEARNED, MEASURED), "members"]
     assert len(card_of(frame).splitlines()) == 1 + 6
+
+
+@pytest.mark.parametrize(
+    ("workload", "framework", "names"),
+    [
+        ("serving_fp8", "none", ("ttft", "tpot")),
+        ("continuous_fp8", "none", ("ttft", "tpot, closed loop")),
+        ("continuous_fp8", "vllm", ("ttft, framework named", "tpot, closed loop, framework named")),
+        ("at_rate", "vllm", ("ttft, framework named", "tpot, closed loop, framework named")),
+        ("goodput", "sglang", ("ttft, framework named", "tpot, closed loop, framework named")),
+    ],
+)
+def test_errors_are_those_of_engines_that_batch_continuously(workload, framework, names):
+    """Also of open loops: they had those of static batches, whose first tokens are measured at twice the model's."""
+    asked = (f"workload={workload}", f"framework={framework}", "model=llama31_70b", "accelerator=h100_sxm")
+    assert source_names(scenario_from_config(*asked)) == names
+
+
+def test_percentiles_err_as_means_do():
+    """First tokens later by a factor, whole requests by as much time; nothing else moves."""
+    late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))
+    told = {"ttft_s": 2.0, "ttft_p99_s": 5.0, "tpot_p99_s": 0.1, "e2e_s": 10.0, "e2e_p50_s": 9.0, "batch_used": 0.5}
+    found = late.of_first_token({name: as_leaf(value) for name, value in told.items()})
+    moved = {"ttft_s": 6.0, "ttft_p99_s": 15.0, "e2e_s": 14.0, "e2e_p50_s": 13.0}
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(told | moved)
+    assert late.of_first_token({"mfu": as_leaf(0.5)}) == {"mfu": as_leaf(0.5)}

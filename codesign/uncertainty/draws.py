@@ -19,7 +19,8 @@ from ..hardware import Accelerator
 from ..hardware.residual import FittedOn
 from ..scenario import Cluster, Scenario
 from ..typed_jax import asarray
-from ..workloads import AbstractServing, ContinuousServing
+from ..workloads import AbstractServing
+from ..workloads.continuous import AbstractContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
@@ -91,8 +92,9 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     job = scenario.workload
     named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
     if isinstance(job, AbstractServing):
-        engine = ", framework named" if named and isinstance(job, ContinuousServing) else ""
-        return f"ttft{engine}", f"tpot, closed loop{engine}" if isinstance(job, ContinuousServing) else "tpot"
+        batches = isinstance(job, AbstractContinuousServing)
+        engine = ", framework named" if named and batches else ""
+        return f"ttft{engine}", f"tpot, closed loop{engine}" if batches else "tpot"
     sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     training = f"training{', parameters sharded' if sharded else ''}{', framework named' if named else ''}"
     return training, training

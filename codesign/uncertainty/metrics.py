@@ -21,7 +21,8 @@ from .spreads import spreads
 from .unsustained import Interval, ends, over_the_load, quantile, without_ends
 
 NAMES = (
-    "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w",
+    "time_s", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w",
+    *(f"{time}_{share}_s" for time in ("ttft", "tpot", "e2e") for share in ("p50", "p90", "p99")),
 )  # fmt: skip
 """Metrics that have an interval, where the job has them, beside what tokens cost."""
 
