@@ -12,7 +12,14 @@ from codesign.cli import main
 from codesign.config import scenario_from_config
 from codesign.fields import as_leaf
 from codesign.no_end import (
-    AGREED, NO_END, RATIO, between_text, crowded_text, early_text, load_text, unsustained_text,
+    AGREED,
+    NO_END,
+    RATIO,
+    between_text,
+    crowded_text,
+    early_text,
+    load_text,
+    unsustained_text,
 )  # fmt: skip
 from codesign.objective import Objective
 from codesign.report.comparison_figures import pictures
