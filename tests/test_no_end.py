@@ -24,10 +24,12 @@ from codesign.no_end import (
 from codesign.objective import Objective
 from codesign.report.comparison_figures import pictures
 from codesign.report.side_by_side import Comparison, sentences
+from codesign.results import numbers_of
 from codesign.run.comparing import _wins
 from codesign.run.terminal import intervals_text
 from codesign.strict_json import dumps
 from codesign.uncertainty import metrics_under_draws, of_designs, uncertain, wins
+from codesign.uncertainty.draws import no_doubts
 from codesign.uncertainty.metrics import without_goals
 from codesign.uncertainty.unsustained import LOAD, ends, quantile, without_ends, without_numbers
 
@@ -235,3 +237,16 @@ def test_first_tokens_below_their_interval_are_said():
         assert early_text(numbers) == ""
     assert "framework=vllm" in early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
     assert load_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
+
+
+def test_first_tokens_of_a_draw_count_in_an_agreement():
+    """Three times later: the rate at which a third of the limit is kept, and what is then seen is within the limit."""
+    asked = ("workload=goodput", *SERVED, "workload.agreement.tpot_s=0.2")
+    scenario, tight = (scenario_from_config(*asked, f"workload.agreement.ttft_s={limit}") for limit in (3, 1))
+    late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))
+    cluster = dataclasses.replace(scenario.cluster, doubts=late)
+    found, same = numbers_of(dataclasses.replace(scenario, cluster=cluster)), numbers_of(tight)
+    assert numbers_of(scenario)["requests_per_s"] > 1.02 * same["requests_per_s"]
+    assert found["requests_per_s"] == pytest.approx(same["requests_per_s"], rel=1e-6)
+    assert found["ttft_p99_s"] == pytest.approx(3 * same["ttft_p99_s"], rel=1e-6)
+    assert found["ttft_p99_s"] <= 3 * (1 + 1e-6)

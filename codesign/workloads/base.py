@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array
 
+from ..doubts import Doubts
 from ..examples import by_default
 from ..showing import as_text
 from .layer_operations import Precision
@@ -48,6 +49,11 @@ class AbstractWorkload(eqx.Module):
     @abc.abstractmethod
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Compose the priced operations into the time, breakdown and energy of one step or batch."""
+
+    def under(self, doubts: Doubts) -> "AbstractWorkload":
+        """The same in one draw of the model's errors, where something is promised of what these multiply."""
+        del doubts
+        return self
 
     @abc.abstractmethod
     def repeats(self, layout: Layout) -> dict[str, Array]:

@@ -201,6 +201,6 @@ def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], eng
 def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) -> str:
     """One line on a rate that the engines do not sustain: by how much, and what would help."""
     return (
-        f"{asked} is {rate / kept:.3g} times the {kept:.4g} that the engines sustain, {why}:"
+        f"{asked} is {rate / kept:.4g} times the {kept:.4g} that the engines sustain, {why}:"
         f" ask for {0.98 * kept:.3g} or fewer, or take {helps}, or more accelerators"
     )
