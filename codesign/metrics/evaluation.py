@@ -198,7 +198,7 @@ def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     layout = scenario.layout
     cluster = scenario.cluster.joining(layout.devices)
-    work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts)
+    work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
     timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
     devices, facility = layout.devices, cluster.facility
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array
 
-from ..doubts import Doubts
 from ..examples import by_default
 from ..showing import as_text
 from .layer_operations import Precision
@@ -50,9 +49,9 @@ class AbstractWorkload(eqx.Module):
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Compose the priced operations into the time, breakdown and energy of one step or batch."""
 
-    def under(self, doubts: Doubts) -> "AbstractWorkload":
-        """The same in one draw of the model's errors, where something is promised of what these multiply."""
-        del doubts
+    def under(self, first_token: Array) -> "AbstractWorkload":
+        """The same where first tokens come later by a factor than the model has them, which promises must allow for."""
+        del first_token
         return self
 
     @abc.abstractmethod

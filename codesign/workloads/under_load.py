@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..doubts import Doubts
 from ..fields import quantity
 from ..smooth import at_least
 from .arriving_load import Demand
@@ -271,9 +270,9 @@ class AbstractGoodputServing(AbstractOpenServing):
 
     agreement: Agreement = Agreement(2.0, 0.05)
 
-    def under(self, doubts: Doubts) -> "AbstractGoodputServing":
-        """Where first tokens come later by a factor, by as much earlier ones of the model keep the agreement."""
-        earlier = dataclasses.replace(self.agreement, ttft_s=self.agreement.ttft_s / doubts.first_token)
+    def under(self, first_token: Array) -> "AbstractGoodputServing":
+        """By as much earlier must the model's first tokens be to keep the agreement."""
+        earlier = dataclasses.replace(self.agreement, ttft_s=self.agreement.ttft_s / first_token)
         return dataclasses.replace(self, agreement=earlier)
 
     def answered(self, asked: Answering, most: Array) -> Answered:
