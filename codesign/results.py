@@ -30,7 +30,8 @@ from .workloads import CommOp, ComputeOp
 from .workloads.plan_fields import plan_fields
 
 __all__ = [
-    "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_of", "ops",
+    "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_in",
+    "numbers_of", "ops",
     "pareto", "placed", "priced",
 ]  # fmt: skip
 
@@ -55,7 +56,12 @@ def row_of(account: Account) -> dict[str, Array]:
 
 def numbers_of(scenario: Scenario) -> dict[str, float]:
     """Every number of one scenario as it is."""
-    return {name: float(value) for name, value in row_of(priced(scenario)).items()}
+    return numbers_in(priced(scenario))
+
+
+def numbers_in(account: Account) -> dict[str, float]:
+    """Every number of a scenario that is priced."""
+    return {name: float(value) for name, value in row_of(account).items()}
 
 
 def priced(scenario: Scenario) -> Account:
@@ -162,9 +168,14 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
     return problem.space.place(with_numpy(problem.scenario), point)
 
 
-def ops(scenario: Scenario) -> pd.DataFrame:
-    """One row per operation of a design: what it does, how long it takes, how well it uses the hardware."""
-    account, own = priced(scenario), scenario.cluster.accelerator.name
+def ops(scenario: Scenario, account: Account | None = None) -> pd.DataFrame:
+    """One row per operation of a design: what it does, how long it takes, how well it uses the hardware.
+
+    Args:
+        scenario: of the design.
+        account: of it, where there is one already.
+    """
+    account, own = account or priced(scenario), scenario.cluster.accelerator.name
     rows: list[dict[str, Any]] = []
     for op, cost in zip(account.ops, account.costs, strict=True):
         count = float(op.count)

@@ -9,7 +9,7 @@ from ..config.load_checks import check_load
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
 from ..no_end import load_text
-from ..results import busy_links, numbers_of, ops
+from ..results import busy_links, numbers_in, ops, priced
 from ..strict_json import dumps
 from ..uncertainty import uncertain, with_room
 from .evaluation_tables import show_evaluation
@@ -38,7 +38,8 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     check_plan(scenario)
     check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
-    numbers, drawn = numbers_of(roomy), uncertain(roomy)
+    account = priced(roomy)
+    numbers, drawn = numbers_in(account), uncertain(roomy)
     check_load(scenario, numbers)
     for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
         print(line, file=sys.stderr)
@@ -52,7 +53,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
         "ddr": float(scenario.cluster.host.memory.usable_bytes()),
     }
-    table = ops(scenario)
+    table = ops(scenario, account)
     item = scenario.workload.words.item
     show_evaluation(console(), job_text(scenario), numbers, drawn.intervals, table, capacity, top, item)
     if told := load_text(numbers | drawn.columns()):
