@@ -14,7 +14,7 @@ Source: [smith1958], the limit; x and b fitted to sums of incomplete gamma funct
 import jax.numpy as jnp
 from jaxtyping import Array
 
-__all__ = ["alone", "others"]
+__all__ = ["EVEN", "alone", "others"]
 
 LEAST = 1e-12
 EVEN = 0.1  # variation of gaps below which they count as this

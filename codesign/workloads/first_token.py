@@ -20,7 +20,7 @@ from .clumps import alone, others
 from .crowds import beside_by_kinds, carried_by_kinds
 from .mean_step import EngineStep
 from .place_wait import PlaceWait
-from .quantiles import Part, Percentiles, normal_quantiles, tail_quantiles
+from .quantiles import Percentiles, Summed, normal_quantiles, tail_quantiles
 
 __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 
@@ -143,7 +143,7 @@ def first_token(
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
         behind = wait / jnp.maximum(weight.ravel() @ late, 1e-9)
-    found = Part(own.ravel(), left.ravel(), weight.ravel(), late, behind)
+    found = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
     waits = found._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
     return Percentiles(mean, *tail_quantiles(found.likely(1 - places.late), waits.likely(places.late)))

@@ -1,8 +1,8 @@
 """The wait for a place in a batch, where requests come at a rate and an engine has c places.
 
-A request takes a place from its own prompt steps to its last token, H = k + L steps. With n places taken a step takes
-s(n), so that one is given back at a rate n / (H s(n)), and from c on at c / (H s(c)) whoever waits. In order of
-arrival a birth-and-death process has
+A request takes a place from its own prompt steps to its last token, H = k + L steps. With n places taken, and for each
+that is given back another one taken, a step takes s(n): what n decodes take, and the prompts of n / H requests. So
+places are given back at a rate n / (H s(n)), and from c on at c / (H s(c)) whoever waits. A birth-and-death process has
 
     p(n) = p(0) prod_(j <= n) lambda H s(j) / j,    rho = lambda H s(c) / c < 1
     P(wait) = p(c) / (1 - rho) / (p(0) + ... + p(c - 1) + p(c) / (1 - rho))
@@ -13,7 +13,7 @@ With s affine between c / 2 and c, p is a negative binomial distribution; the su
 the closer the nearer to c. Gaps that vary more than a Poisson stream's come as if in clumps of z, each of which
 takes a place of z (Hayward): c / z and lambda / z stand for c and lambda.
 
-Assumes: prompts spread over time as they are on average; an engine that never takes more than c.
+Assumes: prompts that share an engine's time with decodes as these do among themselves.
 Source: processor sharing [kelly1979], clumps [fredericks1980], the two variations [kingman1961]; held against
 `simulation.serving`; nothing is fitted.
 """
@@ -36,7 +36,6 @@ PARTS = WEIGHTS * BELOW  # of the integral
 FARTHEST = 80.0  # of logarithms of probabilities that are told apart: still a number in single precision
 LEAST_LEFT = 1e-4  # of the places: beyond it nobody's wait has an end
 LEAST_GROWTH = 1e-6  # of a step, from no place taken to all
-BUSIEST = 0.97  # share of time that goes to prompts beyond which steps would not end
 
 
 class PlaceWait(NamedTuple):
@@ -58,21 +57,19 @@ def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
     prompts = demand.computed / tokens  # steps that a request fills with prompt tokens
 
-    def around(decodes: Array) -> tuple[Array, Array]:
-        plain = times.step_s(decodes, demand.context, jnp.zeros_like(tokens), demand.keys)
-        return plain, prompts * (times.step_s(decodes, demand.context, tokens, demand.keys) - plain)
+    def taken(places: Array) -> Array:
+        """A step with so many places taken, each that ends followed by another."""
+        plain = times.step_s(places, demand.context, jnp.zeros_like(tokens), demand.keys)
+        more = prompts * (times.step_s(places, demand.context, tokens, demand.keys) - plain)
+        return plain + places / steps * more
 
-    plain, more = around(most)
-    full = plain + most / steps * more  # for each that ends one begins
-    plain, more = around(0.5 * most)
-    half = jnp.minimum(plain / (1 - jnp.minimum(demand.rate * more, BUSIEST)), full)
-    grows = jnp.maximum(
-        2 * (full - half), LEAST_GROWTH * full
-    )  # from no place to all, were it as between half of them and all
+    full = taken(most)
+    grows = 2 * (full - taken(0.5 * most))  # from no place to all, were it as between half of them and all
+    grows = jnp.clip(grows, LEAST_GROWTH * full, full)
     load = demand.rate * steps * full / most
     left = jnp.maximum(1 - load, LEAST_LEFT)
     clump = 1 + others(demand.gap_cv, most)
-    fewer = _all_over(most / clump, demand.rate * steps * grows / most, jnp.maximum(full / grows - 1, 0.0))
+    fewer = _all_over(most / clump, demand.rate * steps * grows / most, full / grows - 1)
     late = 1 / (1 + left * fewer)
     varied = demand.gap_cv**2 + (demand.output_cv * demand.steps / steps) ** 2
     return PlaceWait(late, steps * full / most / left * 0.5 * varied, load)

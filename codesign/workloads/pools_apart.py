@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .clumps import EVEN
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
-from .quantiles import Part, above, lognormal, tail_quantiles
+from .quantiles import Summed, above, lognormal, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["decodes_of", "pools_apart", "prompt_s"]
@@ -66,9 +67,11 @@ def pools_apart(
     load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
-    tails = tail_quantiles(Part(begins, spread, weight, late, wait / late))
+    tails = tail_quantiles(Summed(begins, spread, weight, late, wait / late))
     leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
-    alone = dataclasses.replace(decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(leave / engines[1]))
+    alone = dataclasses.replace(
+        decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
+    )
     found = open_loop(decode, alone)
     joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
     places, varied = found.places, 1 + demand.output_cv**2

@@ -17,8 +17,8 @@ from ..smooth import TINY
 
 __all__ = [
     "SHARES",
-    "Part",
     "Percentiles",
+    "Summed",
     "above",
     "lognormal",
     "normal_quantiles",
@@ -85,7 +85,7 @@ def tailed(cv: Array) -> tuple[Array, Array]:
     return drawn / (drawn * likely).sum(), likely
 
 
-class Part(NamedTuple):
+class Summed(NamedTuple):
     """Of what is drawn from: a sum of three.
 
     base: numbers, one of which is drawn with probability `weight`, which sum to 1 over all parts.
@@ -100,7 +100,7 @@ class Part(NamedTuple):
     late: Array
     seconds: Array
 
-    def likely(self, share: Array) -> "Part":
+    def likely(self, share: Array) -> "Summed":
         """Of so many draws."""
         return self._replace(weight=share * self.weight)
 
@@ -108,16 +108,16 @@ class Part(NamedTuple):
         """From the least of two terms to the most."""
         return (self.base + self.spread).max() - self.base.min()
 
-    def numbered(self) -> "Part":
+    def numbered(self) -> "Summed":
         """With no time that is too short to divide by."""
         seconds = jnp.maximum(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
         return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
 
-    def over(self, unit: Array) -> "Part":
+    def over(self, unit: Array) -> "Summed":
         """In another unit."""
-        return Part(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
+        return Summed(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
 
-    def gathered(self, each: int) -> "Part":
+    def gathered(self, each: int) -> "Summed":
         """One base for so many that follow each other, with mean and variance of what it stands for."""
         base, spread, weight = (value.reshape(-1, each) for value in self[:3])
         likely = weight.sum(1)
@@ -127,7 +127,7 @@ class Part(NamedTuple):
         varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
         width = jnp.minimum(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
         late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
-        return Part(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
+        return Summed(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
 
     def moments(self) -> tuple[Array, Array]:
         """Its shares of the mean and of the mean square."""
@@ -137,20 +137,20 @@ class Part(NamedTuple):
         return self.weight @ (middle + late), self.weight @ square
 
 
-def tail_quantiles(*parts: Part) -> tuple[Array, ...]:
+def tail_quantiles(*parts: Summed) -> tuple[Array, ...]:
     """The percentiles of `SHARES` of what is drawn from one of these parts."""
     found = _quantiles(tuple(part.numbered() for part in parts))
     return found[0], found[1], found[2]
 
 
 class _Often(NamedTuple):
-    """A `Part` that is asked for its tail often: shares a second, exponentials of bases and of ends are taken once.
+    """A `Summed` that is asked for its tail often: shares a second, exponentials of bases and of ends are taken once.
 
     With v the value, b a base, e its end, u the scale: the wait's share of the tail is min(1, exp(e / u) exp(-v / u))
     less the same of b.
     """
 
-    drawn: Part
+    drawn: Summed
     origin: Array
     share: Array
     waiting: Array
@@ -158,7 +158,7 @@ class _Often(NamedTuple):
     ends: Array
 
     @classmethod
-    def of(cls, drawn: Part) -> "_Often":
+    def of(cls, drawn: Summed) -> "_Often":
         """With no exponential beyond half of `WIDEST` and what spreads add to it."""
         end = drawn.base + drawn.spread
         origin = 0.5 * (drawn.base.min() + end.max())
@@ -207,7 +207,7 @@ class _Sought(NamedTuple):
         return jax.lax.fori_loop(0, rounds, body, self)
 
 
-def _quantiles(parts: tuple[Part, ...]) -> Array:
+def _quantiles(parts: tuple[Summed, ...]) -> Array:
     """Of few numbers that stand for many first, then of all, within ends that close in."""
     farthest, longest, least = (
         functools.reduce(pick, [told(part) for part in parts])
