@@ -20,7 +20,7 @@ from .clumps import alone, others
 from .crowds import beside_by_kinds, carried_by_kinds
 from .mean_step import EngineStep
 from .place_wait import PlaceWait
-from .quantiles import Percentiles, Summed, normal_quantiles, tail_quantiles
+from .quantiles import Percentiles, Summed, moments, normal_quantiles, tail_quantiles
 
 __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 
@@ -113,8 +113,8 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
 
 def first_token(
     times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, places: PlaceWait
-) -> Percentiles:
-    """Mean and percentiles; who waits for a place waits for prompts as long as others do on average."""
+) -> tuple[Percentiles, Array]:
+    """Mean and percentiles, and variance; who waits for a place waits for prompts as long as others on average."""
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     size = demand.input_tokens / demand.chunk
     more = others(demand.gap_cv, demand.rate * size * full / (1 - at.load))
@@ -146,7 +146,8 @@ def first_token(
     found = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
     waits = found._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
-    return Percentiles(mean, *tail_quantiles(found.likely(1 - places.late), waits.likely(places.late)))
+    parts = found.likely(1 - places.late), waits.likely(places.late)
+    return Percentiles(mean, *tail_quantiles(*parts)), moments(*parts)[1]
 
 
 def _late_behind(met: Met, late: Array) -> Array:

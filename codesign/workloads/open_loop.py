@@ -18,7 +18,7 @@ from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .first_token import crowds_at, first_token
 from .mean_step import EngineStep, agreed, prompt_steps, slope
 from .place_wait import PlaceWait, place_wait
-from .quantiles import NORMAL, Percentiles, spread_about
+from .quantiles import Percentiles, above, spread_about
 from .token_times import token_times
 
 __all__ = [
@@ -62,15 +62,26 @@ def open_loop(times: Times, demand: Demand) -> OpenLoop:
     places = place_wait(times, demand, at)
     tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at), places)
     tpot, variance = tokens.mean_s, tokens.variance
-    ttft = first_token(times, demand, at, crowds, decodes, places)
-    return OpenLoop(
-        ttft, tokens.percentiles(), whole(demand, ttft, tpot, variance), variance, decodes, at.share,
-        at.asked, demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most, step, places,
-    )  # fmt: skip
+    ttft, varies = first_token(times, demand, at, crowds, decodes, places)
+    both = whole(demand, ttft, tpot, (varies, variance, places.variance))
+    fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
+    told = tokens.percentiles()
+    return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places)
 
 
-def whole(demand: Demand, ttft: Percentiles, tpot: Array, variance: Array) -> Percentiles:
-    """First token and answer together: lognormal, with the variances of lengths, of both times and no covariance."""
-    first = (ttft.p90 - ttft.p50) / NORMAL[1]
-    answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * variance
-    return spread_about(ttft.mean + demand.steps * tpot, answer + first**2 + 1e-12 * tpot**2)
+def whole(demand: Demand, ttft: Percentiles, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:
+    """First token and answer together, with the variances of lengths, of both times and no covariance.
+
+    A gamma distribution for the share of the variance that waits for places have (exponential, were there nothing
+    else), lognormal for the rest.
+
+    Args:
+        demand, ttft, tpot: of the requests.
+        variances: of the time to the first token, of the time between tokens, of the wait for a place.
+    """
+    first, between, waits = variances
+    answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
+    mean, varies = ttft.mean + demand.steps * tpot, answer + first + 1e-12 * tpot**2
+    share = jnp.minimum(waits / varies, 1.0)
+    sums, waiting = spread_about(mean, varies), above(0.0 * mean, mean, varies)
+    return Percentiles(mean, *(one + share * (other - one) for one, other in zip(sums[1:], waiting[1:], strict=True)))

@@ -50,6 +50,11 @@ class PlaceWait(NamedTuple):
         """Of all requests."""
         return self.late * self.seconds
 
+    @property
+    def variance(self) -> Array:
+        """Of all requests: exponential or none."""
+        return self.late * (2 - self.late) * self.seconds**2
+
 
 def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     """Of one engine, whose mean step is `at`."""

@@ -21,7 +21,7 @@ from jaxtyping import Array
 
 from .clumps import EVEN
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
-from .quantiles import Summed, above, lognormal, tail_quantiles
+from .quantiles import Summed, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["decodes_of", "pools_apart", "prompt_s"]
@@ -67,7 +67,7 @@ def pools_apart(
     load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
     wait = late / (engines[0] * (1 - load)) * mean * varied
-    tails = tail_quantiles(Summed(begins, spread, weight, late, wait / late))
+    queue = Summed(begins, spread, weight, late, wait / late)
     leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
@@ -81,9 +81,10 @@ def pools_apart(
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     square = places.late * 2 * places.seconds**2 - places.mean**2
     between = above(floor, tpot, found.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
-    ttft = Percentiles(mean + wait, *tails)
+    ttft = Percentiles(mean + wait, *tail_quantiles(queue))
+    varies = moments(queue)[1] + square, found.tpot_variance, square
     return found._replace(
-        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, found.tpot_variance + square / demand.steps**2),
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, varies),
         mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
 

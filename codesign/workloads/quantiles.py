@@ -21,6 +21,7 @@ __all__ = [
     "Summed",
     "above",
     "lognormal",
+    "moments",
     "normal_quantiles",
     "spread_about",
     "tail_quantiles",
@@ -224,7 +225,7 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
     late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
     most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
     ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
-    guess = jnp.stack(above(ends[0][0], *_moments(held))[1:])
+    guess = jnp.stack(above(ends[0][0], *moments(*(one.drawn for one in held)))[1:])
     few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
     guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
     sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
@@ -243,8 +244,8 @@ def _together(count: int) -> int:
     return max(each for each in range(1, MOST_TOGETHER + 1) if count % each == 0)
 
 
-def _moments(often: tuple[_Often, ...]) -> tuple[Array, Array]:
-    """Mean and variance of all parts."""
-    means, squares = zip(*(one.drawn.moments() for one in often), strict=True)
+def moments(*parts: Summed) -> tuple[Array, Array]:
+    """Mean and variance of what is drawn from one of these parts."""
+    means, squares = zip(*(part.moments() for part in parts), strict=True)
     mean = sum(means, jnp.asarray(0.0))
-    return mean, sum(squares, jnp.asarray(0.0)) - mean**2
+    return mean, jnp.maximum(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)
