@@ -121,7 +121,7 @@ class Summed(NamedTuple):
     def gathered(self, each: int) -> "Summed":
         """One base for so many that follow each other, with mean and variance of what it stands for."""
         base, spread, weight = (value.reshape(-1, each) for value in self[:3])
-        likely = weight.sum(1)
+        likely = jnp.maximum(weight.sum(1), TINY)
         shares = weight / likely[:, None]
         middle = base + 0.5 * spread
         mean = (shares * middle).sum(1)
