@@ -16,6 +16,7 @@ from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
+from codesign.validation.closed_loop import repeats
 from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 from codesign.validation.served_jobs import continuous
@@ -256,3 +257,14 @@ def test_launches_of_a_prompt_to_experts_are_issued_beside_the_work():
         work = ContinuousServing(model, 512.0, 64.0, request_overhead_s=0.04, expert_overhead_s=0.15)
         for worked, seconds in told.items():
             assert float(work.first_s(jnp.asarray(worked))) == pytest.approx(seconds)
+
+
+def test_runs_of_one_condition_are_told_apart():
+    """Two conditions are repeated, one differs in what was asked for, one is the same row again."""
+    rows = [("a", 4.0, 100.0, 10.0), ("a", 4.0, 150.0, 10.0), ("a", 8.0, 90.0, 9.0), ("b", 4.0, 50.0, 8.0)]
+    rows += [("b", 4.0, 200.0, 8.0), ("c", 4.0, 70.0, 7.0), ("c", 4.0, 70.0, 7.0)]
+    table = pd.DataFrame(rows, columns=["gpu", "concurrency", "ttft_ms", "tpot_ms"])
+    (line,) = repeats(table.assign(origin=[str(row) for row in range(len(rows))]))
+    assert "4 rows of ttft_ms" in line
+    assert "2 conditions" in line
+    assert "2.75 times the fastest in the median, 4.0 at most" in line

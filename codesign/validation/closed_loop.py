@@ -32,6 +32,7 @@ from .suites import Suite
 
 ALONE = ", engine not named"
 LEFT_OUT = ", GPU and model left out"
+RESULTS = ("ttft_ms", "tpot_ms", "origin")  # of a row; the rest is what was asked for
 UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
 
 
@@ -81,12 +82,31 @@ def left_out(
     return Service(first, between), told
 
 
+def repeats(table: pd.DataFrame) -> Iterator[str]:
+    """A line for each time, of rows that agree in every column that a model may read: by how much runs differ.
+
+    Ranks inside a group can be no better than one run tells another's.
+    """
+    told = [name for name in table.columns if name not in RESULTS]
+    for name in ("ttft_ms", "tpot_ms"):
+        once = table.drop_duplicates([*told, name])
+        same = once.groupby(told, dropna=False)[name].agg(["size", "min", "max"])
+        same = same[same["size"] > 1]
+        if len(same):
+            ratio, count = same["max"] / same["min"], int(same["size"].sum())
+            yield (
+                f"closed loop: {count} rows of {name} agree with others in every other column, {len(same)} conditions:"
+                f" the slowest takes {ratio.median():.2f} times the fastest in the median, {ratio.max():.1f} at most"
+            )
+
+
 def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of served models at a concurrency: engine named, and of some of them kernels alone."""
     table, jobs = jobs_of(directory, messages)
     if not jobs:
         return []
     messages.append(f"closed loop: priced as {METHOD}")
+    messages += repeats(table)
     jobs, crowded = in_room(jobs)
     requests = requests_of(jobs, crowded)
     known, parts = stored_serving(), parts_of(jobs, stored_serving())
