@@ -97,4 +97,9 @@ def early_text(numbers: Mapping[str, Any]) -> str:
 
 def load_text(numbers: Mapping[str, Any]) -> str:
     """What there is to say of the load of a design; empty where there is nothing."""
-    return " ".join(filter(None, (told(numbers) for told in (unsustained_text, crowded_text, early_text))))
+    return " ".join(filter(None, (unsustained_text(numbers), crowded_text(numbers))))
+
+
+def remarks_text(numbers: Mapping[str, Any]) -> str:
+    """What there is to say of one design: its load, and a first token below its interval."""
+    return " ".join(filter(None, (load_text(numbers), early_text(numbers))))

@@ -19,6 +19,7 @@ from codesign.no_end import (
     crowded_text,
     early_text,
     load_text,
+    remarks_text,
     unsustained_text,
 )  # fmt: skip
 from codesign.objective import Objective
@@ -236,7 +237,8 @@ def test_first_tokens_below_their_interval_are_said():
     for numbers in ({}, {"ttft_s": 1.0}, {"ttft_s": 1.0, "ttft_s_low": 0.9}, {"ttft_s": 1.0, "ttft_s_low": math.nan}):
         assert early_text(numbers) == ""
     assert "framework=vllm" in early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
-    assert load_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
+    assert remarks_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == early_text({"ttft_s": 1.0, "ttft_s_low": 1.1})
+    assert load_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == ""  # beside others it would stand under each
 
 
 def test_first_tokens_of_a_draw_count_in_an_agreement():

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from ..config.as_sold import device_name, differences_of_rows
-from ..no_end import load_text
+from ..no_end import remarks_text
 from ..objective import feasible
 from ..report import bars, text_tables, wording
 from ..report.labels import number
@@ -58,7 +58,7 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
         state = Markup(
             '<p class="warn">No plan keeps all limits here; this one breaks them least, by {:.1%}.</p>'
         ).format(best["excess"])
-    told = load_text(dict(best))
+    told = remarks_text(dict(best))
     doubt = Markup("<p>{}</p>").format(told) if told else ""
     share = Markup("{:,} of {:,}").format(answer.kept, answer.plans)
     return Markup(

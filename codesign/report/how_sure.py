@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..no_end import between_text, has_ends, load_text
+from ..no_end import between_text, has_ends, remarks_text
 from ..search.certificate import Binding
 from . import proof
 from .labels import DASH, is_number, number, signed
@@ -60,7 +60,7 @@ def _off(run: RunFolder) -> list[str]:
     lines = [f"{known.label} {known.text(value)}; nine times in ten a real machine would be expected {expected}."]
     if math.isinf(low) and math.isinf(high):
         lines = [f"{known.label} {known.text(value)}; hardly a real machine would be expected to sustain this."]
-    lines += filter(None, [load_text(dict(best))])
+    lines += filter(None, [remarks_text(dict(best))])
     regret = run.summary.get("regret")
     if isinstance(regret, dict) and isinstance(regret.get("text"), str):
         lines.append(regret["text"])

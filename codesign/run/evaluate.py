@@ -8,7 +8,7 @@ from ..config.checks import check_hopeful
 from ..config.load_checks import check_load
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
-from ..no_end import load_text
+from ..no_end import remarks_text
 from ..results import busy_links, numbers_in, ops, priced
 from ..strict_json import dumps
 from ..uncertainty import uncertain, with_room
@@ -56,7 +56,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     table = ops(scenario, account)
     item = scenario.workload.words.item
     show_evaluation(console(), job_text(scenario), numbers, drawn.intervals, table, capacity, top, item)
-    if told := load_text(numbers | drawn.columns()):
+    if told := remarks_text(numbers | drawn.columns()):
         console().print(told, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():
         console().print(f"which cable limits {group}: {text}", highlight=False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import Study
-from ..no_end import NO_END, between_text, load_text
+from ..no_end import NO_END, between_text, remarks_text
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..scenario import Scenario
@@ -169,7 +169,7 @@ def intervals_text(row: Any) -> str:
         if text and (name != "time_s" or "tpot_s" not in row):
             told.append(f"{label} {text}")
     line = f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
-    return " ".join(part for part in (line, load_text(dict(row))) if part)
+    return " ".join(part for part in (line, remarks_text(dict(row))) if part)
 
 
 def next_steps(folder: str, *, proven: bool) -> str:
