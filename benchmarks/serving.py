@@ -161,8 +161,8 @@ def _open(one: dict[str, Any], rate: float, seed: int) -> dict[str, float]:
     return simulate_open(engine, Requests(prompts, answers, came)).summary()
 
 
-def pools(count: int, seed: int) -> pd.DataFrame:
-    """Prompts and decodes on engines apart, at loads to 0.8 of the pool that fills first."""
+def pools(count: int, seed: int, few: bool = False) -> pd.DataFrame:
+    """Prompts and decodes on engines apart, at loads to 0.8 of the pool that fills first; few: to 128 places."""
     rng, rows = np.random.default_rng(seed), []
     form = jax.jit(pools_apart)
     while len(rows) < count:
@@ -170,17 +170,19 @@ def pools(count: int, seed: int) -> pd.DataFrame:
         engines = (int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 2, 4])))
         link, load = float(rng.choice([0.0, 2e-6, 2e-5])), float(rng.choice(LOADS))
         times, steps = RooflineTimes(*(one[name] for name in STEP)), steps_of(one)
-        full = steps.linear_s(MOST, 0) + steps.read_s * MOST * (one["prompt"] + 0.5 * one["answer"])
-        decodes = engines[1] * MOST / ((one["answer"] - 1) * full)
+        counted = int(2 ** rng.uniform(0, 7)) if few else MOST
+        most = counted if few else 10 * MOST
+        full = steps.linear_s(counted, 0) + steps.read_s * counted * (one["prompt"] + 0.5 * one["answer"])
+        decodes = engines[1] * counted / ((one["answer"] - 1) * full)
         prompts = lengths(np.random.default_rng(0), one["prompt"], one["cv_prompt"], REQUESTS)
-        engine = Engine(steps, one["budget"], sequences=10 * MOST)
+        engine = Engine(steps, one["budget"], sequences=most)
         links = engines[0] / max(link * one["prompt"], 1e-12)
         rate = float(load * min(engines[0] / prompt_seconds(engine, prompts).mean(), links, decodes))
-        shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": 10.0 * MOST}
+        shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": float(most)}
         demand = Demand(rate, one["prompt"], one["answer"], float(one["budget"]), **shape)
         own = [jnp.asarray(float(value)) for value in (*engines, link * one["prompt"])]
         found, row = form(times, times, demand, (own[0], own[1]), own[2]), {}
-        for name in ("ttft_s", "tpot_s"):
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
             said = getattr(found, name)
             row |= {f"closed.{name}": float(said.mean), f"closed.{name}.p99": float(said.p99)}
         for label, after in (("simulated", 0), ("other", 1)):
@@ -215,6 +217,7 @@ def main() -> None:
         f"open loop, Poisson, load to {max(LOADS)}": open_loops(count, seed),
         f"open loop, Poisson, 1 to 128 places, load to {max(LOADS)}": open_loops(count, seed, few=True),
         f"prompts and decodes apart, load to {max(LOADS)}": pools(count, seed),
+        f"prompts and decodes apart, 1 to 128 places, load to {max(LOADS)}": pools(count, seed, few=True),
         f"open loop, gaps that vary twice as much, load to {max(LOADS)}": open_loops(count, seed, 2.0),
     }
     for title, frame in frames.items():

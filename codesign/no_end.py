@@ -90,8 +90,8 @@ def early_text(numbers: Mapping[str, Any]) -> str:
     if not isinstance(told, int | float) or not isinstance(low, int | float) or not low > told:
         return ""
     return (
-        "First tokens of engines that were measured came later than the model has them without an engine's constants:"
-        " the interval says by how much; framework=vllm, sglang or trtllm has those constants."
+        "First tokens that were measured came later than this figure: the interval says by how much. What an engine"
+        " itself takes before one is known of framework=vllm, sglang and trtllm alone."
     )
 
 

@@ -31,8 +31,7 @@ from .workloads.plan_fields import plan_fields
 
 __all__ = [
     "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_in",
-    "numbers_of", "ops",
-    "pareto", "placed", "priced",
+    "numbers_of", "ops", "pareto", "placed", "priced",
 ]  # fmt: skip
 
 ELASTICITY_METRICS = ("time_s", "usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s")

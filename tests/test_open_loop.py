@@ -84,7 +84,8 @@ def test_rounds_are_enough(monkeypatch):
     off = np.abs(found[0] / found[1] - 1)
     assert np.isfinite(found).all()
     assert off.max() > 0  # another number of rounds was traced
-    assert np.quantile(off, 0.98) < 5e-3
+    assert np.quantile(off, 0.95) < 1e-12
+    assert np.quantile(off, 0.98) < 5e-3  # what few sums lie near: a share that many values have
 
 
 def test_a_table_of_steps_answers_alike():

@@ -11,15 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, lengths, simulate_open
+from codesign.simulation.serving import (
+    Engine,
+    Requests,
+    RooflineSteps,
+    arrivals,
+    lengths,
+    simulate_apart,
+    simulate_open,
+)
 from codesign.workloads.arriving_load import Demand, RooflineTimes
 from codesign.workloads.mean_step import EngineStep
 from codesign.workloads.open_loop import open_loop
 from codesign.workloads.place_wait import PlaceWait, place_wait
+from codesign.workloads.pools_apart import pools_apart
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 STEP = 0.01
+ENGINE = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, "pair_s": 4e-10}
 
 
 def waited(most: float, load: float, grows: float = 0.0, **changes: float) -> PlaceWait:
@@ -129,20 +139,41 @@ def test_one_place_is_a_queue_with_one_server():
 @pytest.mark.parametrize(("most", "rate", "gap_cv"), [(4, 1.7, 1.0), (24, 8.5, 1.0), (24, 7.0, 2.0)])
 def test_the_simulation_is_near(most: int, rate: float, gap_cv: float) -> None:
     """Conditions in which first tokens would be several times too early without it."""
-    step = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, "pair_s": 4e-10}
     asked = {"rate": rate, "input_tokens": 500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4}
     asked |= {"output_cv": 0.5, "gap_cv": gap_cv, "most": float(most)}
     found = open_loop(
-        RooflineTimes(**{name: jnp.asarray(value) for name, value in step.items()}),
+        RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()}),
         Demand(**{name: jnp.asarray(value) for name, value in asked.items()}),
     )
     rng, count = np.random.default_rng(61), 40_000
     requests = Requests(
         lengths(rng, 500.0, 0.4, count), lengths(rng, 200.0, 0.5, count, least=2), arrivals(rng, rate, gap_cv, count)
     )
-    engine = Engine(RooflineSteps(**step), 10**9, chunk=2048, sequences=most)
+    engine = Engine(RooflineSteps(**ENGINE), 10**9, chunk=2048, sequences=most)
     served = simulate_open(engine, requests).summary()
     assert float(found.places.mean) > 0.3 * served["ttft_s"]
     assert float(found.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.1 if gap_cv == 1 else 0.18)
     assert float(found.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.15)
     assert float(found.e2e_s.p50) == pytest.approx(served["e2e_s.p50"], rel=0.1)
+
+
+@pytest.mark.parametrize(("most", "output_cv"), [(4, 0.5), (4, 1.0), (24, 1.0)])
+def test_whole_requests_of_two_pools_wait_once(most: int, output_cv: float) -> None:
+    """Times between tokens count a wait by 1 / length, the more the shorter; a request counts it once."""
+    rate, rng, count = 3.4 * most / 4, np.random.default_rng(61), 40_000
+    asked = {"rate": rate, "input_tokens": 500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4}
+    asked |= {"output_cv": output_cv, "gap_cv": 1.0, "most": float(most)}
+    times = RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()})
+    demand = Demand(**{name: jnp.asarray(value) for name, value in asked.items()})
+    found = pools_apart(times, times, demand, (jnp.asarray(2.0), jnp.asarray(2.0)), jnp.asarray(0.01))
+    requests = Requests(
+        lengths(rng, 500.0, 0.4, count),
+        lengths(rng, 200.0, output_cv, count, least=2),
+        arrivals(rng, rate, 1.0, count),
+    )
+    engine = Engine(RooflineSteps(**ENGINE), 10**9, chunk=2048, sequences=most)
+    served = simulate_apart(engine, engine, (2, 2), requests, lambda tokens: 2e-5 * tokens).summary()
+    for share in ("mean", "p50", "p90", "p99"):
+        name = "e2e_s" if share == "mean" else f"e2e_s.{share}"
+        assert float(getattr(found.e2e_s, share)) == pytest.approx(served[name], rel=0.1)
+    assert float(found.e2e_s.mean) == pytest.approx(served["e2e_s"], rel=0.06)

@@ -63,25 +63,27 @@ def open_loop(times: Times, demand: Demand) -> OpenLoop:
     tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at), places)
     tpot, variance = tokens.mean_s, tokens.variance
     ttft, varies = first_token(times, demand, at, crowds, decodes, places)
-    both = whole(demand, ttft, tpot, (varies, variance, places.variance))
+    both = whole(demand, ttft.mean, tpot, (varies, variance, places.variance))
     fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
     told = tokens.percentiles()
     return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places)
 
 
-def whole(demand: Demand, ttft: Percentiles, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:
+def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:
     """First token and answer together, with the variances of lengths, of both times and no covariance.
 
     A gamma distribution for the share of the variance that waits for places have (exponential, were there nothing
     else), lognormal for the rest.
 
     Args:
-        demand, ttft, tpot: of the requests.
-        variances: of the time to the first token, of the time between tokens, of the wait for a place.
+        demand: of the requests.
+        begins: mean seconds of all that happens once, whatever the answer's length.
+        tpot: mean seconds of a token.
+        variances: of what happens once, of the time between tokens, of the wait for a place.
     """
     first, between, waits = variances
     answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
-    mean, varies = ttft.mean + demand.steps * tpot, answer + first + 1e-12 * tpot**2
+    mean, varies = begins + demand.steps * tpot, answer + first + 1e-12 * tpot**2
     share = jnp.minimum(waits / varies, 1.0)
     sums, waiting = spread_about(mean, varies), above(0.0 * mean, mean, varies)
     return Percentiles(mean, *(one + share * (other - one) for one, other in zip(sums[1:], waiting[1:], strict=True)))

@@ -66,8 +66,8 @@ def pools_apart(
     asked = demand.rate * mean / engines[0]
     load = jnp.minimum(asked, FULLEST)
     late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
-    wait = late / (engines[0] * (1 - load)) * mean * varied
-    queue = Summed(begins, spread, weight, late, wait / late)
+    waiting = varied * mean / (engines[0] * (1 - load))  # seconds of those that wait
+    queue = Summed(begins, spread, weight, late, waiting)
     leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
@@ -81,10 +81,10 @@ def pools_apart(
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     square = places.late * 2 * places.seconds**2 - places.mean**2
     between = above(floor, tpot, found.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
-    ttft = Percentiles(mean + wait, *tail_quantiles(queue))
+    ttft = Percentiles(mean + late * waiting, *tail_quantiles(queue))
     varies = moments(queue)[1] + square, found.tpot_variance, square
     return found._replace(
-        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft, tpot, varies),
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, found.tpot_s.mean, varies),
         mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
 
