@@ -13,6 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
 Tree = TypeVar("Tree")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 asarray: Callable[..., Array] = jnp.asarray
 zeros: Callable[..., Array] = jnp.zeros
@@ -45,6 +46,11 @@ make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
 device_put: Callable[[Any], Any] = jax.device_put
 block_until_ready: Callable[[Any], Any] = jax.block_until_ready
 configure: Callable[[str, Any], None] = jax.config.update
+
+
+def traced_for_all(function: Function) -> Function:
+    """`jax.jit` that says what it takes and gives: traced once for all who ask with such shapes, in a trace or not."""
+    return cast(Function, jax.jit(function))
 
 
 def where(condition: Array, a: Tree, b: Tree) -> Tree:

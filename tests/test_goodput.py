@@ -10,6 +10,7 @@ import pytest
 from test_open_loop import ASK, STEP, traced
 
 from codesign.errors import ConfigError
+from codesign.interpreting import interpreted
 from codesign.simulation.serving import TabulatedSteps, least_token_s, most_rate
 from codesign.simulation.serving.no_scheduler import MeanRequest
 from codesign.workloads.daily_load import read_load, replicas_by_hour
@@ -27,7 +28,7 @@ def rate(step, limits):
     return goodput(RooflineTimes(**step), Demand(**ASK), Agreement(**limits)).rate
 
 
-along = jax.jit(lambda at, towards: jax.jvp(rate, at, towards))  # one program for values and slopes
+along = interpreted(lambda at, towards: jax.jvp(rate, at, towards), always=True)
 
 
 @pytest.mark.parametrize("limits", [{"ttft_s": 0.4, "tpot_s": 1.0}, {"ttft_s": 10.0, "tpot_s": 0.03}])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from codesign.errors import ConfigError
+from codesign.interpreting import interpreted
 from codesign.workloads import quantiles
 from codesign.workloads.goodput import check_stable
 from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop
@@ -49,12 +50,11 @@ def test_derivatives_are_those_of_the_solution():
     """Central differences of means and percentiles, through the balance of decodes and steps."""
     outputs = [(name, share) for name in ("ttft_s", "tpot_s") for share in ("mean", "p50", "p99")]
 
-    def means(step, ask):
-        found = open_loop(RooflineTimes(**step), Demand(**ask))
+    def run(step, ask):
+        found = answer(step, ask)
         return jnp.stack([getattr(getattr(found, name), share) for name, share in outputs])
 
-    by_step, by_ask = jax.jit(jax.jacfwd(means, (0, 1)))(traced(STEP), traced(ASK))
-    run = jax.jit(means)
+    by_step, by_ask = interpreted(jax.jacfwd(run, (0, 1)), always=True)(traced(STEP), traced(ASK))
     for index, (slopes, values) in enumerate(((by_step, STEP), (by_ask, ASK))):
         for name in ("token_s", "read_s") if index == 0 else ("rate", "input_tokens", "output_tokens"):
             ends = []
@@ -80,7 +80,8 @@ def test_rounds_are_enough(monkeypatch):
     found = []
     for rounds in (quantiles.ROUNDS, 50):
         monkeypatch.setattr(quantiles, "ROUNDS", rounds)
-        found.append(np.stack(jax.jit(jax.vmap(lambda t, d: open_loop(t, d).ttft_s))(times, demand)[1:]))
+        anew = jax.jit(jax.vmap(open_loop.__wrapped__))
+        found.append(np.stack(anew(times, demand).ttft_s[1:]))
     off = np.abs(found[0] / found[1] - 1)
     assert np.isfinite(found).all()
     assert off.max() > 0  # another number of rounds was traced

@@ -12,6 +12,7 @@ import pytest
 from codesign.config import scenario_from_config
 from codesign.config.load_checks import check_load
 from codesign.errors import ConfigError
+from codesign.interpreting import interpreted
 from codesign.results import numbers_of
 from codesign.run.simulate import engine_of
 from codesign.run.simulate_pools import pools_of
@@ -176,18 +177,20 @@ def told(known):
 
 
 def test_slopes_are_differences_and_transformations_agree():
-    """Means, percentiles and goodput along a direction in which everything moves; jit, vmap and plain calls.
+    """Means, percentiles and goodput along a direction in which everything moves; compiled, batched, by NumPy.
 
-    One compiled program, batched, has the point, its neighbours on both sides and one further off.
+    One batched program, run by NumPy, has the point, its neighbours on both sides and one further off.
     """
     ways = dict(zip(KNOWN, (0.3, -0.8, 1.0, 0.6, -0.2, 0.4, -0.1), strict=True))
     towards = {name: ways[name] * value for name, value in KNOWN.items()}
     steps = jnp.array([0.0, -1e-5, 1e-5])
     many = {name: jnp.append(KNOWN[name] + steps * towards[name], 1.1 * KNOWN[name]) for name in KNOWN}
-    along = jax.jit(jax.vmap(lambda at: jax.jvp(told, (at,), ({name: jnp.asarray(x) for name, x in towards.items()},))))
+    way = {name: jnp.asarray(x) for name, x in towards.items()}
+    along = interpreted(jax.vmap(lambda at: jax.jvp(told, (at,), (way,))), always=True)
     found, slopes = along(many)
     np.testing.assert_allclose(slopes[0], (found[2] - found[1]) / 2e-5, rtol=1e-5)
-    np.testing.assert_allclose(told({name: jnp.asarray(value) for name, value in KNOWN.items()}), found[0], rtol=1e-9)
+    compiled = jax.jit(told)({name: jnp.asarray(value) for name, value in KNOWN.items()})
+    np.testing.assert_allclose(compiled, found[0], rtol=1e-9)
     assert np.isfinite(np.asarray(found)).all()
 
 

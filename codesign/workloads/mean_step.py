@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..smooth import TINY
+from ..typed_jax import traced_for_all
 from .arriving_load import Demand, Times
 from .steady_state import FULLEST, LEVELS, mixed_share
 
@@ -39,6 +40,7 @@ class EngineStep(NamedTuple):
     asked: Array
 
 
+@traced_for_all
 def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
     """What steps are where they take `step` seconds on average, and so many of them carry prompts."""
     tokens = jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
@@ -55,6 +57,7 @@ def _decodes(demand: Demand, step: Array) -> Array:
     return jnp.minimum(demand.rate * demand.steps * step, demand.most)
 
 
+@traced_for_all
 def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
     """Share of steps with prompts where steps are such."""
     arrivals = demand.rate * step
@@ -90,6 +93,7 @@ def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(), 0.0)
 
 
+@traced_for_all
 def _missed(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
     """Zero where both agree: mean over assumed length of a step less one, share told less that assumed."""
     at = engine_step(times, demand, step, share, _decodes(demand, step))

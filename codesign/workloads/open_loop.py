@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..typed_jax import traced_for_all
 from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .first_token import crowds_at, first_token
 from .mean_step import EngineStep, agreed, prompt_steps, slope
@@ -54,6 +55,7 @@ class OpenLoop(NamedTuple):
         return self.later(steps * self.step_s * (1 - jnp.exp(-self.decodes)))
 
 
+@traced_for_all
 def open_loop(times: Times, demand: Demand) -> OpenLoop:
     """Means and percentiles of one engine."""
     at = agreed(times, demand)

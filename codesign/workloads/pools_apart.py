@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..typed_jax import traced_for_all
 from .clumps import EVEN
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
 from .quantiles import Summed, above, lognormal, moments, tail_quantiles
@@ -42,6 +43,7 @@ def _seconds(times: Times, demand: Demand, length: Array) -> Array:
     return whole * chunks + last
 
 
+@traced_for_all
 def pools_apart(
     prefill: Times,
     decode: Times,

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity
 from ..smooth import at_least
+from ..typed_jax import traced_for_all
 from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
 from .goodput import Agreement, Answering, OneEngine, most_kept
@@ -80,6 +81,7 @@ class NodeTimes(NamedTuple):
         return (self.weights(decodes, prompt_tokens) * self.seconds).sum((-1, -2))
 
 
+@traced_for_all
 def between(nodes: Array, value: Array) -> Array:
     """Shares of neighbouring nodes that make up a value."""
     width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
