@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .carbon import Carbon
-from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, hierarchical, log_perplexity_penalty, stages
-from .collectives.levels import Stage
+from .collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
+from .collectives.levels import Stage, spanning
 from .cost import Cost, zero
 from .doubts import Doubts
 from .errors import ConfigError, suggestion
@@ -149,7 +149,7 @@ class Cluster(eqx.Module):
 
         `element_bytes` is the size of a number where it may be rounded, 0 where it may not.
         """
-        return hierarchical(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
+        return spanning(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
 
     def _stages(
         self, axis: str, layout: Layout, beside: Sequence[Beside] = (), element_bytes: float = 0.0

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .collectives import NetworkLevel, hierarchical, stages
+from .collectives import NetworkLevel, stages
+from .collectives.levels import spanning
 from .fabrics import AbstractFabric, Beside, Group, QueuedNode
 from .fields import quantity
 from .hardware import Link
@@ -69,7 +70,7 @@ def bytes_by_level(op: CommOp, levels: Sequence[NetworkLevel], layout: Layout) -
             dataclasses.replace(level, fabric=Metered(level.fabric, 1.0 if index == here else 0.0))
             for index, level in enumerate(levels)
         ]
-        counted.append(hierarchical(op.operation, op.nbytes, stages(metered, group)).energy_j)
+        counted.append(spanning(op.operation, op.nbytes, stages(metered, group)).energy_j)
     return counted
 
 

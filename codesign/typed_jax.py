@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
@@ -38,7 +39,7 @@ jacrev: Callable[..., Callable[..., Any]] = jax.jacrev
 jacfwd: Callable[..., Callable[..., Any]] = jax.jacfwd
 fori_loop: Callable[..., Any] = jax.lax.fori_loop
 jvp: Callable[..., tuple[Any, Any]] = jax.jvp
-jit: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.jit
+jit: Callable[..., Callable[..., Any]] = jax.jit
 shapes_of: Callable[..., Any] = jax.eval_shape
 as_function: Callable[[Any], Callable[..., list[Any]]] = jaxpr_as_fun
 make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
@@ -51,6 +52,11 @@ configure: Callable[[str, Any], None] = jax.config.update
 def traced_for_all(function: Function) -> Function:
     """`jax.jit` that says what it takes and gives: traced once for all who ask with such shapes, in a trace or not."""
     return cast(Function, jax.jit(function))
+
+
+def is_traced(number: Any) -> bool:
+    """Whether a number is one of a program that is being written down."""
+    return isinstance(number, Tracer)
 
 
 def where(condition: Array, a: Tree, b: Tree) -> Tree:

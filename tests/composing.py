@@ -3,11 +3,18 @@
 Hydra reads some thirty files for each composition and merges them one by one. Here what a file says is kept, and so is
 what a few files in a row come to; each composition merges copies of these, to which its overrides are then applied by
 Hydra as ever.
-Files of other folders than conf/ itself, which tests write, are read anew each time.
+Files of other folders than conf/ itself, which tests write, are read anew each time. What is chosen of conf/ alone is
+composed once for all workers, and kept under a hash of all files and of what composes them.
 """
 
+import contextlib
 import copy
+import functools
+import hashlib
+import os
 import pickle
+import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +23,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+ROOT = Path(__file__).resolve().parent.parent
+CONF, STORE = ROOT / "conf", ROOT / ".cache" / "composed"
 load, merge = CachingConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
 choices = defaults_list._create_interpolation_map
 read: dict[Any, Any] = {}
@@ -88,8 +96,40 @@ def choices_known(overrides: Any, defaults: list[Any], self_added: bool) -> Dict
     return OmegaConf.create()
 
 
+@functools.cache
+def of_files() -> str:
+    """A hash of what compositions of conf/ depend on."""
+    parts = [version("hydra-core"), version("omegaconf"), str(CONF)]
+    parts += [f"{path.relative_to(CONF)} {path.read_text(encoding='utf-8')}" for path in sorted(CONF.rglob("*.yaml"))]
+    parts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "codesign" / "config").glob("*.py"))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def composed_once(overrides: tuple[str, ...], edition_of_files: Any) -> tuple[bytes, dict[str, str]]:
+    """A configuration, pickled, and group -> option: read where a worker composed it before."""
+    ours = f"{CONF}{os.sep}"
+    if composition.conf_dir() != CONF or not all(path.startswith(ours) for path, _ in edition_of_files):
+        return whole(overrides, edition_of_files)
+    path = STORE / of_files() / hashlib.sha256(repr(overrides).encode()).hexdigest()
+    with contextlib.suppress(OSError):
+        return pickle.loads(path.read_bytes())
+    made = whole(overrides, edition_of_files)
+    partial = path.with_suffix(f".{os.getpid()}")
+    if not path.parent.is_dir():  # what was composed of other files is of no use any more
+        shutil.rmtree(STORE, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_bytes(pickle.dumps(made))
+    partial.replace(path)
+    return made
+
+
 def install() -> None:
     """For all compositions from now on."""
+    global composition, whole  # not imported before checks of types are installed
+    from codesign.config import composition
+
+    whole = composition._whole
+    composition._whole = functools.lru_cache(maxsize=64)(composed_once)
     CachingConfigRepository.load_config = load_config
     ConfigLoaderImpl._compose_config_from_defaults_list = merge_files
     defaults_list._create_interpolation_map = choices_known

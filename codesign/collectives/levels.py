@@ -1,6 +1,6 @@
 """The collectives of one network level, and operations that span several levels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,7 +11,8 @@ from ..cost import Cost, overlap, zero
 from ..errors import ConfigError
 from ..fabrics import AbstractFabric, Group
 from ..fields import quantity
-from ..typed_jax import asarray, where
+from ..smooth import reads_hard
+from ..typed_jax import asarray, is_traced, jit, where
 from .base import OPERATIONS, AbstractCollective
 from .pipelined import Pipelined
 from .tree import PipelinedChain
@@ -107,6 +108,15 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     beyond = _members(rest) > 1
     around = inner.run("reduce_scatter", nbytes) + inner.run("all_gather", nbytes)
     return outside + where(beyond, around, inner.run("all_reduce", nbytes))
+
+
+_alike: Callable[[str, Array, tuple[Stage, ...]], Cost] = jit(hierarchical, static_argnums=0)
+
+
+def spanning(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """`hierarchical`, traced once for all operations alike; another reading of maxima is traced anew."""
+    alike = is_traced(nbytes) and reads_hard()
+    return _alike(operation, nbytes, tuple(parts)) if alike else hierarchical(operation, nbytes, parts)
 
 
 def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:

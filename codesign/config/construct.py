@@ -103,6 +103,7 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
     raise ConfigError(f"{path} = {target!r} is no class that may be named{suggestion(str(target), targets())}")
 
 
+@functools.cache
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Arguments of a class or function by name."""
     return dict(inspect.signature(target).parameters)
