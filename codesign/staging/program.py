@@ -108,62 +108,80 @@ def _one_of(name: str, inner: Any) -> Any:
 
 
 def flatten(closed: Any) -> Program:
-    """The equations of a traced function, those that no output needs left out."""
-    listed: list[Equation] = []
-    known: dict[int, np.ndarray] = {}
-    shapes: list[tuple[int, ...]] = []
-    kinds: list[np.dtype] = []
+    """The equations of a traced function: none twice, none that no output needs."""
+    return _Flat().program(closed)
 
-    def new(variables: Sequence[Any]) -> list[int]:
-        first = len(shapes)
-        shapes.extend(tuple(variable.aval.shape) for variable in variables)
-        kinds.extend(variable.aval.dtype for variable in variables)
-        return list(range(first, len(shapes)))
 
-    def constant(value: Any) -> int:
+class _Flat:
+    """Equations in a row, each the first of its kind: what is met again is neither written nor entered again."""
+
+    def __init__(self) -> None:
+        self._listed: list[Equation] = []
+        self._known: dict[int, np.ndarray] = {}
+        self._shapes: list[tuple[int, ...]] = []
+        self._kinds: list[np.dtype] = []
+        self._seen: dict[Any, Sequence[int]] = {}  # constants, equations and called programs -> slots
+
+    def program(self, closed: Any) -> Program:
+        """Of a traced function."""
+        inputs = self._new(closed.jaxpr.invars)
+        outputs = self._inline(closed, inputs)
+        equations = _needed(self._listed, outputs)
+        read = {slot for equation in equations for slot in equation.inputs}.union(outputs)
+        known = {slot: value for slot, value in self._known.items() if slot in read}
+        return Program(equations, known, tuple(inputs), tuple(outputs), self._shapes, self._kinds)
+
+    def _new(self, variables: Sequence[Any]) -> list[int]:
+        first = len(self._shapes)
+        self._shapes.extend(tuple(variable.aval.shape) for variable in variables)
+        self._kinds.extend(variable.aval.dtype for variable in variables)
+        return list(range(first, len(self._shapes)))
+
+    def _constant(self, value: Any) -> int:
         array = np.asarray(value)
-        known[len(shapes)] = array
-        shapes.append(array.shape)
-        kinds.append(array.dtype)
-        return len(shapes) - 1
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._seen:
+            self._seen[key] = [len(self._shapes)]
+            self._known[len(self._shapes)] = array
+            self._shapes.append(array.shape)
+            self._kinds.append(array.dtype)
+        return self._seen[key][0]
 
-    def inline(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int]) -> list[int]:
-        slots: dict[Any, int] = {
-            variable: constant(value) for variable, value in zip(jaxpr.constvars, consts, strict=True)
-        }
-        slots |= dict(zip(jaxpr.invars, arguments, strict=True))
-        for equation in jaxpr.eqns:
-            inputs = [constant(v.val) if isinstance(v, Literal) else slots[v] for v in equation.invars]
-            name = equation.primitive.name
-            holder = CALLS.get(name) or DERIVED.get(name)
-            inner: Any = equation.params[holder] if holder else None
-            title = str(equation.params.get("name", "")) if holder else ""
-            named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
-            if named:
-                inner = _one_of(title, inner)
-            if name in CALLS and not named:
-                outputs = inline(inner.jaxpr, inner.consts, inputs)
-            else:
-                outputs = new(equation.outvars)
-                listed.append(
-                    Equation(
-                        title if named else name,
-                        equation.primitive,
-                        equation.params,
-                        tuple(inputs),
-                        tuple(outputs),
-                        inner,
-                        equation.source_info.traceback,
-                    )
-                )
-            slots |= dict(zip(equation.outvars, outputs, strict=True))
-        return [constant(v.val) if isinstance(v, Literal) else slots[v] for v in jaxpr.outvars]
+    def _inline(self, closed: Any, arguments: Sequence[int]) -> Sequence[int]:
+        """Slots of the outputs of a program at these slots."""
+        called = (id(closed), *arguments)
+        if called not in self._seen:
+            jaxpr = closed.jaxpr
+            slots = {
+                variable: self._constant(value) for variable, value in zip(jaxpr.constvars, closed.consts, strict=True)
+            }
+            slots |= dict(zip(jaxpr.invars, arguments, strict=True))
+            for equation in jaxpr.eqns:
+                outputs = self._written(equation, self._slots(slots, equation.invars))
+                slots |= dict(zip(equation.outvars, outputs, strict=True))
+            self._seen[called] = self._slots(slots, jaxpr.outvars)
+        return self._seen[called]
 
-    inputs = new(closed.jaxpr.invars)
-    outputs = inline(closed.jaxpr, closed.consts, inputs)
-    program = reduced(Program(listed, known, tuple(inputs), tuple(outputs), shapes, kinds))
-    read = {slot for equation in program.equations for slot in equation.inputs}.union(program.outputs)
-    return program._replace(known={slot: value for slot, value in known.items() if slot in read})
+    def _slots(self, slots: dict[Any, int], variables: Sequence[Any]) -> list[int]:
+        return [self._constant(v.val) if isinstance(v, Literal) else slots[v] for v in variables]
+
+    def _written(self, equation: Any, inputs: Sequence[int]) -> Sequence[int]:
+        """Slots of what an equation of JAX gives."""
+        name = equation.primitive.name
+        holder = CALLS.get(name) or DERIVED.get(name)
+        inner: Any = equation.params[holder] if holder else None
+        title = str(equation.params.get("name", "")) if holder else ""
+        named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
+        if name in CALLS and not named:
+            return self._inline(inner, inputs)
+        name, inner = (title, _one_of(title, inner)) if named else (name, inner)
+        told = equation.source_info.traceback
+        own = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, told)
+        key = key_of(own, own.inputs)
+        if key not in self._seen:
+            self._seen[key] = self._new(equation.outvars)
+            self._listed.append(own._replace(outputs=tuple(self._seen[key])))
+        return self._seen[key]
 
 
 def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:
