@@ -3,9 +3,12 @@
 JAX sends every sum of two traced numbers through a compiled function of its own, which it then writes out again, and
 Equinox builds a module with all its checks for every method that is called. Most traced numbers are of one type and
 shape: their operation is written at once. `tests/test_tracing.py` holds what is traced so against what JAX traces.
+
+JAX also loads all that its compiler knows for every small function anew: a third of the time of compiling one.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
@@ -18,6 +21,7 @@ from equinox._module._flatten import WRAPPER_FIELD_NAMES
 from equinox._module._prebuilt import BoundMethod
 from jax import lax
 from jax._src.core import Tracer
+from jax._src.interpreters import mlir
 from jax._src.lax.lax import _convert_element_type
 from jax._src.traceback_util import register_exclusion
 
@@ -146,6 +150,29 @@ def attribute(self: Any, name: str) -> Any:
     return made
 
 
+MANY = 200  # programs that one context of the compiler sees: it keeps their constants
+
+
+class Contexts(threading.local):
+    """Of one thread: the context of the compiler, and how many programs it may still see."""
+
+    context: Any = None
+    left = 0
+
+
+def for_many(usual: Callable[[], Any]) -> Callable[[], Any]:
+    """`make_ir_context`, the same one for many programs of a thread."""
+    own = Contexts()
+
+    def make() -> Any:
+        if not own.left:
+            own.context, own.left = usual(), MANY
+        own.left -= 1
+        return own.context
+
+    return make
+
+
 @contextlib.contextmanager
 def as_usual() -> Iterator[None]:
     """Trace as JAX and Equinox do."""
@@ -176,4 +203,5 @@ def install() -> None:
     for name, operation in OF_ONE.items():
         _replace(jnp, name, of_one(operation))
     _replace(jnp, "where", where)
+    _replace(mlir, "make_ir_context", for_many)
     _replace(equinox.Module, "__getattribute__", lambda usual: attribute)
