@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..smooth import at_least
+from .lowering import indivisible
 from .plan import Layout
+from .steady_state import FULLEST
 
 
 def broken(workload: Any, rule: str, layout: Layout) -> str | None:
@@ -71,3 +77,19 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
         f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.chunk ="
         f" {chunk:g} ({by}); take plan.chunk of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
     )
+
+
+def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
+    """By how much a plan breaks each rule of continuous batching; 0 where it keeps it."""
+    plan, model = layout.plan, workload.model
+    experts = getattr(model.feed_forward, "experts", plan.ep)
+    whole = plan.pp * plan.attention_dp
+    return {
+        "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
+        "attention_groups": indivisible(plan.tp, plan.attention_dp),
+        "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
+        "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
+        "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+        "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
+        "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
+    }

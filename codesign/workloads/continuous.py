@@ -5,17 +5,17 @@ from jaxtyping import Array, Float
 
 from ..fields import quantity, static
 from ..smooth import at_least, maximum
-from .broken_rules import broken_batching
+from .broken_rules import batching_violations, broken_batching
 from .kinds import Kinds, known_kinds
 from .layer_operations import Precision
-from .lowering import indivisible, weights_held
+from .lowering import weights_held
 from .mixed_step import MixedStep
 from .ops import Op, TransferOp
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
 from .sessions import computed_cv, keys_before
-from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
+from .steady_state import Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 
@@ -304,19 +304,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
-        plan, model = layout.plan, self.model
-        per_stage = self.layers_per_stage(layout)
-        experts = getattr(model.feed_forward, "experts", plan.ep)
-        whole = plan.pp * plan.attention_dp
-        return {
-            "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
-            "attention_groups": indivisible(plan.tp, plan.attention_dp),
-            "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
-            "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-            "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
-            "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
-            "prompts": at_least(self.rhythm(layout).state.load / FULLEST - 1, 0.0),
-        }
+        return batching_violations(self, layout)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """Prompts that pile up, parts without a sequence, groups that do not divide the ranks."""
