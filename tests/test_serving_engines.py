@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from codesign.calibration.exchange_constants import Exchange, fit_exchange, known, table_of
 from codesign.config import groups
 from codesign.config.composition import compose
+from codesign.config.construct import resolve
 from codesign.config.engines import with_engine
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
@@ -23,6 +24,7 @@ from codesign.validation.served_jobs import continuous
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 from codesign.validation.two_pools import TwoPools, pools, solved
 from codesign.workloads import ContinuousServing, MixtureOfExperts
+from codesign.workloads.served import AbstractServing
 
 SERVED = "experiment=serve_llama31_405b"
 
@@ -100,10 +102,22 @@ def test_fused_quantisation_bounds_the_floor_of_small_formats():
     assert part(served, f"{KERNELS}.gemm.fp8.quantise_passes") == 0
 
 
+@pytest.mark.parametrize("workload", groups.available("workload"))
+def test_every_workload_that_serves_runs_on_an_engine(workload: str) -> None:
+    """Also two pools at a rate, whose classes are not called so."""
+    asked = ["framework=vllm", f"workload={workload}"]
+    serves = issubclass(resolve(compose(asked[1:]).workload._target_, "_target_"), AbstractServing)
+    if serves:
+        assert compose(asked).workload.request_overhead_s > 0
+    else:
+        with pytest.raises(ConfigError, match="a serving engine runs no"):
+            compose(asked)
+
+
 def test_an_engine_is_refused_where_nothing_is_served():
     with pytest.raises(ConfigError, match="a serving engine runs no Training"):
         compose(["framework=vllm"])
-    config = OmegaConf.create({"workload": {"_target_": "Serving", "engine": {"kernel": "vllm"}}})
+    config = OmegaConf.create({"workload": {"_target_": "codesign.workloads.Serving", "engine": {"kernel": "vllm"}}})
     with pytest.raises(ConfigError, match="no key 'kernel'"):
         with_engine(config)
 

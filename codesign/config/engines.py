@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError, suggestion
 from ..plain_yaml import is_mapping
+from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
 KEYS = ("kernels", "all_reduce", "exchange", "fused_floor")
@@ -33,6 +34,7 @@ EXCHANGE = "exchange.csv"
 FUSED = ("fp8", "fp4")
 GROUPED, WIDE = "moe_gemm", "bf16"
 KEPT = ("elementwise",)  # of the accelerator
+CONSTANT = "request_overhead_s"  # of an engine: who has it serves
 
 
 def with_engine(config: DictConfig) -> DictConfig:
@@ -44,10 +46,9 @@ def with_engine(config: DictConfig) -> DictConfig:
     engine = OmegaConf.select(config, "workload.engine")
     if engine is None:
         return config
-    target = str(config.workload.get("_target_", ""))
-    if "Serving" not in target:
-        ran = target.rpartition(".")[2]
-        raise ConfigError(f"framework: a serving engine runs no {ran}; allowed: a workload that serves")
+    workload = resolve(config.workload.get("_target_"), "workload._target_")
+    if CONSTANT not in parameters(workload):
+        raise ConfigError(f"framework: a serving engine runs no {workload.__name__}; allowed: a workload that serves")
     with open_dict(config):
         del config.workload["engine"]
     named = dict(engine) if isinstance(engine, DictConfig) else {}
