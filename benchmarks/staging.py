@@ -69,13 +69,14 @@ def grid_of(problem: Problem, block: int) -> dict[str, Any]:
     start, wall = time.process_time(), time.perf_counter()
     done = screen(problem, block)
     cpu, wall = time.process_time() - start - tables, time.perf_counter() - wall
+    each = [sweep.priced.operations_at(plan) for plan, _ in itertools.islice(sweep.blocks(), ALONE)]
     alone, points = time.thread_time(), 0
     for plan, level in itertools.islice(sweep.blocks(), ALONE):
         sweep.take(sweep.kept, sweep.evaluated(plan, level))
         points += len(plan) * len(level)
     alone = time.thread_time() - alone
     return {
-        "points": done.evaluated, "tables_cpu_s": tables, "operations": sweep.priced.operations,
+        "points": done.evaluated, "tables_cpu_s": tables, "operations": sweep.priced.operations, "fewest": min(each), "most": max(each),
         "m_points_per_cpu_s": points / alone / 1e6, "m_points_per_wall_s": done.evaluated / wall / 1e6,
         "cpu_s": cpu, "wall_s": wall,
     }  # fmt: skip

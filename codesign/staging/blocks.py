@@ -20,6 +20,7 @@ from .distinct import Fields, PlanTable
 from .identities import largest
 from .lanes import by_lanes
 from .model import Model
+from .plan_kinds import UNKNOWN, PlanKinds, known_of
 from .program import Program
 from .running import Running
 from .staged import leaves_as_tables, stage
@@ -64,25 +65,57 @@ class Blocks:
         fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}
         moving = tuple(slot for slot in staged.tables if slot not in fixed)
         rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
-        written, parts = by_lanes(rest, {slot: largest(staged.tables[slot].values) for slot in moving})
-        fields = {part: staged.tables[slot].fields for slot in moving for part, _ in parts.get(slot, [(slot, ())])}
-        reach = reached(written.equations, fields | dict.fromkeys(written.known, frozenset[int]()))
-        sort = {slot: self._parts(each) for slot, each in reach.items()}
-        operations = Counter[tuple[bool, Fields]]()
-        for slot in (*written.inputs, *(slot for equation in written.equations for slot in equation.outputs)):
-            operations[sort[slot]] += max(1, math.prod(written.shapes[slot]))
-        self.tall, self.wide, layout = min(self._cuts(block, count, operations), key=lambda cut: cut[0])[1:]
-        self._apart, self._inputs = layout.apart, [parts.get(slot) for slot in moving]
+        sizes = {slot: largest(staged.tables[slot].values) for slot in moving}
+        self._whole, parts = by_lanes(rest, sizes)
+        lanes = {slot: parts.get(slot, [(slot, ())]) for slot in moving}
+        self._inputs = [(place, index) for place, slot in enumerate(moving) for _, index in lanes[slot]]
+        self._fields = {part: staged.tables[slot].fields for slot in moving for part, _ in lanes[slot]}
+        sort, operations = self._sorts(self._whole), Counter[tuple[bool, Fields]]()
+        for slot in (*self._whole.inputs, *(slot for equation in self._whole.equations for slot in equation.outputs)):
+            operations[sort[slot]] += max(1, math.prod(self._whole.shapes[slot]))
+        self.tall, self.wide, self._layout = min(self._cuts(block, count, operations), key=lambda cut: cut[0])[1:]
+        self._apart = self._layout.apart
         self._spread = [self._spread_out(staged.tables[slot]) for slot in moving]
-        self._last: dict[int, tuple[Any, list[np.ndarray]]] = {}  # table -> for which block, what was given
-        alike = {slot: (written.shapes[slot], layout.shape(*each)) for slot, each in sort.items()}
-        known, lead = dict(written.known), self._apart + 1
-        self._run = Running(written.equations, written.inputs, written.outputs, known, written.kinds, lead, alike)
+        self._last: dict[int, tuple[Any, np.ndarray]] = {}  # table -> for which block, what was given
+        self._ready = {-1: (self._running(self._whole), self._inputs)}
+        self._tables = [staged.tables[slot] for slot in moving]
+        self._kinds = PlanKinds(
+            self._whole, {part: sizes[slot] for slot in moving for part, _ in lanes[slot]},
+            self._known, count, self.tall, math.prod(self.shape),
+        )  # fmt: skip
+
+    def _sorts(self, program: Program) -> dict[int, tuple[bool, Fields]]:
+        """Slot -> whether the plan reaches it, and which hardware variables do."""
+        reach = reached(program.equations, self._fields | dict.fromkeys(program.known, frozenset[int]()))
+        return {slot: self._parts(each) for slot, each in reach.items()}
+
+    def _running(self, program: Program) -> Running:
+        """A program of numbers made ready to run in this layout."""
+        alike = {slot: (program.shapes[slot], each) for slot, each in self._sorts(program).items()}
+        known, lead = dict(program.known), self._apart + 1
+        return Running(program.equations, program.inputs, program.outputs, known, program.kinds, lead, alike)
+
+    def _known(self, number: int) -> Int[np.ndarray, " plans"]:
+        """What is known of one input, whatever the level; nothing of arrays that are not written out."""
+        place, index = self._inputs[number]
+        table = self._tables[place]
+        rows, own = self._rows[self._plan_part(table)], table.values[(slice(None), *index)]
+        if own.ndim > 1:
+            return np.full(len(rows), UNKNOWN, dtype=np.int8)
+        return known_of(own.reshape(len(own) // self._levels_reaching(table), -1))[rows]
+
+    def _levels_reaching(self, table: Table) -> int:
+        """Combinations of levels that reach a table."""
+        return math.prod(size for number, size in enumerate(self.shape) if self._listed + number in table.fields)
 
     @property
     def operations(self) -> int:
-        """Of the program, those that are done block by block."""
-        return self._run.operations
+        """Of the whole program, those that are done block by block."""
+        return len(self._whole.equations)
+
+    def operations_at(self, plan: Int[np.ndarray, " plans"]) -> int:
+        """Those that are done at every point of these plans, of which all may have the same zeros, ones and choices."""
+        return self._ready_for(plan)[0].operations
 
     def _cuts(
         self, block: int, count: int, operations: Mapping[tuple[bool, Fields], float]
@@ -133,19 +166,26 @@ class Blocks:
         sizes = [stop - start for start, stop in ranges]
         together = (len(plan), *sizes[apart:])
         asked = plan.tobytes()
-        given = [array for number in range(len(self._spread)) for array in self._given(number, plan, asked, ranges)]
+        run, inputs = self._ready_for(plan)
+        given = [self._given(place, plan, asked, ranges)[index] for place, index in inputs]
         whole = (*sizes[:apart], *together)
         answers: list[np.ndarray] = []
-        for found in self._run(*given):
+        for found in run(*given):
             spread = found.reshape(*found.shape[:-1], *(together if found.shape[-1] > 1 else [1] * len(together)))
             answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))
         return answers
 
-    def _given(
-        self, number: int, plan: np.ndarray, asked: bytes, ranges: Sequence[tuple[int, int]]
-    ) -> list[np.ndarray]:
+    def _ready_for(self, plan: np.ndarray) -> tuple[Running, list[tuple[int, tuple[int, ...]]]]:
+        """What to run for these plans, and which numbers of which tables it is given."""
+        kind = self._kinds.of(plan)
+        if kind not in self._ready:
+            program, places = self._kinds.written(kind)
+            self._ready[kind] = self._running(program), [self._inputs[place] for place in places]
+        return self._ready[kind]
+
+    def _given(self, number: int, plan: np.ndarray, asked: bytes, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
         """What a table has for a block; the last answer again where other variables have moved on."""
-        (part, values), apart, lanes = self._spread[number], self._apart, self._inputs[number]
+        (part, values), apart = self._spread[number], self._apart
         own = values.ndim - len(ranges) - 1
         levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
         cut = [ends if size > 1 else (0, 1) for ends, size in zip(ranges, levels, strict=True)]
@@ -161,9 +201,8 @@ class Blocks:
         if behind != together and max(behind) > 1:
             values = np.broadcast_to(values, (*front, *together))
         values = values.reshape(*front, -1)
-        found = [values] if lanes is None else [values[index] for _, index in lanes]
-        self._last[number] = (key, found)
-        return found
+        self._last[number] = (key, values)
+        return values
 
     def levels(self) -> Iterator[tuple[int, int]]:
         """(first, count) of the levels of each block: the last one of a variable's range may have fewer."""

@@ -48,10 +48,10 @@ def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -
     sizes = {part: largest[slot] for slot in program.inputs for part, _ in parts.get(slot, [(slot, ())])}
     plain = without_identities(draft.done([draft.whole(slot) for slot in program.outputs]), sizes)
     written = with_fewer_powers(plain)
-    return Written(written._replace(equations=_in_turn(written)), parts)
+    return Written(written._replace(equations=in_turn(written)), parts)
 
 
-def _in_turn(program: Program) -> list[Equation]:
+def in_turn(program: Program) -> list[Equation]:
     """Each equation shortly before what reads it, so that few numbers wait at a time."""
     maker = {slot: equation for equation in program.equations for slot in equation.outputs}
     done, order = set[int](), list[Equation]()
