@@ -20,7 +20,7 @@ MOST = 64  # kinds that programs are made for
 WORTH = 1 << 19  # points of a kind, at least: making a program takes as long as a hundred thousand of them
 
 
-class Kind(NamedTuple):
+class PlanKind(NamedTuple):
     """program: of numbers that are not known; inputs: places of its inputs among those of the whole program."""
 
     program: Program
@@ -72,7 +72,7 @@ class PlanKinds:
         runs = np.unique(plan // self._tall)
         return int(self._of_run[runs[0]]) if len(runs) == 1 else -1
 
-    def written(self, kind: int) -> Kind:
+    def written(self, kind: int) -> PlanKind:
         """The program of a kind."""
         whole, codes = self._program, self._known[:, kind].tolist()
         given = dict(zip(whole.inputs, codes, strict=True))
@@ -84,4 +84,4 @@ class PlanKinds:
         short = short._replace(equations=in_turn(short))
         read = {*short.outputs, *(slot for equation in short.equations for slot in equation.inputs)}
         places = tuple(place for place, slot in enumerate(whole.inputs) if slot in read and slot in left)
-        return Kind(short._replace(inputs=tuple(whole.inputs[place] for place in places)), places)
+        return PlanKind(short._replace(inputs=tuple(whole.inputs[place] for place in places)), places)
