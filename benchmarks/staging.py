@@ -76,7 +76,8 @@ def grid_of(problem: Problem, block: int) -> dict[str, Any]:
         points += len(plan) * len(level)
     alone = time.thread_time() - alone
     return {
-        "points": done.evaluated, "tables_cpu_s": tables, "operations": sweep.priced.operations, "fewest": min(each), "most": max(each),
+        "points": done.evaluated, "tables_cpu_s": tables, "operations": sweep.priced.operations,
+        "fewest": min(each), "most": max(each),
         "m_points_per_cpu_s": points / alone / 1e6, "m_points_per_wall_s": done.evaluated / wall / 1e6,
         "cpu_s": cpu, "wall_s": wall,
     }  # fmt: skip

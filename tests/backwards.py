@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 
 from codesign.by_numpy import doer
+from codesign.equations import Equation, Program, flatten, reduced, written_out
 from codesign.smooth import OPERATION
-from codesign.staging.program import Equation, Program, flatten, reduced, written_out
 
 
 class Listing:

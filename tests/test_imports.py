@@ -24,6 +24,7 @@ FOUNDATION = {
     "points_behind",
     "compiling",
     "loops",
+    "equations",
     "interpreting",
     "strict_json",
     "no_end",

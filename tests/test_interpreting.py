@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from codesign import interpreting
+from codesign import equations, interpreting
 from codesign.by_numpy import doer
 from codesign.interpreting import interpreted
 from codesign.points_behind import behind
-from codesign.staging import program as staging_program
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)
@@ -171,7 +170,7 @@ def test_what_is_looked_up_at_many_points(name, points):
         at = rng.integers(-2 if name != "of each" else 0, 7 if name != "of each" else 6, size=of_places + places)
         wanted = np.asarray(at_once(np.broadcast_to(x, points + own), np.broadcast_to(at, points + places)))
         turned = [np.moveaxis(part, range(lead), range(-lead, 0)) for part in (x, at)]
-        program, slots = staging_program.flatten(traced), dict[int, np.ndarray]()
+        program, slots = equations.flatten(traced), dict[int, np.ndarray]()
         slots |= {slot: np.reshape(value, (*value.shape, *(1,) * lead)) for slot, value in program.known.items()}
         slots |= dict(zip(program.inputs, turned, strict=True))
         for equation in program.equations:

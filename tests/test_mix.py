@@ -11,6 +11,7 @@ from builders import training
 from posynomial_oracles import Posynomials
 
 from codesign.config import study_from_config
+from codesign.equations import likeness
 from codesign.errors import ConfigError
 from codesign.objective import Objective
 from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
@@ -24,7 +25,6 @@ from codesign.search.mix.joint import JointOracle, Member
 from codesign.search.mix.pricing import Proof
 from codesign.search.mix.workload_work import Searches
 from codesign.space import Continuous, DesignSpace
-from codesign.staging.program import likeness
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"

@@ -1,5 +1,11 @@
 """The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
 
+from ..equations import Equation as Equation
+from ..equations import Program as Program
+from ..equations import chained as chained
+from ..equations import flatten as flatten
+from ..equations import kept as kept
+from ..equations import written_out as written_out
 from .again import apart as apart
 from .again import asked_of as asked_of
 from .blocks import Blocks as Blocks
@@ -13,12 +19,6 @@ from .model import model_of as model_of
 from .plan_tables import PlanTables as PlanTables
 from .points import Found as Found
 from .points import Points as Points
-from .program import Equation as Equation
-from .program import Program as Program
-from .program import chained as chained
-from .program import flatten as flatten
-from .program import kept as kept
-from .program import written_out as written_out
 from .reserves import reserve_rows as reserve_rows
 from .reserves import reserve_shares as reserve_shares
 from .reserves import tight_tiers as tight_tiers

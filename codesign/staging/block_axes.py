@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from ..equations import Equation
 from .distinct import Fields
-from .program import Equation
 
 ONCE, ROW, NUMBER = (
     1000.0,

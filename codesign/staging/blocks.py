@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..equations import Program
 from ..scenario import Scenario
 from .block_axes import BlockAxes, best_layout, reached
 from .distinct import Fields, PlanTable
@@ -21,7 +22,6 @@ from .identities import largest
 from .lanes import by_lanes
 from .model import Model
 from .plan_kinds import UNKNOWN, PlanKinds, known_of
-from .program import Program
 from .running import Running
 from .staged import leaves_as_tables, stage
 from .tables import Table

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..equations import Equation, Program, flatten, key_of
 from ..typed_jax import asarray, jvp, make_jaxpr, zeros
 from .draft import AbstractDraft
-from .program import Equation, Program, flatten, key_of
 from .rows import has_kink, run_equation
 
 MOST_KINDS = 8192

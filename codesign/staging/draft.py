@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .program import Equation, Program
+from ..equations import Equation, Program
 
 
 class AbstractDraft:

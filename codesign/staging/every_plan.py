@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..equations import Program
 from ..points_behind import behind
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model
-from .program import Program
 from .running import keep_memory
 from .staged import leaves_as_tables, stage
 from .tables import NOTHING, Table

@@ -13,11 +13,11 @@ import numpy as np
 from jax import lax
 
 from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer, several
+from ..equations import Equation, Program, flatten
 from ..typed_jax import make_jaxpr
 from .draft import AbstractDraft
 from .identities import without_identities
 from .norms import with_fewer_powers
-from .program import Equation, Program, flatten
 
 MOST = 16  # numbers of an array that is written out
 EACH = {*ELEMENTWISE, *SETTLED, *FLOATING, "select_n", "convert_element_type", "round"}  # done number by number

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..equations import Program, chained, flatten, kept, likeness
 from ..metrics import Account, Metrics, account
 from ..scenario import Scenario
 from ..space import DesignSpace
@@ -16,7 +17,6 @@ from ..typed_jax import flatten as leaves_of
 from ..typed_jax import structure as structure_of
 from .again import Made, made_again
 from .identities import without_ones
-from .program import Program, chained, flatten, kept, likeness
 from .reserves import reserve_shares, tight_tiers
 from .traced_once import Traced, traced_once
 

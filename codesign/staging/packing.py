@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..by_numpy import doer, several
+from ..equations import Equation, Program, key_of
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
-from .program import Equation, Program, key_of
 
 MOST = 1024  # numbers of an array that is written out
 

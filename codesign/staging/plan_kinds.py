@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from ..equations import Program
 from .identities import without_identities
 from .lanes import in_turn
-from .program import Program
 
 UNKNOWN, ZERO, ONE = 0, 1, 2  # what is known of a number: zero is false, one is true
 MOST = 64  # kinds that programs are made for

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..equations import Equation, Program, kept
 from ..scenario import Scenario
 from .again import apart, asked_of
 from .distinct import Fields, PlanTable
-from .program import Equation, Program, kept
 from .rows import RowProgram
 from .tables import Table, literal, tabulate, tabulate_all
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..equations import Program, kept, written_out
 from ..scenario import Scenario
 from .again import likeness_of_equations
 from .derivatives import Slopes
@@ -22,7 +23,6 @@ from .packing import packing_of
 from .packs import Packs
 from .packs_on_disk import packed_once
 from .plan_tables import PlanTables
-from .program import Program, kept, written_out
 from .programs_on_disk import equations_as_plain
 from .rows import RowProgram
 from .running import Running

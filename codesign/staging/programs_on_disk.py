@@ -17,10 +17,10 @@ import jax.extend.core.primitives
 import numpy as np
 from jax import lax
 
+from ..equations import DERIVED, Equation, Program, flatten, key_of
 from ..smooth import NAMED
 from ..typed_jax import make_jaxpr
 from .again import told_apart
-from .program import DERIVED, Equation, Program, flatten, key_of
 from .trees_on_disk import PACKAGE, CannotBeKept
 
 SETTINGS: dict[str, Any] = {

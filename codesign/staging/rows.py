@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..equations import DERIVED, Equation, Program, chained, flatten, likeness, reduced
 from ..metrics import Metrics
 from ..scenario import Scenario
 from ..smooth import OPERATION, TINY
@@ -21,7 +22,6 @@ from ..space import DesignSpace
 from ..typed_jax import as_function, asarray, jacfwd, make_jaxpr
 from .again import Made, asked_of, made_again
 from .model import Answers, model_of
-from .program import DERIVED, Equation, Program, chained, flatten, likeness, reduced
 from .reserves import reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]

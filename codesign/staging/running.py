@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..by_numpy import ELEMENTWISE
+from ..equations import Equation, Program, kept
 from ..points_behind import behind
 from .again import asked_of, written_once
-from .program import Equation, Program, kept
 
 MOST_KEPT = 16  # programs that are kept ready to run
 _running: OrderedDict[Any, tuple[Program, "Running"]] = OrderedDict()

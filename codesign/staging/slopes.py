@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from ..equations import Program, kept, written_out
 from ..metrics import Account
 from ..scenario import Scenario
 from ..typed_jax import flatten_with_path, structure, unflatten
@@ -15,7 +16,6 @@ from .again import asked_of, told_apart
 from .derivatives import Slopes
 from .made_once import made_once
 from .model import base_of
-from .program import Program, kept, written_out
 from .programs_on_disk import as_text, equations_as_plain, program_as_plain, program_from_plain
 from .running import running
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..equations import Equation, Program, kept
 from .again import apart, asked_of, written_once
 from .distinct import PlanTable
-from .program import Equation, Program, kept
 from .tables import Table, literal, tabulate, told_apart
 
 MOST_EARLY = 2  # grids of which tables are kept for other limits

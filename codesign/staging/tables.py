@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..by_numpy import doer, several
+from ..equations import Equation, Program, inside
 from .distinct import Fields, PlanTable
-from .program import Equation, Program, inside
 
 NOTHING: Fields = frozenset()
 CACHED = 1 << 19  # numbers of the widest array of a block of rows: a cache holds a few of them

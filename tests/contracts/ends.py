@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from backwards import prepared, with_slopes
 
+from codesign.equations import kept
 from codesign.fields import get_path, replace, walk
 from codesign.staging import flatten
-from codesign.staging.program import kept
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
 MANY = 1024  # rows of one batch

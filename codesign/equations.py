@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Literal
 
-from ..smooth import OPERATION
+from .smooth import OPERATION
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
 """Primitive that runs a program -> the parameter that holds it."""
 DERIVED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 """The same for programs whose slopes may be somebody's own: each stays one equation."""
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parent
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
 MOST_OPERATIONS = 4096  # named, of different arguments
