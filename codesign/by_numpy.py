@@ -14,8 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .loops import LOOPS, loop
-
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
     "max": np.maximum, "min": np.minimum, "pow": np.power, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
@@ -199,8 +197,8 @@ SHAPED: dict[str, Callable[..., Any]] = {
 
 
 def knows(primitive: Any) -> bool:
-    """Whether NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
-    return primitive.name in {*ELEMENTWISE, *SETTLED, *FLOATING, *SHAPED, *LOOPS, "select_n"}
+    """Whether NumPy does it; others are run by JAX too, a hundred times slower, without need."""
+    return primitive.name in {*ELEMENTWISE, *SETTLED, *FLOATING, *SHAPED, "select_n"}
 
 
 def doer(
@@ -226,8 +224,6 @@ def doer(
         return _selecting(bool(np.issubdtype(kinds[0], np.bool_)), ranks)
     if name in SHAPED and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(SHAPED[name], lead, **params)
-    if name in LOOPS:
-        return functools.partial(loop(primitive, params).at, lead)
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(params))
     return functools.partial(by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from .by_numpy import doer
 from .compiling import quick_jit
+from .elementary import doer
 
 __all__ = ["crossed", "interpreted"]
 

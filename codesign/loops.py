@@ -1,8 +1,10 @@
-"""Loops of traced programs on many points: compiled once a process, and each distinct row of inputs done once.
+"""Loops of traced programs on many points: each distinct row of inputs done once, by NumPy or compiled.
 
 A fixed point (the step of an engine under load, the occupancy that gives a percentile) takes a thousand times as long
 as an elementary operation, and the parts of a search ask for the same rows again: the grid, the tables of a proof, the
 designs that are kept. Rows are known by a digest of their numbers; results are kept to a bound of memory.
+NumPy runs the first thousands of rows of a loop; then it is compiled, which takes seconds (the largest six for each
+size of a batch, as long as NumPy takes for some five thousand rows), and runs three times as fast from then on.
 """
 
 import functools
@@ -18,13 +20,16 @@ import jax
 import numpy as np
 
 from .compiling import quick_jit
+from .loop_bodies import LOOPS, Body
+from .typed_jax import make_jaxpr
 
 __all__ = ["LOOPS", "Loop", "loop"]
 
-LOOPS = ("scan", "while", "cond")
 KEPT_PROGRAMS = 256
 KEPT_BYTES = 64 << 20  # of results, a loop
 LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call; a batch goes on until its slowest row has ended
+FEW = 4096  # distinct rows up to which a loop is run by NumPy; the largest takes as long to compile
+SIZES = (8, 128, MOST_ROWS)  # rows of batches that are compiled, each for itself
 WORKERS = min(2, os.cpu_count() or 1)
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 
@@ -32,7 +37,8 @@ DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 class Loop:
     """A loop on rows: results of rows that were asked before are looked up.
 
-    A row has the same bits in whatever batch it is done: batches are whole vectors of the machine.
+    A row has the same bits in whatever batch NumPy does it, and in whatever batch once it is compiled: batches are
+    whole vectors of the machine. Between the two its last bits differ.
     """
 
     def __init__(self, bind: Callable[..., Any], several: bool) -> None:
@@ -41,9 +47,9 @@ class Loop:
             bind: arguments -> result(s), traceable by JAX.
             several: it returns a list.
         """
-        self._several = several
-        self._one = quick_jit(bind, once=True)
-        self._many = quick_jit(jax.vmap(bind))
+        self._several, self._bind = several, bind
+        self._many: Callable[..., Any] | None = None  # compiled
+        self._by_numpy: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
         self._kept: dict[bytes, tuple[Any, ...]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
@@ -65,13 +71,20 @@ class Loop:
         parts = [x.reshape(*points, *x.shape[1:]) for x in found]
         return parts if self._several else parts[0]
 
+    def at_behind(self, lead: int, *inputs: Any) -> Any:
+        """`at` of inputs that have their axes of points behind their own."""
+        front = [np.moveaxis(x, range(np.ndim(x) - lead, np.ndim(x)), range(lead)) for x in inputs]
+        found = self.at(lead, *front)
+        turned = [np.moveaxis(x, range(lead), range(np.ndim(x) - lead, np.ndim(x))) for x in self._listed(found)]
+        return turned if self._several else turned[0]
+
     def one(self, *inputs: Any) -> list[Any]:
         """At one point, not kept.
 
         Args:
             inputs: numbers and arrays as the loop has them.
         """
-        return [np.asarray(part)[()] for part in self._listed(self._one(*inputs))]
+        return [part[0] for part in self._computed([np.asarray(x)[None] for x in inputs], 1)]
 
     def rows(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """At many points.
@@ -113,16 +126,28 @@ class Loop:
                 self._bytes += size
 
     def _computed(self, inputs: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        pieces = list(_pieces(inputs, count))
-        if len(pieces) == 1:
-            done = [self._batch(pieces[0])]
-        else:
-            with ThreadPoolExecutor(WORKERS) as pool:
-                done = list(pool.map(self._batch, pieces))
+        if self._many is None and self.done + count > FEW:
+            self._many = quick_jit(jax.vmap(self._bind))
+        done = list(self._batches(list(_pieces(inputs, count, whole=self._many is not None))))
         return [np.concatenate(parts)[:count] for parts in zip(*done, strict=True)]
 
-    def _batch(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(part) for part in self._listed(self._many(*inputs))]
+    def _batches(self, pieces: Sequence[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+        if len(pieces) == 1:
+            return iter([self._batch(pieces[0])])
+        with ThreadPoolExecutor(WORKERS) as pool:
+            return iter(list(pool.map(self._batch, pieces)))
+
+    def _batch(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        if self._many is not None:
+            return [np.asarray(part) for part in self._listed(self._many(*inputs))]
+        key = tuple((each.shape[1:], each.dtype) for each in inputs)
+        if key not in self._by_numpy:
+            row = [jax.ShapeDtypeStruct(each.shape[1:], each.dtype) for each in inputs]
+            self._by_numpy[key] = Body(make_jaxpr(self._bind)(*row))
+        with np.errstate(all="ignore"):
+            found = self._by_numpy[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
+        rows = len(inputs[0])
+        return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in found]
 
 
 def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
@@ -133,11 +158,14 @@ def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(x, (*points, *own)).reshape(-1, *own)
 
 
-def _pieces(inputs: Sequence[np.ndarray], count: int) -> Iterator[list[np.ndarray]]:
-    """Batches of a power of two rows; the last one is filled up with its last row."""
+def _pieces(inputs: Sequence[np.ndarray], count: int, *, whole: bool) -> Iterator[list[np.ndarray]]:
+    """Batches of `LEAST_ROWS` or more; `whole`: of one of `SIZES`. What is missing is the last row again."""
     for start in range(0, count, MOST_ROWS):
         held = min(MOST_ROWS, count - start)
-        rows = np.minimum(np.arange(max(LEAST_ROWS, 1 << (held - 1).bit_length())), held - 1) + start
+        size = max(LEAST_ROWS, held)
+        if whole:
+            size = next(size for size in SIZES if size >= held)
+        rows = np.minimum(np.arange(size), held - 1) + start
         yield [np.broadcast_to(each, (len(rows), *each.shape[1:])) if each.shape[0] == 1 else each[rows]
                for each in inputs]  # fmt: skip
 

@@ -57,7 +57,7 @@ def _gather(
             number = d.start_indices_batching_dims[d.operand_batching_dims.index(axis)]
             place = along(np.arange(size), [of_batch[number]])
         elif axis not in d.collapsed_slice_dims:
-            place = place + along(np.arange(length), [next(offsets)])
+            place = place + along(np.arange(length), [int(next(offsets))])
         at = at * size + place
     for axis, size in enumerate(x.shape[len(own) :]):
         at = at * size + np.arange(size).reshape([size if a == axis else 1 for a in range(lead)])
@@ -69,8 +69,35 @@ def _gather(
     return found
 
 
+def _broadcast(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+    """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
+    own, points = x.shape[: x.ndim - lead], x.shape[x.ndim - lead :]
+    spread = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, own, strict=True):
+        spread[axis] = size
+    found = x.reshape(*spread, *points)
+    return found if tuple(spread) == tuple(shape) else np.broadcast_to(found, (*shape, *points))
+
+
+def _slice(lead: int, x: Any, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
+    return x[tuple(map(slice, start_indices, limit_indices, strides or [None] * (x.ndim - lead)))]
+
+
+def _reduced(does: np.ufunc) -> Callable[..., Any]:
+    return lambda lead, x, axes, **_: does.reduce(x, tuple(axes))
+
+
 BEHIND: dict[str, Callable[..., Any]] = {
     "gather": _gather,
+    "broadcast_in_dim": _broadcast,
+    "slice": _slice,
+    "reshape": lambda lead, x, new_sizes, **_: x.reshape(*new_sizes, *x.shape[x.ndim - lead :]),
+    "squeeze": lambda lead, x, dimensions: np.squeeze(x, tuple(dimensions)),
+    "expand_dims": lambda lead, x, dimensions: np.expand_dims(x, tuple(dimensions)),
+    "reduce_sum": _reduced(np.add),
+    "reduce_prod": _reduced(np.multiply),
+    "reduce_max": _reduced(np.maximum),
+    "reduce_min": _reduced(np.minimum),
     "argmin": _place(np.argmin, np.min),
     "argmax": _place(np.argmax, np.max),
 }
@@ -84,7 +111,7 @@ def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: i
         axis = int(params["axis" if name == "stack" else "dimension"])
         join = np.stack if name == "stack" else np.concatenate
         return lambda *parts: join(_alike_behind(lead, parts), axis)
-    if name in BEHIND:
+    if name in BEHIND and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(BEHIND[name], lead, **params)
     if name in SHAPED and name not in ("convert_element_type", "round"):
         return _turned(doer(primitive, params, kinds, lead), lead)
@@ -95,9 +122,17 @@ def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: i
     return _turned(doer(primitive, params, kinds, lead), lead)
 
 
-def _alike_behind(lead: int, parts: Sequence[Any]) -> list[Any]:
-    shape = np.broadcast_shapes(*(part.shape[part.ndim - lead :] for part in parts))
-    return [np.broadcast_to(part, (*part.shape[: part.ndim - lead], *shape)) for part in parts]
+def _alike_behind(lead: int, parts: Sequence[Any]) -> Sequence[Any]:
+    ends = {part.shape[part.ndim - lead :] for part in parts}
+    if len(ends) == 1:
+        return parts
+    shape = max(ends) if lead == 1 else np.broadcast_shapes(*ends)
+    return [
+        part
+        if part.shape[part.ndim - lead :] == shape
+        else np.broadcast_to(part, (*part.shape[: part.ndim - lead], *shape))
+        for part in parts
+    ]
 
 
 def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:

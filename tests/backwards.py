@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from codesign.by_numpy import doer
+from codesign.elementary import doer
 from codesign.equations import Equation, Program, flatten, reduced, written_out
 from codesign.smooth import OPERATION
 

@@ -9,9 +9,8 @@ import pytest
 from jax import lax
 
 from codesign import equations, interpreting
-from codesign.by_numpy import doer
+from codesign.elementary import behind, doer
 from codesign.interpreting import interpreted
-from codesign.points_behind import behind
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)

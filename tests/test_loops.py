@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from codesign import loops
-from codesign.by_numpy import doer
-from codesign.points_behind import behind
+from codesign.elementary import behind, doer
 
 
 def halvings(high: Any, target: Any, weights: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from random_programs import PLANS, random_model
 
-from codesign import by_numpy, study_from_config
+from codesign import elementary, study_from_config
 from codesign.config import available
 from codesign.metrics import evaluate
 from codesign.search.branch_and_bound.model_oracle import Oracle
@@ -35,7 +35,7 @@ def test_a_grid_is_priced_as_the_model_is(name):
     blocks = list(sweep.blocks())
     model = model_of(problem.scenario, problem.space, tuple(sweep.axes.plans))
     told = written_out(model.program).equations
-    strangers = sorted({equation.name for equation in told if not by_numpy.knows(equation.primitive)})
+    strangers = sorted({equation.name for equation in told if not elementary.knows(equation.primitive)})
     assert not strangers, f"primitives that codesign/by_numpy.py does not know: {strangers}"
     for at in rng.integers(len(blocks), size=DESIGNS):
         block = sweep.evaluated(*blocks[at])

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..elementary import behind
 from ..equations import Program
-from ..points_behind import behind
 from ..scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model

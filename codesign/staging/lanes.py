@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, doer, several
+from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, several
+from ..elementary import doer
 from ..equations import Equation, Program, flatten
 from ..typed_jax import make_jaxpr
 from .draft import AbstractDraft

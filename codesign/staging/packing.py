@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..by_numpy import doer, several
+from ..by_numpy import several
+from ..elementary import doer
 from ..equations import Equation, Program, key_of
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes

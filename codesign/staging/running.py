@@ -1,7 +1,6 @@
 """Equations run by NumPy on whole arrays of points.
 
-They are written out as one Python function with a line for each, so that little is spent between two operations; a name
-whose number nobody reads any more is given to the next, so that little memory is held.
+They are written out as one Python function with a line for each (`written_calls`).
 """
 
 import contextlib
@@ -9,14 +8,15 @@ import copy
 import ctypes
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..by_numpy import ELEMENTWISE
+from ..elementary import behind
 from ..equations import Equation, Program, kept
-from ..points_behind import behind
+from ..written_calls import written_calls
 from .again import asked_of, written_once
 
 MOST_KEPT = 16  # programs that are kept ready to run
@@ -71,7 +71,7 @@ class Running:
             for equation in equations
         ]
         again = _again(equations, outputs, kinds, alike) if alike else {}
-        self._run = _written(equations, calls, inputs, outputs, list(constants), again)
+        self._run = written_calls(equations, calls, inputs, outputs, list(constants), again)
         self._constants, self._points = constants, points
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -84,48 +84,6 @@ class Running:
         other = copy.copy(self)
         other._constants = {slot: known[slot].reshape(*known[slot].shape, *self._points) for slot in self._constants}
         return other
-
-
-def _written(
-    equations: Sequence[Equation],
-    calls: Sequence[Callable[..., Any]],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    constants: Sequence[int],
-    again: Mapping[int, int],
-) -> Callable[[Sequence[Any], Iterable[Any]], list[Any]]:
-    """A Python function of inputs and constants, one call after the other; `again`: place -> what it writes over."""
-    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
-    last |= dict.fromkeys((*outputs, *constants), len(equations))
-    space: dict[str, Any] = {}
-    names, free, made = {slot: f"c{slot}" for slot in constants}, list[str](), 0
-
-    def fresh() -> str:
-        nonlocal made
-        if free:
-            return free.pop()
-        made += 1
-        return f"x{made}"
-
-    names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
-    lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
-    lines += [f"    [{', '.join(names[slot] for slot in constants)}] = known"] if constants else []
-    for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
-        space[f"f{place}"] = call
-        read = ", ".join(names[slot] for slot in equation.inputs)
-        if place in again:
-            read += f", out={names[again[place]]}"
-        for slot in dict.fromkeys(equation.inputs):
-            if last[slot] == place and names[slot].startswith("x"):
-                free.append(names[slot])
-        written = [fresh() for _ in equation.outputs]
-        names |= dict(zip(equation.outputs, written, strict=True))
-        target = f"[{', '.join(written)}]" if equation.primitive.multiple_results else written[0]
-        lines.append(f"    {target} = f{place}({read})")
-        free += [names[slot] for slot in equation.outputs if slot not in last]
-    lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
-    exec("def run(given, known):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
-    return space["run"]
 
 
 def _again(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..by_numpy import doer, several
+from ..by_numpy import several
+from ..elementary import doer
 from ..equations import Equation, Program, inside
 from .distinct import Fields, PlanTable
 
