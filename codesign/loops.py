@@ -27,9 +27,9 @@ __all__ = ["LOOPS", "Loop", "loop"]
 
 KEPT_PROGRAMS = 256
 KEPT_BYTES = 64 << 20  # of results, a loop
-LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call; a batch goes on until its slowest row has ended
-FEW = 4096  # distinct rows up to which a loop is run by NumPy; the largest takes as long to compile
-SIZES = (8, 128, MOST_ROWS)  # rows of batches that are compiled, each for itself
+LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call of NumPy; a batch goes on until its slowest row has ended
+FEW = 2048  # distinct rows up to which a loop is run by NumPy; the largest takes as long to compile
+SIZES = (LEAST_ROWS, 64, 512)  # rows of batches that are compiled, each for itself
 WORKERS = min(2, os.cpu_count() or 1)
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 
@@ -128,18 +128,20 @@ class Loop:
     def _computed(self, inputs: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
         if self._many is None and self.done + count > FEW:
             self._many = quick_jit(jax.vmap(self._bind))
-        done = list(self._batches(list(_pieces(inputs, count, whole=self._many is not None))))
+        compiled = self._many  # another thread may have it compiled meanwhile
+        pieces = list(_pieces(inputs, count, _any_size if compiled is None else _compiled_size))
+        does = self._run_by_numpy if compiled is None else functools.partial(self._run_compiled, compiled)
+        if len(pieces) == 1:
+            done = [does(pieces[0])]
+        else:
+            with ThreadPoolExecutor(WORKERS) as pool:
+                done = list(pool.map(does, pieces))
         return [np.concatenate(parts)[:count] for parts in zip(*done, strict=True)]
 
-    def _batches(self, pieces: Sequence[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-        if len(pieces) == 1:
-            return iter([self._batch(pieces[0])])
-        with ThreadPoolExecutor(WORKERS) as pool:
-            return iter(list(pool.map(self._batch, pieces)))
+    def _run_compiled(self, compiled: Callable[..., Any], inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(part) for part in self._listed(compiled(*inputs))]
 
-    def _batch(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        if self._many is not None:
-            return [np.asarray(part) for part in self._listed(self._many(*inputs))]
+    def _run_by_numpy(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         key = tuple((each.shape[1:], each.dtype) for each in inputs)
         if key not in self._by_numpy:
             row = [jax.ShapeDtypeStruct(each.shape[1:], each.dtype) for each in inputs]
@@ -158,16 +160,26 @@ def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(x, (*points, *own)).reshape(-1, *own)
 
 
-def _pieces(inputs: Sequence[np.ndarray], count: int, *, whole: bool) -> Iterator[list[np.ndarray]]:
-    """Batches of `LEAST_ROWS` or more; `whole`: of one of `SIZES`. What is missing is the last row again."""
-    for start in range(0, count, MOST_ROWS):
-        held = min(MOST_ROWS, count - start)
-        size = max(LEAST_ROWS, held)
-        if whole:
-            size = next(size for size in SIZES if size >= held)
+def _pieces(inputs: Sequence[np.ndarray], count: int, size_for: Callable[[int], int]) -> Iterator[list[np.ndarray]]:
+    """Batches of as many rows as `size_for` says of those that are left; what is missing is the last row again."""
+    start = 0
+    while start < count:
+        size = size_for(count - start)
+        held = min(size, count - start)
         rows = np.minimum(np.arange(size), held - 1) + start
-        yield [np.broadcast_to(each, (len(rows), *each.shape[1:])) if each.shape[0] == 1 else each[rows]
-               for each in inputs]  # fmt: skip
+        start += held
+        yield [np.broadcast_to(each, (size, *each.shape[1:])) if each.shape[0] == 1 else each[rows] for each in inputs]
+
+
+def _any_size(left: int) -> int:
+    """Rows of the next batch of NumPy."""
+    return min(max(left, LEAST_ROWS), MOST_ROWS)
+
+
+def _compiled_size(left: int) -> int:
+    """Rows of the next batch that is compiled: one of `SIZES`, at least half full."""
+    filled = [size for size in SIZES if left <= size <= 2 * left]
+    return min(filled) if filled else max((size for size in SIZES if size <= left), default=LEAST_ROWS)
 
 
 def _names(inputs: Sequence[np.ndarray], count: int) -> list[bytes]:

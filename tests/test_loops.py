@@ -39,7 +39,7 @@ def some_rows(count: int, seed: int = 3) -> list[np.ndarray]:
     return [draw.uniform(1, 9, count), draw.uniform(0.1, 1, count), draw.uniform(1, 2, (count, 3))]
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 300, 2049])
+@pytest.mark.parametrize("count", [1, 7, 8, 300, 2049, 2100, 4500])
 def test_rows_equal_the_plain_loop(count: int) -> None:
     inputs = some_rows(count)
     (found,) = row_loop().rows(inputs)
