@@ -25,6 +25,12 @@ def halvings(high: Any, target: Any, weights: Any) -> Any:
     return jax.lax.while_loop(lambda ends: ends[1] - ends[0] > 1e-9 * high, narrow, (0.0 * high, high))[1]
 
 
+@pytest.fixture(params=[0, 1 << 30], ids=["compiled", "by NumPy"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them from the first row on."""
+    monkeypatch.setattr(loops, "FEW", request.param)
+
+
 def equation_of(function: Any, *arguments: Any, name: str = "while") -> Any:
     """The equation of that name in the traced function."""
     return next(e for e in jax.make_jaxpr(function)(*arguments).jaxpr.eqns if e.primitive.name == name)
