@@ -11,7 +11,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Array
 
 from ...compiling import quick_jit
@@ -27,7 +26,7 @@ from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.distributed import ChunkFolders, screen_in_chunks
 from ..exhaustive.grid import kept_of, screen
 from ..exhaustive.sweep import Screened
-from .transformations import Optimizer, annealed, segment
+from .transformations import Optimizer, annealed, moved, segment
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Descent:
                 gradient = grad(loss)(u, plan, scenario, sharpness, weight, margin)
                 gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
                 updates, state = optimizer.update(gradient, state, u)
-                return (jnp.clip(cast(Array, optax.apply_updates(u, updates)), 0.0, 1.0), state), None
+                return (jnp.clip(cast(Array, moved(u, updates)), 0.0, 1.0), state), None
 
             return jax.lax.scan(step, carry, progress)[0]
 

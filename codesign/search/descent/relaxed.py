@@ -11,7 +11,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Array
 
 from ...compiling import quick_jit
@@ -25,7 +24,7 @@ from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import rows_of
 from ..branch_and_bound.programme import Programme
 from .relaxation import Relaxation
-from .transformations import Optimizer, annealed, segment
+from .transformations import Optimizer, annealed, moved, segment
 
 ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
 GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
@@ -135,7 +134,7 @@ class Gradient(AbstractSearch):
                 gradient = jacfwd(loss)(at, noise, scenario, progress)
                 gradient = jax.tree.map(_finite, gradient)
                 updates, state = optimizer.update(gradient, state, at)
-                x, u = cast(tuple[Array, Array], optax.apply_updates(at, updates))
+                x, u = cast(tuple[Array, Array], moved(at, updates))
                 x = jnp.clip(x, 0.0, 1.0) if relaxation.bounded else x
                 return ((x, jnp.clip(u, 0.0, 1.0)), state, key), None
 

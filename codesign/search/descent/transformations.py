@@ -1,10 +1,9 @@
-"""Optax by name: an optimizer, and transformations of the gradient before it."""
+"""Optax by name: an optimizer, and transformations of the gradient before it; loaded by searches that descend alone."""
 
 import inspect
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
-
-import optax  # pyright: ignore[reportMissingTypeStubs]
 
 from ...errors import ConfigError, suggestion
 
@@ -21,13 +20,13 @@ TRANSFORMATIONS = (
 NO_SCHEDULE = ("rprop", "sm3")  # take a constant step only
 
 
-def _made(key: str, name: str, *args: Any, **options: Any) -> optax.GradientTransformation:
+def _made(key: str, name: str, *args: Any, **options: Any) -> Any:
     """A transformation of Optax with these options.
 
     Raises:
         ConfigError: an option that it does not have.
     """
-    factory = getattr(optax, name)
+    factory = getattr(import_module("optax"), name)
     known = inspect.signature(factory).parameters
     for option in options:
         if option not in known:
@@ -41,6 +40,11 @@ def _made(key: str, name: str, *args: Any, **options: Any) -> optax.GradientTran
 def annealed(ends: tuple[float, float], progress: Any) -> Any:
     """From the first to the last number, by equal factors, as progress goes from 0 to 1."""
     return ends[0] * (ends[1] / ends[0]) ** progress
+
+
+def moved(at: Any, updates: Any) -> Any:
+    """Where the updates lead."""
+    return import_module("optax").apply_updates(at, updates)
 
 
 def segment(steps: int, parts: int = 10) -> int:
@@ -62,8 +66,8 @@ class Transformation:
             raise ConfigError(f"search.optimizer.before.name = {self.name!r} is not known{hint}")
         self.build()
 
-    def build(self) -> optax.GradientTransformation:
-        """The transformation."""
+    def build(self) -> Any:
+        """The `optax.GradientTransformation`."""
         return _made("search.optimizer.before", self.name, **self.options)
 
 
@@ -82,10 +86,12 @@ class Optimizer:
             raise ConfigError(f"search.optimizer.name = {self.name!r} is not known{suggestion(self.name, OPTIMIZERS)}")
         if not self.learning_rate > 0:
             raise ConfigError(f"search.optimizer.learning_rate = {self.learning_rate} must be positive")
-        self.build(1)
+        if self.options:  # each of them can be made with none
+            self.build(1)
 
-    def build(self, steps: int) -> optax.GradientTransformation:
-        """The chain, its step decaying by a cosine over the run."""
+    def build(self, steps: int) -> Any:
+        """The chain, an `optax.GradientTransformation`, its step decaying by a cosine over the run."""
+        optax = import_module("optax")
         schedule: Any = optax.cosine_decay_schedule(self.learning_rate, steps, alpha=0.02)
         rate = self.learning_rate if self.name in NO_SCHEDULE else schedule
         last = _made("search.optimizer", self.name, rate, **self.options)
