@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from codesign.calibration.exchange_constants import Exchange, fit_exchange, known, table_of
+from codesign.calibration.exchange_constants import fit_exchange, table_of
 from codesign.config import groups
 from codesign.config.composition import compose
 from codesign.config.construct import resolve
 from codesign.config.engines import with_engine
+from codesign.config.exchanges import Exchange, known, reached
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
@@ -52,15 +53,24 @@ def test_an_engine_brings_its_kernels_its_all_reduce_its_exchange_and_nothing_el
 
 
 def test_an_engine_sends_tokens_to_experts_by_a_library():
-    """One start for all numbers of ranks and one share of the link: means of dispatch and combine; others stay."""
-    served = part(plain("framework=sglang"), f"{WIRES}.all_to_all")
-    low = known()["deepep_low_latency", "dispatch", False], known()["deepep_low_latency", "combine", False]
+    """One start for all numbers of ranks and a share of the link: means of dispatch and combine; others stay."""
+    served = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=b200"), f"{WIRES}.all_to_all")
+    phases = (("dispatch", "fp8"), ("combine", "bfloat16"))
+    low = [known()["deepep_low_latency", phase, form, False] for phase, form in phases]
+    copy = 7168 * (1 + 4 / 128), 7168 * 2
+    start = sum(one.start_8_s + 256 * one.expert_s for one in low) / 2  # at the link that starts are stated at
+    a_byte = sum(1 / one.rate_bytes_per_s + one.token_s / 256 / n for one, n in zip(low, copy, strict=True)) / 2
     for members in (2, 8, 64):
-        assert served[f"base_{members}_s"] == pytest.approx(sum(one.start_8_s for one in low) / 2)
-        assert served[f"ratio_{members}"] == pytest.approx(2 / sum(1 / one.rate_ratio for one in low))
+        assert served[f"base_{members}_s"] == pytest.approx(start)
+        assert served[f"ratio_{members}"] == pytest.approx(1 / (a_byte * 900e9))
+    older = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=h100_sxm"), f"{WIRES}.all_to_all")
+    assert older["base_8_s"] < served["base_8_s"]
+    assert older["ratio_8"] * 450e9 < served["ratio_8"] * 900e9
+    dense = part(plain("framework=sglang"), f"{WIRES}.all_to_all")
+    assert dense["base_8_s"] == pytest.approx(sum(float(one.start_s(450e9, 8)) + one.expert_s for one in low) / 2)
     origin = part(plain("framework=sglang"), f"{WIRES}.provenance.all_to_all")
     assert origin["kind"] == "derived"
-    assert "combine and dispatch" in origin["at"]
+    assert "dispatch and combine" in origin["at"]
     ring = plain("framework=sglang", "collective=ring")
     assert part(ring, f"{WIRES}.all_to_all") == part(plain("collective=ring"), f"{WIRES}.all_to_all")
     mistaken = OmegaConf.create(plain())
@@ -182,18 +192,40 @@ def test_what_is_waited_for_before_the_first_token_is_not_met_between_tokens():
 
 def exchanged(constants: Exchange) -> pd.DataFrame:
     rng = np.random.default_rng(1)
-    rows = pd.DataFrame({"nbytes": np.exp(rng.uniform(8, 21, 80)), "link": 450e9, "node": rng.choice([4.0, 8.0], 80),
-                         "processors": rng.choice([8.0, 16.0, 24.0], 80)})  # fmt: skip
-    return rows.assign(library="a", phase="combine", across=False, measured_s=constants.seconds(rows))
+    draw = lambda *values: rng.choice(values, 400)  # noqa: E731
+    tokens, top_k, experts = np.exp(rng.uniform(0, 8, 400)), draw(2.0, 4.0, 8.0), draw(8.0, 64.0, 256.0)
+    rows = pd.DataFrame({
+        "link": draw(450e9, 900e9), "node": draw(4.0, 8.0), "processors": draw(8.0, 16.0, 24.0), "experts": experts,
+        "arrivals": tokens * top_k / experts, "copies_bytes": 4096 * tokens * top_k,
+        "ranks_bytes": 4096 * tokens * reached(8, top_k), "nodes_bytes": 4096 * tokens,
+    })  # fmt: skip
+    return rows.assign(library="a", phase="combine", format="fp8", across=False, measured_s=constants.seconds(rows))
 
 
-def test_exchange_constants_are_recovered_and_kept(tmp_path):
-    rows = exchanged(Exchange(30e-6, 70e-6, 0.2, 0.8))
-    found = fit_exchange(rows)
-    assert np.asarray(found) == pytest.approx([30e-6, 70e-6, 0.2, 0.8], rel=0.05)
+@pytest.mark.parametrize("counted", ["ranks", "copies", "nodes"])
+def test_exchange_constants_are_recovered_and_kept(counted):
+    """Also how often a token is sent, which is chosen among three."""
+    true = Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, counted)
+    found = fit_exchange(exchanged(true))
+    assert found.counted == counted
+    assert np.asarray(found[:-1]) == pytest.approx(true[:-1], rel=0.05)
+
+
+def test_exchange_constants_are_written_and_read():
+    rows = exchanged(Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, "ranks"))
     assert table_of(rows.head(5)) == ""
-    assert table_of(rows).splitlines()[1].startswith("a,combine,False,")
-    assert ("deepep_normal", "dispatch", False) in known()
+    assert table_of(rows.head(40)).splitlines()[1].startswith("a,combine,fp8,False,")
+    assert ("deepep_normal", "dispatch", "fp8", False) in known()
+
+
+def test_an_exchange_between_and_beyond_the_links_that_were_measured():
+    one = known()["deepep_low_latency", "dispatch", "fp8", False]
+    assert one.rate(900e9) == pytest.approx(one.rate_bytes_per_s)
+    assert one.rate(450e9) == pytest.approx(one.rate_bytes_per_s * 0.5**one.link_power)
+    assert one.rate(3600e9) == pytest.approx(4 * one.rate(900e9))
+    assert one.rate(45e9) == pytest.approx(one.rate(450e9) / 10)
+    assert one.start_s(3600e9, 8) == one.start_s(900e9, 8) == one.start_8_s
+    assert one.start_s(900e9, 4) == one.start_4_s
 
 
 def test_the_slowdown_of_few_steps_is_held_near_one():

@@ -10,13 +10,12 @@ as long as 16 bits, while models served in 8 bits are as fast as other kernels s
 
 `exchange` is a library of `calibration/exchange.csv` that sends tokens to experts inside the scale-up domain, in place
 of the collective library's all-to-all, whose start grows with the ranks (NCCL on GB200: 57 us at 8, 627 at 64): one
-start and one share of the link, the means of what dispatch and combine were found to take.
+start and shares of the link, means of what dispatch and combine take on such a link (`exchanges`).
 
 Passes over memory stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input,
 which some write several times slower than a stream; norms, residual sums and activations are other kernels.
 """
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError, suggestion
 from ..plain_yaml import is_mapping
+from . import exchanges
 from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
 KEYS = ("kernels", "all_reduce", "exchange", "fused_floor")
 MEASURED = "codesign.collectives.Measured"
-MEMBERS = (2, 4, 8, 16, 64)  # where its curves have their knots
-EXCHANGE = "exchange.csv"
+LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+MODEL = "workload.model"
+SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidden": "hidden"}
 FUSED = ("fp8", "fp4")
 GROUPED, WIDE = "moe_gemm", "bf16"
 KEPT = ("elementwise",)  # of the accelerator
@@ -70,7 +71,7 @@ def with_engine(config: DictConfig) -> DictConfig:
             )
     if named.get("exchange") is not None and OmegaConf.select(wires, "all_to_all._target_") == MEASURED:
         with open_dict(config):
-            wires.all_to_all, origin = _exchange(str(named["exchange"]))
+            wires.all_to_all, origin = _exchange(str(named["exchange"]), config)
             wires.provenance = OmegaConf.merge(wires.get("provenance") or {}, {"all_to_all": origin})
     if named.get("fused_floor") is not None:
         _fuse(accelerator.kernels, float(named["fused_floor"]))
@@ -88,22 +89,20 @@ def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
     return None
 
 
-def _exchange(library: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
     """The all-to-all of a library inside one domain, and where its numbers are from.
 
     Raises:
         ConfigError: no such library.
     """
-    path = conf_dir() / "calibration" / EXCHANGE
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    mine = [row for row in rows if row["library"] == library and row["across"] == "False"]
-    if not mine:
-        known = sorted({row["library"] for row in rows})
+    link = float(OmegaConf.select(config, LINK) or exchanges.LINK)
+    found = {name: OmegaConf.select(config, f"{MODEL}.{path}") for name, path in SENT.items()}
+    tokens = exchanges.Tokens(**{name: float(value) for name, value in found.items() if value is not None})
+    curves = exchanges.all_to_all(library, link, tokens)
+    if not curves:
+        known = sorted({name for name, *_ in exchanges.known()})
         raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, known)}")
-    start = sum(float(row["start_8_s"]) for row in mine) / len(mine)
-    ratio = len(mine) / sum(1 / float(row["rate_ratio"]) for row in mine)
-    curves = {f"base_{n}_s": start for n in MEMBERS} | {f"ratio_{n}": ratio for n in MEMBERS}
-    at = f"{library} in {EXCHANGE}, mean of {' and '.join(row['phase'] for row in mine)}"
+    at = f"{library} in {exchanges.FILE}, means of dispatch and combine"
     return (
         {"_target_": MEASURED, "rounds": 1.0, "ramp": 0.0, **curves},
         {"source": "aiconfigurator", "at": at, "kind": "derived", "note": "fitted by `codesign calibrate`"},

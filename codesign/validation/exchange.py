@@ -3,7 +3,7 @@
 A token goes once to each rank that has an expert for it. Strata of suite `expert exchange`, own and with the GPU left
 out of the fit:
 
-    inside nodes, across nodes           a library that `calibration.exchange_constants` knows
+    inside nodes, across nodes           a library and format that `calibration.exchange_constants` knows
     ... , as all-to-all                  what the model takes for it in a study: nothing is fitted on these rows
 """
 
@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..calibration.exchange_constants import FILE, fit_exchange, known, table_of
-from ..calibration.gpus import FORMATS, device
+from ..calibration.exchange_constants import fit_exchange, table_of
+from ..calibration.gpus import device
 from ..calibration.publish import publish
+from ..config.exchanges import BYTES, FILE, KEYS, Exchange, known, reached
 from ..errors import ConfigError, DataError
 from ..measurements import tables
 from .across_nodes import RACK, predicted
 from .scores import Errors, Row, rows
 from .suites import Suite
 
-SCALED = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": FORMATS["nvfp4"][2], "fp4": FORMATS["nvfp4"][2]}
-"""Bytes an element; of 8 bits with a scale of 4 bytes to 128 elements."""
-DISPATCHED, COMBINED = SCALED["fp8"], SCALED["bfloat16"]
+UNSTATED = "default"  # a format that the source does not name: its constants are its own
+DISPATCHED, COMBINED = "fp8", "bfloat16"  # of the library that says both phases in a row
 NODE = 8.0
 SMALLER = {"GB200": 4.0, "GB300": 4.0}  # devices of a node
 USUAL = 24.0  # processors, where none are stated
@@ -32,9 +32,17 @@ FEWEST = 20
 REACH = ("inside nodes", "across nodes")
 
 
-def ranks_reached(ranks: pd.Series, top_k: pd.Series) -> pd.Series:
-    """Ranks that a token goes to: each is missed by every one of its experts, or it is not."""
-    return ranks * (1 - (1 - 1 / ranks) ** top_k)
+def _formats(found: pd.DataFrame, shown: str, messages: list[str]) -> pd.DataFrame:
+    """Rows whose payload has a weight, in bytes an element."""
+    unnamed = found["comm_dtype"] == UNSTATED
+    if unnamed.any():
+        messages.append(f"{shown}: what a payload weighs is not stated in {int(unnamed.sum())} rows, taken as 16 bits")
+    element = found["comm_dtype"].map(BYTES)
+    if element.isna().any():
+        lost = int(element.isna().sum())
+        messages.append(f"{shown}: {lost} rows set aside, what a payload weighs is not stated")
+    found = found.assign(element=element, format=found["comm_dtype"])
+    return found[element.notna()]
 
 
 def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
@@ -42,19 +50,15 @@ def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
     frames = []
     for table in tables(directory, "expert_exchange"):
         found = table.rows(messages)
-        unknown = ~found["comm_dtype"].isin(SCALED)
-        if unknown.any():
-            messages.append(f"{table.shown}: {int(unknown.sum())} rows set aside, what a payload weighs is not stated")
-        found = found[~unknown]
-        element, ranks = found["comm_dtype"].map(SCALED), found["ep_size"].astype(float)
-        frames.append(found.assign(library=found["comm_backend"], ranks=ranks, element=element,
+        found = _formats(found, table.shown, messages)
+        frames.append(found.assign(library=found["comm_backend"], ranks=found["ep_size"].astype(float),
                                    measured_s=found["latency_us"] * 1e-6))  # fmt: skip
     for table in tables(directory, "dispatch_combine"):
         found = table.rows(messages)
         ranks = found["num_nodes"] * found["gpu"].map(SMALLER).fillna(NODE)
-        for phase, element in (("dispatch", DISPATCHED), ("combine", COMBINED)):
-            frames.append(found.assign(library="deepep_" + found["mode"], phase=phase, ranks=ranks, element=element,
-                                       measured_s=found[f"{phase}_us"] * 1e-6))  # fmt: skip
+        for phase, form in (("dispatch", DISPATCHED), ("combine", COMBINED)):
+            frames.append(found.assign(library="deepep_" + found["mode"], phase=phase, ranks=ranks, format=form,
+                                       element=BYTES[form], measured_s=found[f"{phase}_us"] * 1e-6))  # fmt: skip
     if not frames:
         return pd.DataFrame()
     every = pd.concat(frames, ignore_index=True)
@@ -62,11 +66,21 @@ def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
     every = every.assign(
         link=every["gpu"].map(links), across=every["num_nodes"] > 1, node=every["ranks"] / every["num_nodes"],
         processors=every["num_sms"].where(every["num_sms"] > 0, USUAL).fillna(USUAL),
-        sent=every["element"] * every["num_tokens"] * every["hidden_size"]
-        * ranks_reached(every["ranks"], every["topk"]),
+        experts=every["num_experts"].astype(float), arrivals=every["num_tokens"] * every["topk"] / every["num_experts"],
     )  # fmt: skip
-    every = every.assign(nbytes=every["sent"] * (every["ranks"] - 1) / every["ranks"])
+    every = _weighed(every)
     return every[every["link"].notna()].reset_index(drop=True)
+
+
+def _weighed(every: pd.DataFrame) -> pd.DataFrame:
+    """With the bytes that leave a rank, a token counted for each rank, expert or node that it goes to."""
+    ranks, nodes = every["ranks"], every["num_nodes"]
+    token = every["element"] * every["num_tokens"] * every["hidden_size"]
+    sent, others = token * reached(ranks, every["topk"]), (ranks - 1) / ranks
+    return every.assign(
+        sent=sent, ranks_bytes=sent * others, copies_bytes=token * every["topk"] * others,
+        nodes_bytes=token * reached(nodes, every["topk"]) * np.where(nodes > 1, (nodes - 1) / nodes, others),
+    )  # fmt: skip
 
 
 def _link(gpu: str, messages: list[str]) -> float:
@@ -80,10 +94,10 @@ def _link(gpu: str, messages: list[str]) -> float:
 def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured seconds, own constants and those of a fit without the GPU, and as an all-to-all."""
     stored = known()
-    for (library, phase, across), part in every.groupby(["library", "phase", "across"], sort=True):
-        stratum, own = REACH[int(across)], stored.get((str(library), str(phase), bool(across)))
+    for (library, phase, form, across), part in every.groupby(KEYS, sort=True):
+        stratum, own = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
         for gpu, mine in part.groupby("gpu", sort=True):
-            label, theirs = f"{gpu} {library} {phase}", mine["measured_s"].to_numpy(dtype=float)
+            label, theirs = f"{gpu} {library} {phase} {form}", mine["measured_s"].to_numpy(dtype=float)
             others = part[part["gpu"] != gpu]
             lent = fit_exchange(others) if len(others) >= FEWEST else None
             if own is None:
@@ -93,6 +107,13 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
             if lent is not None:
                 yield Errors(f"{stratum}, GPU left out", label, lent.seconds(mine), theirs)
             yield from _as_all_to_all(f"{stratum}, as all-to-all", label, str(gpu), mine, messages)
+
+
+def _constants(stored: dict[tuple[str, str, str, bool], Exchange], *key: str | bool) -> Exchange | None:
+    """Of this key, or of the library's first format where this one was not measured."""
+    library, phase, _, across = key
+    others = (one for known_key, one in stored.items() if (*known_key[:2], known_key[3]) == (library, phase, across))
+    return next((one for known_key, one in stored.items() if known_key == key), next(others, None))
 
 
 def _as_all_to_all(stratum: str, label: str, gpu: str, mine: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:
