@@ -66,8 +66,8 @@ def test_an_engine_sends_tokens_to_experts_by_a_library():
     older = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=h100_sxm"), f"{WIRES}.all_to_all")
     assert older["base_8_s"] < served["base_8_s"]
     assert older["ratio_8"] * 450e9 < served["ratio_8"] * 900e9
-    dense = part(plain("framework=sglang"), f"{WIRES}.all_to_all")
-    assert dense["base_8_s"] == pytest.approx(sum(float(one.start_s(450e9, 8)) + one.expert_s for one in low) / 2)
+    dense = part(plain("framework=sglang"), f"{WIRES}.all_to_all")  # which sends no tokens
+    assert dense["base_8_s"] == older["base_8_s"]
     origin = part(plain("framework=sglang"), f"{WIRES}.provenance.all_to_all")
     assert origin["kind"] == "derived"
     assert "dispatch and combine" in origin["at"]

@@ -56,7 +56,8 @@ LOGS = Schema(
 EXCHANGE = Schema(
     "expert_exchange", "dispatch and combine of experts, a row a phase",
     (GPU, text("comm_backend", "library"), text("phase", "of the exchange", ("dispatch", "combine")),
-     text("comm_dtype", "of the payload: bfloat16, fp8, fp4, nvfp4; rows of others are set aside with a note"),
+     text("comm_dtype", "of the payload: bfloat16, fp8, fp4, nvfp4, or default where nobody says; rows of others are "
+                        "set aside with a note"),
      whole("ep_size", "ranks"), NODES, *WIDTHS, SMS, LATENCY),
     suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("framework", "framework_version"),
 )  # fmt: skip

@@ -63,7 +63,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("kernels", ".*physics alone", "physics, on these rows"),
     ("kernels", ".*", "physics and learned factors, on these rows"),
     ("collectives", ".*", "curves, on these rows"),
-    ("expert exchange", ".*", "four constants a library and phase, on these rows"),
+    ("expert exchange", ".*", "eight constants a library, phase and format, on these rows"),
     ("closed loop", ".*", "seven constants an engine, on these rows"),
     ("open loop", ".*", "one constant, on these rows"),
     ("power", ".*left out", "four constants of steps, energies of boards, on rows of others"),
