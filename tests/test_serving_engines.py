@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from codesign.calibration.exchange_constants import fit_exchange, table_of
 from codesign.config import groups
 from codesign.config.composition import compose
 from codesign.config.construct import resolve
 from codesign.config.engines import with_engine
-from codesign.config.exchanges import Exchange, known, reached
+from codesign.config.exchanges import known
 from codesign.errors import ConfigError
 from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
@@ -188,44 +187,6 @@ def test_what_is_waited_for_before_the_first_token_is_not_met_between_tokens():
     assert slow.between_s == pytest.approx(found.between_s)
     everything = waiting(steps, requests, {"burst_ratio": 9.0})
     assert everything.between_s[3] == pytest.approx(0.01 + 1.0 / 64 / 100)
-
-
-def exchanged(constants: Exchange) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    draw = lambda *values: rng.choice(values, 400)  # noqa: E731
-    tokens, top_k, experts = np.exp(rng.uniform(0, 8, 400)), draw(2.0, 4.0, 8.0), draw(8.0, 64.0, 256.0)
-    rows = pd.DataFrame({
-        "link": draw(450e9, 900e9), "node": draw(4.0, 8.0), "processors": draw(8.0, 16.0, 24.0), "experts": experts,
-        "arrivals": tokens * top_k / experts, "copies_bytes": 4096 * tokens * top_k,
-        "ranks_bytes": 4096 * tokens * reached(8, top_k), "nodes_bytes": 4096 * tokens,
-    })  # fmt: skip
-    return rows.assign(library="a", phase="combine", format="fp8", across=False, measured_s=constants.seconds(rows))
-
-
-@pytest.mark.parametrize("counted", ["ranks", "copies", "nodes"])
-def test_exchange_constants_are_recovered_and_kept(counted):
-    """Also how often a token is sent, which is chosen among three."""
-    true = Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, counted)
-    found = fit_exchange(exchanged(true))
-    assert found.counted == counted
-    assert np.asarray(found[:-1]) == pytest.approx(true[:-1], rel=0.05)
-
-
-def test_exchange_constants_are_written_and_read():
-    rows = exchanged(Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, "ranks"))
-    assert table_of(rows.head(5)) == ""
-    assert table_of(rows.head(40)).splitlines()[1].startswith("a,combine,fp8,False,")
-    assert ("deepep_normal", "dispatch", "fp8", False) in known()
-
-
-def test_an_exchange_between_and_beyond_the_links_that_were_measured():
-    one = known()["deepep_low_latency", "dispatch", "fp8", False]
-    assert one.rate(900e9) == pytest.approx(one.rate_bytes_per_s)
-    assert one.rate(450e9) == pytest.approx(one.rate_bytes_per_s * 0.5**one.link_power)
-    assert one.rate(3600e9) == pytest.approx(4 * one.rate(900e9))
-    assert one.rate(45e9) == pytest.approx(one.rate(450e9) / 10)
-    assert one.start_s(3600e9, 8) == one.start_s(900e9, 8) == one.start_8_s
-    assert one.start_s(900e9, 4) == one.start_4_s
 
 
 def test_the_slowdown_of_few_steps_is_held_near_one():

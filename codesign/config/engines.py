@@ -95,9 +95,9 @@ def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[st
     Raises:
         ConfigError: no such library.
     """
-    link = float(OmegaConf.select(config, LINK) or exchanges.LINK)
-    found = {name: OmegaConf.select(config, f"{MODEL}.{path}") for name, path in SENT.items()}
-    tokens = exchanges.Tokens(**{name: float(value) for name, value in found.items() if value is not None})
+    link = _positive(config, LINK, exchanges.LINK)
+    usual = exchanges.Tokens()
+    tokens = exchanges.Tokens(*(_positive(config, f"{MODEL}.{SENT[name]}", getattr(usual, name)) for name in SENT))
     curves = exchanges.all_to_all(library, link, tokens)
     if not curves:
         known = sorted({name for name, *_ in exchanges.known()})
@@ -107,6 +107,16 @@ def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[st
         {"_target_": MEASURED, "rounds": 1.0, "ramp": 0.0, **curves},
         {"source": "aiconfigurator", "at": at, "kind": "derived", "note": "fitted by `codesign calibrate`"},
     )
+
+
+def _positive(config: DictConfig, path: str, usual: float) -> float:
+    """A number above zero of the configuration; the usual one where none is there: ranges are checked later."""
+    value = OmegaConf.select(config, path)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return usual
+    return number if 0 < number < float("inf") else usual
 
 
 def _generation(name: str) -> str:

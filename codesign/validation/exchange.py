@@ -100,6 +100,8 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
             label, theirs = f"{gpu} {library} {phase} {form}", mine["measured_s"].to_numpy(dtype=float)
             others = part[part["gpu"] != gpu]
             lent = fit_exchange(others) if len(others) >= FEWEST else None
+            if own is not None and (library, phase, form, bool(across)) not in stored:
+                messages.append(f"{label}: this format was not fitted, taken as another of the library")
             if own is None:
                 messages.append(f"{label}: no constants of this library, taken as an all-to-all")
             else:
