@@ -12,6 +12,7 @@ from typing import NoReturn
 from . import evidence_commands
 from .command_line import parser
 from .errors import CodesignError, ConfigError, suggestion
+from .frames import roomy
 from .loading import later
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _leave)
         gc.disable()  # until all is loaded: see `loading`
     try:
-        return _dispatch(words)
+        return roomy(_dispatch)(words)
     except CodesignError as error:
         print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -20,6 +20,7 @@ import pytest
 import tracing
 import typecheck
 import yaml
+from _pytest.runner import pytest_runtest_protocol as run_one
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
@@ -36,6 +37,8 @@ gc.set_threshold(200_000, 5, 10)
 
 tracing.install()
 typecheck.install("codesign")  # here, before any test imports codesign
+
+from codesign.frames import roomy  # noqa: E402
 
 read_yaml = OmegaConf.load
 parsed: dict[str, Any] = {}
@@ -103,6 +106,12 @@ def resident_bytes() -> int:
     with contextlib.suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """As pytest runs a test, with room for the frames of deep calls, as a command of `codesign` has it."""
+    return roomy(run_one)(item, nextitem)
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

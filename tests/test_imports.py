@@ -15,6 +15,7 @@ PACKAGE = ROOT / "codesign"
 # Low to high. A module may import the layers below its own; modules of one layer do not know each other.
 FOUNDATION = {
     "fields",
+    "frames",
     "units",
     "showing",
     "errors",
