@@ -1,6 +1,7 @@
 """Deep calls find room: what crosses the end of a piece of frames asks the system for nothing."""
 
 import resource
+import sys
 import threading
 from collections.abc import Callable
 
@@ -45,7 +46,8 @@ def faults_of(function: Callable[[int], None]) -> int:
 def test_loops_at_any_depth_map_no_memory() -> None:
     plain, with_room = faults_of(deeper), faults_of(lambda depth: roomy(deeper)(depth))
     assert with_room < TURNS / 2  # the piece itself, touched as far as it is used
-    assert plain > 2 * TURNS or plain < TURNS / 2  # a Python that keeps its pieces needs no room
+    if sys.version_info < (3, 14):  # later ones were not tried: where pieces are kept, no room is needed
+        assert plain > TURNS  # at least one of the loops stands at the end of a piece
 
 
 def test_what_is_given_room_is_the_same_function() -> None:
