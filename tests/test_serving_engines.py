@@ -22,7 +22,7 @@ from codesign.validation.near import slowdown_of
 from codesign.validation.page import page_of
 from codesign.validation.served_jobs import continuous
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
-from codesign.validation.two_pools import TwoPools, pools, solved
+from codesign.validation.two_pools import pools
 from codesign.workloads import ContinuousServing, MixtureOfExperts
 from codesign.workloads.served import AbstractServing
 
@@ -239,21 +239,6 @@ def test_groups_that_spread_experts_send_them_their_tokens(moe_ep, spread):
     assert float(plan.ep * plan.tp) == 8.0
     assert (float(plan.ep), float(plan.attention_dp)) == ((8.0, 1.0) if spread else (1.0, 8.0))
     assert float(plan.ep * plan.micro_batch) == 64.0  # all sequences, whoever holds them
-
-
-@pytest.mark.parametrize("clients", [1.0, 4.0, 64.0, 4096.0])
-def test_clients_of_two_pools_wait_for_what_is_full(clients):
-    engine = SimpleNamespace(sequences=clients, output_tokens=100.0)
-    one = [TwoPools(engine, engine, 2.0, 1.0, clients)]
-    sizes, steps = np.array([[4096.0, 64.0, 1.0]]), np.array([[0.02, 0.01, 0.01]])
-    wait, step = solved(one, np.array([1.0]), np.array([1.0]), sizes, steps)
-    if clients == 1:
-        assert (wait[0], step[0]) == (pytest.approx(0.0, abs=1e-12), pytest.approx(0.01))
-    if clients == 4096:  # two engines of a second each: 2 answers a second, all others queue
-        assert wait[0] == pytest.approx(clients / 2, rel=0.01)
-    rate = clients / (1.0 + wait[0] + 100 * step[0])
-    assert rate <= 2.0 + 1e-6
-    assert wait[0] == pytest.approx(0.5 * (clients - 1) / clients * rate * (0.5 + wait[0]), rel=1e-3, abs=1e-9)
 
 
 def test_launches_of_a_prompt_to_experts_are_issued_beside_the_work():

@@ -1,22 +1,17 @@
 """Served models whose prompts are computed on devices of their own: a closed network of two pools.
 
-C clients have one request open each. x prefill engines and y decode engines are those of the row, their steps those of
-`served_rows` under the constants of the engine, which were fitted on engines that do both: nothing is fitted here. With
-P the seconds that a prompt keeps a prefill engine busy among others, T those of one that meets nobody, f0(B) a step of
-a decode engine with B requests, L tokens of an answer and Q requests at the prefill pool,
+C clients have one request open each. x prefill engines and y decode engines are those of the row, under the constants
+of the engine, which were fitted on engines that do both: nothing is fitted here. Engines of the first pool take full
+steps of prompts (`prompt_engines`, S and W there); with f0(B) a step of a decode engine with B requests and L tokens of
+an answer,
 
-    W = (P / x) (C - 1) / C Q                      a request finds those before it, served by x engines at once
-    C / rate = T + W + L f0(B),  B = rate L f0(B) / y,  Q = rate (P / x + W)
-    TTFT = request_overhead_s + client_overhead_s (C / x - 1) + max(T + W, expert_overhead_s),    TPOT = f0(B)
-
-which is mean value analysis of a closed network with one queue; the three are solved together.
+    C / rate = S + W + L f0(B),  B = rate L f0(B) / y
+    TTFT = request_overhead_s + client_overhead_s (C / x - 1) + max(S + W, expert_overhead_s),    TPOT = f0(B)
 
 Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
 Attention groups whose experts are spread over ranks, or would be cut in more parts than a node has devices, send each
 expert its tokens by the engine's library of exchange; other groups gather the tokens of all on all ranks. What is known
-to be missed (`KNOWN`): first tokens wait in queues that runs at high concurrency fill: their seconds are not those of a
-steady state, and many times ours.
-Source: [schweitzer1979] for what an arrival finds.
+to be missed: see `KNOWN`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +26,7 @@ from ..measurements import tables
 from .closed_loop import by_engine
 from .closed_loop_rows import BANDS, DRAWN, MOST_CUT, SHORTEST, ranks, readable
 from .hardware import engine_cluster
+from .prompt_engines import Clients, closed_network, prompt_engines
 from .scores import Row, rows
 from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of
@@ -43,8 +39,6 @@ KNOWN = (
 )
 TRIED = 4.0 ** -np.arange(6)
 """Shares of the clients that a decode engine is priced with; between them steps are straight in logarithms."""
-ROUNDS = 200
-DAMPED = 0.5
 
 
 class TwoPools(NamedTuple):
@@ -112,38 +106,31 @@ def service(known: Sequence[TwoPools]) -> Service:
     """Seconds to the first token and between tokens, by engines fitted on engines of one pool."""
     constants = stored_serving()
     prompts = [one.prefill for one in known]
-    alone = parts_of(prompts, constants)
-    requests = requests_of(prompts)
-    busy = requests.output_tokens * np.maximum(alone.between_s - alone.decode_s, 0.0) / requests.sequences
+    engine = prompt_engines(prompts, parts_of(prompts, constants).alone_s, constants)
     sizes = np.array([np.maximum(one.decode.sequences * TRIED, 1.0) for one in known])
     decodes = [one.decode._replace(sequences=float(n)) for one, row in zip(known, sizes, strict=True) for n in row]
     steps = parts_of(decodes, constants).decode_s.reshape(sizes.shape)
+    tokens, pools = (np.array(column) for column in zip(
+        *((max(one.decode.output_tokens, 2.0), one.decode_engines) for one in known), strict=True
+    ))  # fmt: skip
+
+    def decoding(requests: np.ndarray) -> np.ndarray:
+        return tokens * step_of(requests / pools, sizes, steps)
+
     added = [constants.get(one.prefill.engine, {}) for one in known]
-    names = ("request_overhead_s", "expert_overhead_s", "client_overhead_s")
-    host, experts, client = (np.array([a.get(name, 0.0) for a in added]) for name in names)
-    host = host + client * (requests.sequences - 1)
-    wait, between = solved(known, alone.alone_s, np.where(busy > 0, busy, alone.alone_s), sizes, steps)
-    return Service(host + np.maximum(alone.alone_s + wait, experts * requests.experts), between)
+    names = ("request_overhead_s", "expert_overhead_s", "client_overhead_s", "burst_ratio")
+    host, experts, client, burst = (np.array([a.get(name, 0.0) for a in added]) for name in names)
+    count, engines = (np.array([getattr(one, name) for one in known]) for name in ("clients", "prefill_engines"))
+    first, answer, here = closed_network(Clients(count, engines, burst), engine, decoding)
+    host = host + client * np.maximum(here - 1, 0.0)
+    return Service(host + np.maximum(first, experts * requests_of(prompts).experts), answer / tokens)
 
 
-def solved(
-    known: Sequence[TwoPools], alone: np.ndarray, busy: np.ndarray, sizes: np.ndarray, steps: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of waiting for a prefill engine, and of a decode step, by damped iteration."""
-    clients, x, y = (np.array([getattr(one, name) for one in known]) for name in ("clients", "prefill_engines",
-                                                                                "decode_engines"))  # fmt: skip
-    tokens = np.array([max(one.decode.output_tokens, 2.0) for one in known])
-    logs = [(np.log(size[::-1]), np.log(step[::-1])) for size, step in zip(sizes, steps, strict=True)]
-    own = busy / x
-    wait, decoding = np.zeros(len(known)), clients / y
-    step = steps[:, 0]
-    for _ in range(ROUNDS):
-        step = np.exp([np.interp(np.log(max(n, 1.0)), *line) for n, line in zip(decoding, logs, strict=True)])
-        rate = clients / (alone + wait + tokens * step)
-        found = own * (clients - 1) / clients * rate * (own + wait)
-        wait = (1 - DAMPED) * wait + DAMPED * found
-        decoding = (1 - DAMPED) * decoding + DAMPED * rate * tokens * step / y
-    return wait, step
+def step_of(requests: np.ndarray, sizes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Seconds of a decode step with so many requests [n]: straight in logarithms between sizes [n, m], which fall."""
+    some = np.log(np.maximum(requests, 1.0))
+    lines = zip(some, np.log(sizes[:, ::-1]), np.log(steps[:, ::-1]), strict=True)
+    return np.exp([np.interp(*line) for line in lines])
 
 
 def scored(found: pd.DataFrame) -> list[Row]:

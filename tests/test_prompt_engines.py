@@ -1,0 +1,113 @@
+"""Engines that compute nothing but prompts: their full steps, and a closed network against events."""
+
+import heapq
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from codesign.validation.prompt_engines import Clients, PromptEngine, closed_network, prompt_engines
+from codesign.validation.served_jobs import Job
+from codesign.validation.served_rows import parts_of
+from codesign.validation.two_pools import pools
+
+ANSWER_S = 10.0
+
+
+def network(count: float, engines: float, engine: PromptEngine, burst: float = 0.0, answer_s: float = ANSWER_S):
+    clients = Clients(*(np.array([number]) for number in (count, engines, burst)))
+    return [one[0] for one in closed_network(clients, engine, lambda decoded: np.full(1, answer_s))]
+
+
+def engine_of(alone: float, full: float, prompts: float) -> PromptEngine:
+    return PromptEngine(np.array([alone]), np.array([full]), np.array([prompts]))
+
+
+def simulated(count: int, engines: int, engine: PromptEngine, requests: int = 40_000) -> float:
+    """Mean seconds to the first token in the steady state: an engine that is free takes all prompts that have room."""
+    alone, full, room = (float(part[0]) for part in engine)
+    random = np.random.default_rng(0)
+    came = list(random.uniform(0, ANSWER_S, count))  # when requests come, and when engines are free
+    heapq.heapify(came)
+    free, waited = [0.0] * engines, []
+    while len(waited) < requests:
+        start = max(heapq.heappop(free), came[0])
+        batch = [heapq.heappop(came)]
+        while came and came[0] <= start and len(batch) < room:
+            batch.append(heapq.heappop(came))
+        end = start + alone + (full - alone) * len(batch) / room
+        heapq.heappush(free, end)
+        for one in batch:
+            waited.append(end - one)
+            heapq.heappush(came, end + ANSWER_S * random.uniform(0.8, 1.2))
+    return float(np.mean(waited[requests // 4 :]))
+
+
+@pytest.mark.parametrize(
+    ("count", "engines", "engine"),
+    [
+        (1, 1, engine_of(0.3, 0.9, 8.0)),
+        (16, 1, engine_of(0.3, 0.9, 8.0)),
+        (64, 1, engine_of(0.3, 0.9, 8.0)),
+        (64, 4, engine_of(0.3, 0.9, 8.0)),
+        (400, 2, engine_of(0.3, 0.9, 8.0)),
+        (20, 1, engine_of(0.2, 0.2, 1.0)),
+        (200, 1, engine_of(0.2, 0.2, 1.0)),
+        (1000, 1, engine_of(0.05, 0.4, 32.0)),
+    ],
+)
+def test_first_tokens_are_near_the_simulation(count, engines, engine):
+    """From nobody else to pools that are full five times over: within a quarter, and within 3 % where they are full."""
+    found, _, here = network(count, engines, engine)
+    events = simulated(count, engines, engine)
+    full = engines * float(engine.prompts[0] / engine.full_s[0])
+    assert found == pytest.approx(events, rel=0.03 if count > 1.5 * full * ANSWER_S else 0.25)
+    assert here * engines == pytest.approx(count * found / (found + ANSWER_S))
+
+
+def test_one_client_meets_nobody():
+    assert network(1.0, 2.0, engine_of(0.3, 0.9, 8.0), 1.0)[0] == pytest.approx(
+        0.3 + 0.6 * 0.3 / (0.3 + ANSWER_S) / 16, rel=1e-2
+    )
+
+
+@pytest.mark.parametrize("count", [64.0, 4096.0])
+def test_no_more_is_computed_than_full_steps_hold(count):
+    found, answer, _ = network(count, 2.0, engine_of(1.0, 4.0, 8.0), answer_s=1.0)
+    rate = count / (found + answer)
+    assert rate <= 4.0 * (1 + 1e-6)
+    if count == 4096.0:
+        assert rate == pytest.approx(4.0, rel=1e-2)
+
+
+def test_of_a_start_all_wait_for_half_of_the_others():
+    """Where nobody waits later: answers take an hour."""
+    engine = engine_of(0.3, 0.8, 8.0)
+    later, at_start = (network(101.0, 1.0, engine, burst, answer_s=3600.0)[0] for burst in (0.0, 1.0))
+    half = 50 * 0.1
+    assert at_start - later == pytest.approx(half, rel=0.05)
+    assert network(101.0, 1.0, engine, 0.25, answer_s=3600.0)[0] == pytest.approx(0.75 * later + 0.25 * at_start)
+
+
+def row(groups: float, tokens: float, spread: bool) -> Job:
+    """Eight ranks of an engine for prompts, in so many attention groups."""
+    of = {"tp_size": 8.0 / groups, "attention_dp_size": groups, "moe_tp_size": 1.0 if spread else 8.0,
+          "moe_ep_size": 8.0 if spread else 1.0, "pp_size": 1.0}  # fmt: skip
+    sizes = {f"{pool}_{name}": value for pool in ("prefill", "decode") for name, value in of.items()}
+    return pools(SimpleNamespace(
+        **sizes, gpu="B200", model="deepseek-ai/DeepSeek-V3", precision="fp8", backend="sglang", origin="",
+        concurrency=64.0, prefill_num_workers=1.0, decode_num_workers=1.0, input_tokens=tokens, output_tokens=1024.0,
+    )).prefill  # fmt: skip
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_groups_that_are_all_at_work_compute_more_than_one_after_the_other(spread):
+    """A prompt is attended by one group, whatever the others do: eight prompts take much less than eight times one."""
+    jobs = [row(8.0, 8192.0, spread), row(8.0, 2048.0, spread), row(1.0, 8192.0, False), row(8.0, 32768.0, spread)]
+    found = prompt_engines(jobs, parts_of(jobs, {}).alone_s, {})
+    assert found.prompts == pytest.approx([8.0, 32.0, 1.0, 8.0])
+    assert found.full_s[0] < 0.6 * 8 * found.alone_s[0]
+    assert found.full_s[2] == pytest.approx(found.alone_s[2], rel=0.1)  # one group, one step: the same prompt
+    each = found.full_s / found.prompts
+    assert each[1] < each[0] / 3  # as many tokens a step, and fewer keys
+    assert each[3] > 4 * each[0]
