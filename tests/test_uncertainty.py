@@ -205,6 +205,16 @@ def test_errors_are_those_of_engines_that_batch_continuously(workload, framework
     assert source_names(scenario_from_config(*asked)) == names
 
 
+@pytest.mark.parametrize(("devices", "pools"), [(0, ""), (8, ", two pools")])
+def test_two_pools_have_errors_of_their_own(devices, pools):
+    asked = ("workload=disaggregated_fp8", "framework=sglang", "prefill=same", f"plan.prefill_devices={devices}",
+             "model=llama31_70b", "accelerator=h100_sxm")  # fmt: skip
+    first, step = source_names(scenario_from_config(*asked))
+    assert first == f"ttft{pools}, framework named"
+    assert step == f"tpot{pools or ', closed loop'}, framework named"
+    assert all(find("source", (name,), PHYSICS, NEW) for name in (first, step))
+
+
 def test_percentiles_err_as_means_do():
     """First tokens later by a factor, whole requests by as much time; nothing else moves."""
     late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))

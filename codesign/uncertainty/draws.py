@@ -94,6 +94,8 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     if isinstance(job, AbstractServing):
         batches = isinstance(job, AbstractContinuousServing)
         engine = ", framework named" if named and batches else ""
+        if engine and float(np.max(getattr(scenario.plan, "prefill_devices", 0.0))) > 0:
+            return f"ttft, two pools{engine}", f"tpot, two pools{engine}"
         return f"ttft{engine}", f"tpot, closed loop{engine}" if batches else "tpot"
     sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     training = f"training{', parameters sharded' if sharded else ''}{', framework named' if named else ''}"

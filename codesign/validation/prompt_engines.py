@@ -11,8 +11,8 @@ takes F, and T the first token of a prompt that meets nobody, x engines, C clien
     W = G + V + burst_ratio max(B - G - V, 0)
 
 burst_ratio, of the engine, is the share of a run that is still as at its start; it was fitted on engines that do both
-(`served_rows`). A prompt longer than a step takes several: F counts them. Mean value analysis, all solved together; with
-one place it is the mean wait of a queue with equal times of service.
+(`served_rows`). A prompt longer than a step takes several: F counts them. Mean value analysis, all solved together;
+with one place it is the mean wait of a queue with equal times of service.
 
 Source: [schweitzer1979] for what an arrival finds.
 """
