@@ -32,8 +32,8 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 gc.freeze()  # what is imported stays
-gc.set_threshold(200_000, 5, 10)
-# Traced programs stay too: looking through all of them again and again costs a quarter.
+gc.set_threshold(5_000_000, 1_000, 1_000)
+# Traced programs stay too: what Python looks for among them it looks for between tests, once (`let_go`).
 
 tracing.install()
 typecheck.install("codesign")  # here, before any test imports codesign
@@ -98,7 +98,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 MOST_RESIDENT, MORE = 6 * 2**30, 2 * 2**30  # bytes of a worker; two and what they start must fit into 24 GiB
-allowed = [MOST_RESIDENT]
+GROWN = 2**28  # bytes after which a worker looks for what nobody refers to any more
+allowed, looked = [MOST_RESIDENT], [0]
 
 
 def resident_bytes() -> int:
@@ -115,14 +116,28 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Between two files a worker that has grown large lets go of what JAX keeps: compiled programs stay on disk.
+    """Lets go of what is of no use, where a worker has grown by it."""
+    let_go(between_files=nextitem is None or nextitem.path != item.path)
 
-    What is let go has to be traced again, and memory in pieces does not go back: the next time is 2 GiB later.
+
+def let_go(between_files: bool) -> None:
+    """Give back what nobody refers to; between two files a worker that has grown large also lets go of what JAX keeps.
+
+    What is looked through once is not looked through again before that. What JAX lets go has to be traced again
+    (compiled programs stay on disk), and memory in pieces does not go back: the next time is 2 GiB later.
     """
-    if (nextitem is None or nextitem.path != item.path) and resident_bytes() > allowed[0]:
+    resident = resident_bytes()
+    if between_files and resident > allowed[0]:
+        gc.unfreeze()
         jax.clear_caches()
         gc.collect()
         allowed[0] = max(MOST_RESIDENT, resident_bytes() + MORE)
+    elif resident > looked[0] + GROWN:
+        gc.collect()
+    else:
+        return
+    gc.freeze()
+    looked[0] = resident_bytes()
 
 
 def pytest_sessionfinish() -> None:
