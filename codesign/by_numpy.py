@@ -152,6 +152,22 @@ def _dynamic_slice(lead: int, x: Any, *starts: Any, slice_sizes: Any) -> Any:
     return x[(*points, *found)][()]
 
 
+def _pad(lead: int, x: Any, value: Any, padding_config: Any) -> Any:
+    """x among copies of a number: so many before, behind and between; what lies outside is cut off."""
+    front, own = np.broadcast_shapes(np.shape(x)[:lead], np.shape(value)[:lead]), np.shape(x)[lead:]
+    into, kept, sizes = [slice(None)] * lead, [slice(None)] * lead, []
+    for size, (low, high, between) in zip(own, padding_config, strict=True):
+        step, length = between + 1, max(low + high + max(size + (size - 1) * between, 0), 0)
+        first, end = max(-(low // step), 0), min(max((length - low + between) // step, 0), size)
+        into.append(slice(low + first * step, low + first * step + max(end - first, 0) * step, step))
+        kept.append(slice(first, max(end, first)))
+        sizes.append(length)
+    found = np.empty((*front, *sizes), dtype=x.dtype)
+    found[...] = np.reshape(value, (*np.shape(value), *[1] * len(own)))
+    found[tuple(into)] = np.asarray(x)[tuple(kept)]
+    return found[()]
+
+
 def _dot(lead: int, x: Any, y: Any, dimension_numbers: Any, **_: Any) -> Any:
     """Sums of products; one product of matrices where one side is the same at all points."""
     (of_x, of_y), (batch_x, batch_y) = dimension_numbers
@@ -188,6 +204,7 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast,
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
+    "pad": _pad,
     "round": _round,
     "argmin": _place(np.argmin),
     "argmax": _place(np.argmax),

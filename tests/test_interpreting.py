@@ -144,10 +144,32 @@ LOOKED_UP = {
     "pairs": (lambda x, places: x[places[..., 0], places[..., 1]], (6, 3), (4, 2)),
     "of each": (lambda x, places: jnp.take_along_axis(x, places, axis=1), (4, 6), (4, 2)),
     "clipped": (lambda x, places: jnp.take(x, places, axis=1, mode="clip"), (2, 6), (3,)),
+    "among others": (
+        lambda x, places: lax.pad(x, x[0, 0], ((2, -1, 2), (-1, 3, 0), (0, 0, 1))[: x.ndim]),
+        (4, 3),
+        (1,),
+    ),
     "filled": (lambda x, places: x.at[places].get(mode="fill", fill_value=-1.0), (6,), (5,)),
     "least": (lambda x, places: jnp.argmin(x, axis=1) + 0 * places[0], (4, 6), (1,)),
     "largest": (lambda x, places: jnp.argmax(x, axis=0) + 0 * places[0], (4, 6), (1,)),
 }
+
+
+PADDED = [c for c in itertools.product(range(5), (-6, -2, 0, 3), (-5, -1, 0, 2), range(3))
+          if c[1] + c[2] + max(c[0] + (c[0] - 1) * c[3], 0) >= 0]  # fmt: skip
+
+
+def test_what_is_put_among_others():
+    """Numbers before, behind and between, or cut off, of none to four numbers; three points, or one for all."""
+    assert len(PADDED) > 100
+    rng = np.random.default_rng(0)
+    for size, *config in PADDED:
+        x, value, configs = rng.normal(size=(3, size, 2)), rng.normal(size=1), (tuple(config), (1, -1, 0))
+        equation = jax.make_jaxpr(lambda x, value, c=configs: lax.pad(x, value, c))(x[0], value[0]).jaxpr.eqns[-1]
+        found = doer(equation.primitive, equation.params, [np.float64] * 2, 1)(x, value)
+        wanted = np.stack([lax.pad(one, value[0], configs) for one in x])
+        assert found.shape == wanted.shape
+        assert np.array_equal(found, wanted), (size, config)
 
 
 @pytest.mark.parametrize("name", LOOKED_UP)

@@ -34,8 +34,8 @@ from .served_rows import Service, parts_of, requests_of, stored_serving
 from .suites import Suite
 
 KNOWN = (
-    "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools that "
-    "fill up they come later than ours; speculation is not stated, nor priced"
+    "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
+    "that fill up they come later than ours; speculation is not stated, nor priced"
 )
 TRIED = 4.0 ** -np.arange(6)
 """Shares of the clients that a decode engine is priced with; between them steps are straight in logarithms."""
