@@ -1,10 +1,12 @@
 """Where the files are that come with this package and are no code."""
 
+import functools
 from pathlib import Path
 
 from .errors import ConfigError
 
 
+@functools.cache
 def conf_dir() -> Path:
     """The configurations: inside an installed package, else at the root of the project.
 

@@ -139,7 +139,9 @@ def _without(text: str) -> str:
     return f"~{group}" if group in OPTIONAL and value in ("null", "None") else text
 
 
+@functools.lru_cache(maxsize=512)
 def _parse(text: str) -> Override:
+    """An override, which nobody may change: the same text is asked for several times."""
     if len(text) > LONGEST:
         raise ConfigError(f"override {text[:40]!r}... has {len(text):,} characters; allowed: at most {LONGEST:,}")
     called = RESOLVER.search(text)

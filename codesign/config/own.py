@@ -69,7 +69,14 @@ def as_folders(conf: Path | str | Sequence[Path | str] | None) -> tuple[Path | s
 
 def groups_of_ours() -> list[str]:
     """Config groups, in alphabetical order."""
-    return sorted(path.name for path in conf_dir().iterdir() if path.is_dir() and path.name not in HIDDEN)
+    folder = conf_dir()
+    return list(_groups_in(folder, folder.stat().st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=4)
+def _groups_in(folder: Path, _: int) -> tuple[str, ...]:
+    """The same, for as long as nothing comes to the folder or goes."""
+    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in HIDDEN))
 
 
 def check_folder(folder: Path, said: str) -> None:
