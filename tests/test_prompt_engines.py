@@ -3,11 +3,14 @@
 import heapq
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
+from codesign.validation.hardware import engine_cluster
 from codesign.validation.prompt_engines import Clients, PromptEngine, closed_network, prompt_engines
 from codesign.validation.served_jobs import Job
+from codesign.validation.served_models import option_of
 from codesign.validation.served_rows import parts_of
 from codesign.validation.two_pools import pools
 
@@ -111,3 +114,15 @@ def test_groups_that_are_all_at_work_compute_more_than_one_after_the_other(sprea
     each = found.full_s / found.prompts
     assert each[1] < each[0] / 3  # as many tokens a step, and fewer keys
     assert each[3] > 4 * each[0]
+
+
+def all_to_all(model: str):
+    return jax.tree.leaves(engine_cluster("B200", "sglang", model).network["scale_up"].collectives.all_to_all)
+
+
+def test_an_engine_of_a_row_sends_to_the_experts_of_its_model():
+    """The start grows with experts, and shares with what a token is wide; without a model they are DeepSeek-V3's."""
+    names = ("deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-8B")
+    assert [option_of(name) for name in names] == ["deepseek_v3", "qwen3_235b_a22b", ""]
+    assert all_to_all("deepseek_v3") == pytest.approx(all_to_all(""))
+    assert all_to_all("qwen3_235b_a22b") != pytest.approx(all_to_all(""))

@@ -50,11 +50,18 @@ def measured_cluster(device: str) -> Cluster:
 
 
 @functools.cache
-def engine_cluster(device: str, engine: str) -> Cluster:
-    """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors."""
+def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
+    """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors.
+
+    Args:
+        device: as a table names it.
+        engine: of `framework`; none where it is empty.
+        experts_of: model of the configuration, whose tokens the engine's library sends to experts.
+    """
     option = accelerator_option(device)
-    chosen = (f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned")
-    return scenario_from_config(*chosen, *((f"framework={engine}",) if engine else ())).cluster
+    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned"]
+    chosen += [f"framework={engine}"] if engine else []
+    return scenario_from_config(*chosen, *([f"model={experts_of}"] if experts_of else [])).cluster
 
 
 @functools.cache

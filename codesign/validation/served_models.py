@@ -6,7 +6,7 @@ from ..errors import ConfigError
 from ..workloads import DenseFeedForward, GroupedQueryAttention, Transformer
 from .trained_models import configured_model
 
-__all__ = ["model_of"]
+__all__ = ["model_of", "option_of"]
 
 CONFIGURED = {  # pattern of a published name -> model of the configuration
     r"llama-?3\.?[13]-405b": "llama31_405b", r"llama-?3(\.[13])?-70b": "llama31_70b", r"llama-?3\.1-8b": "llama31_8b",
@@ -27,16 +27,24 @@ MIXED = r"gpt-oss-\d+b"
 ENDS = r"(-(instruct|chat|hf|fp8|nvfp4|dynamic|base|thinking|\d{4}|99|99\.9))*"
 
 
+def _plain(name: str) -> str:
+    return name.rsplit("/", 1)[-1].lower().replace(" ", "-")
+
+
+def option_of(name: str) -> str:
+    """The model of the configuration that a published name means; empty where it is none of them."""
+    return next((option for pattern, option in CONFIGURED.items() if re.fullmatch(pattern + ENDS, _plain(name))), "")
+
+
 def model_of(name: str) -> Transformer:
     """The model that a published name means.
 
     Raises:
         ConfigError: none that has a configuration.
     """
-    plain = name.rsplit("/", 1)[-1].lower().replace(" ", "-")
-    for pattern, option in CONFIGURED.items():
-        if re.fullmatch(pattern + ENDS, plain):
-            return configured_model(option)
+    plain, option = _plain(name), option_of(name)
+    if option:
+        return configured_model(option)
     for pattern, shape in DENSE.items():
         if re.fullmatch(pattern + ENDS, plain):
             hidden, layers, heads, groups, depth, width, vocab = map(float, shape)

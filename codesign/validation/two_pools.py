@@ -29,7 +29,7 @@ from .hardware import engine_cluster
 from .prompt_engines import Clients, closed_network, prompt_engines
 from .scores import Row, rows
 from .served_jobs import ENGINES, Job, check_format, format_of
-from .served_models import model_of
+from .served_models import model_of, option_of
 from .served_rows import Service, parts_of, requests_of, stored_serving
 from .suites import Suite
 
@@ -75,13 +75,13 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
     engine = str(row.backend) if row.backend in ENGINES else ""
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
-    whole = Job(
-        engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count,
-        float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
-        mean * row.output_tokens, engine, groups, varied,
-    )  # fmt: skip
     spread = part.moe_ep > 1 or part.moe_tp > MOST_CUT  # nobody cuts an expert in so many
     dispatched = groups > 1 and spread and hasattr(model.feed_forward, "experts")
+    whole = Job(
+        engine_cluster(row.gpu, engine, option_of(row.model) if dispatched else ""), model,
+        format_of(row.precision, row.model), count, float(getattr(row, f"{pool}_pp_size")), 1.0, False,
+        max(sequences, 1.0), mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
+    )  # fmt: skip
     return whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
 
 
