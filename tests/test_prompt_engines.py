@@ -117,12 +117,18 @@ def test_groups_that_are_all_at_work_compute_more_than_one_after_the_other(sprea
 
 
 def all_to_all(model: str):
-    return jax.tree.leaves(engine_cluster("B200", "sglang", model).network["scale_up"].collectives.all_to_all)
+    """Seconds of the start and share of the link, at eight ranks."""
+    leaves = jax.tree.leaves(engine_cluster("B200", "sglang", model).network["scale_up"].collectives.all_to_all)
+    return [float(leaf) for leaf in (leaves[0], leaves[5])]
 
 
 def test_an_engine_of_a_row_sends_to_the_experts_of_its_model():
-    """The start grows with experts, and shares with what a token is wide; without a model they are DeepSeek-V3's."""
+    """A start grows with experts, a share of the link with the bytes of a token: 128 and 4096 against 256 and 7168."""
     names = ("deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-8B")
     assert [option_of(name) for name in names] == ["deepseek_v3", "qwen3_235b_a22b", ""]
-    assert all_to_all("deepseek_v3") == pytest.approx(all_to_all(""))
-    assert all_to_all("qwen3_235b_a22b") != pytest.approx(all_to_all(""))
+    (start, share), (less, smaller) = all_to_all("deepseek_v3"), all_to_all("qwen3_235b_a22b")
+    assert less < start
+    assert smaller < share
+    sending, idle = row(8.0, 1024.0, True).cluster, row(1.0, 1024.0, False).cluster
+    assert sending is engine_cluster("B200", "sglang", "deepseek_v3")
+    assert idle is engine_cluster("B200", "sglang", "")
