@@ -90,8 +90,8 @@ def early_text(numbers: Mapping[str, Any]) -> str:
     if not isinstance(told, int | float) or not isinstance(low, int | float) or not low > told:
         return ""
     return (
-        "First tokens that were measured came later than this figure: the interval says by how much. What an engine"
-        " itself takes before one is known of framework=vllm, sglang and trtllm alone."
+        "First tokens that were measured came later than this figure: the interval says by how much. What is known of"
+        " an engine's own time before one comes with framework=vllm, sglang or trtllm."
     )
 
 
