@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 MOST_RESIDENT, MORE = 6 * 2**30, 2 * 2**30  # bytes of a worker; two and what they start must fit into 24 GiB
-GROWN = 2**28  # bytes after which a worker looks for what nobody refers to any more
+GROWN = 2**29  # bytes after which a worker looks for what nobody refers to any more
 allowed, looked = [MOST_RESIDENT], [0]
 
 
