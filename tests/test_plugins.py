@@ -43,8 +43,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 MANY = """
-import contextlib, io, json, sys
+import contextlib, gc, io, json, sys
 from codesign.cli import main
+gc.disable()  # it does not live long
 for command in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
