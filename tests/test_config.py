@@ -348,3 +348,14 @@ def test_a_goal_that_is_typed_takes_the_place_of_the_files():
     assert study_from_config(*few, "objective=most_tokens", "objective.minimise=time_s").objective.maximise == ""
     with pytest.raises(ConfigError, match="exactly one goal"):
         study_from_config(*few, "objective.minimise=time_s", "objective.maximise=mfu")
+
+
+def test_what_an_override_said_is_not_changed_by_who_changes_its_configuration():
+    """The same text is read once."""
+    asked = ["space.plan.tp=[1,2]", "objective.limits={capex_usd: 5e7}"]
+    first = compose(asked)
+    first.space.plan.tp.append(4)
+    first.objective.limits.capex_usd = 1.0
+    again = compose(asked)
+    assert list(again.space.plan.tp) == [1, 2]
+    assert again.objective.limits.capex_usd == 5e7

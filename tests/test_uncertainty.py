@@ -205,13 +205,12 @@ def test_errors_are_those_of_engines_that_batch_continuously(workload, framework
     assert source_names(scenario_from_config(*asked)) == names
 
 
-@pytest.mark.parametrize(("devices", "pools"), [(0, ""), (8, ", two pools")])
-def test_two_pools_have_errors_of_their_own(devices, pools):
+@pytest.mark.parametrize(("devices", "loop"), [(0, "closed loop"), (8, "two pools")])
+def test_two_pools_have_errors_of_their_own_between_tokens(devices, loop):
     asked = ("workload=disaggregated_fp8", "framework=sglang", "prefill=same", f"plan.prefill_devices={devices}",
              "model=llama31_70b", "accelerator=h100_sxm")  # fmt: skip
     first, step = source_names(scenario_from_config(*asked))
-    assert first == f"ttft{pools}, framework named"
-    assert step == f"tpot{pools or ', closed loop'}, framework named"
+    assert (first, step) == ("ttft, framework named", f"tpot, {loop}, framework named")
     assert all(find("source", (name,), PHYSICS, NEW) for name in (first, step))
 
 

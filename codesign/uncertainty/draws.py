@@ -94,9 +94,11 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     if isinstance(job, AbstractServing):
         batches = isinstance(job, AbstractContinuousServing)
         engine = ", framework named" if named and batches else ""
-        if engine and float(np.max(getattr(scenario.plan, "prefill_devices", 0.0))) > 0:
-            return f"ttft, two pools{engine}", f"tpot, two pools{engine}"
-        return f"ttft{engine}", f"tpot, closed loop{engine}" if batches else "tpot"
+        apart = engine and float(np.max(getattr(scenario.plan, "prefill_devices", 0.0))) > 0
+        loop = (
+            "two pools" if apart else "closed loop"
+        )  # ten rows of two pools are too few for first tokens of their own
+        return f"ttft{engine}", f"tpot, {loop}{engine}" if batches else "tpot"
     sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     training = f"training{', parameters sharded' if sharded else ''}{', framework named' if named else ''}"
     return training, training

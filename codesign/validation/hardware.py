@@ -49,7 +49,6 @@ def measured_cluster(device: str) -> Cluster:
     return scenario_from_config(f"accelerator={option}", f"scale_out={network}").cluster
 
 
-@functools.cache
 def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
     """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors.
 
@@ -58,6 +57,11 @@ def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
         engine: of `framework`; none where it is empty.
         experts_of: model of the configuration, whose tokens the engine's library sends to experts.
     """
+    return _engine_cluster(device, engine, experts_of)
+
+
+@functools.cache
+def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
     option = accelerator_option(device)
     chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned"]
     chosen += [f"framework={engine}"] if engine else []

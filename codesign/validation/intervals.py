@@ -54,11 +54,11 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "tpot, closed loop, framework named": (("tpot",), lambda stratum: stratum == f"every concurrency{OTHERS}"),
     "ttft, framework named": (("ttft",), lambda stratum: stratum in (f"concurrency to 4{OTHERS}", "this model")),
     "tpot, two pools, framework named": (("tpot",), lambda stratum: stratum == "every concurrency"),
-    "ttft, two pools, framework named": (("ttft",), lambda stratum: stratum == "concurrency to 4"),
     "power": (("board_power",), lambda stratum: stratum != "steady decoding"),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
-TWO_POOLS, BOTH = "two pools", "disaggregated"  # in names of sources, and the suite that is read for them alone
+OF_ONE_SUITE = {"tpot, two pools, framework named": "disaggregated"}
+"""Source -> the suite that alone is read for it: another has a stratum of that name, which was fitted."""
 
 
 class SuiteErrors(NamedTuple):
@@ -194,7 +194,7 @@ def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
     """Of whole jobs: a source is a stratum of a suite, or a device of one."""
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)
-                and (one.suite == BOTH) == (TWO_POOLS in name)]  # fmt: skip
+                and one.suite == OF_ONE_SUITE.get(name, one.suite)]  # fmt: skip
         least = max(FEWEST, LEAST_SHARE * sum(len(one.errors.measured) for one in rows))
         sizes: dict[tuple[str, str], int] = {}
         for one in rows:

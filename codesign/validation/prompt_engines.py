@@ -11,8 +11,9 @@ takes F, and T the first token of a prompt that meets nobody, x engines, C clien
     W = G + V + burst_ratio max(B - G - V, 0)
 
 burst_ratio, of the engine, is the share of a run that is still as at its start; it was fitted on engines that do both
-(`served_rows`). A prompt longer than a step takes several: F counts them. Mean value analysis, all solved together;
-with one place it is the mean wait of a queue with equal times of service.
+(`served_rows`). A prompt longer than a step takes several: F counts them. Mean value analysis; S, G and V are solved
+together with `rate`, the steady state, which B does not move. With one place G + V is the mean wait of a queue with
+equal times of service.
 
 Source: [schweitzer1979] for what an arrival finds.
 """
@@ -84,7 +85,7 @@ def prompt_engines(jobs: Sequence[Job], alone_s: np.ndarray, constants: Mapping[
         ConfigError: a device lacks a number format.
     """
     full, prompts = grouped(batches([continuous_sheet(job, constants.get(job.engine, {})) for job in jobs]), _filled)
-    return PromptEngine(alone_s, np.maximum(full, alone_s), prompts)
+    return PromptEngine(alone_s, np.maximum(full, alone_s), prompts)  # more in a step never make it shorter
 
 
 def closed_network(

@@ -6,7 +6,9 @@ steps of prompts (`prompt_engines`, S and W there); with f0(B) a step of a decod
 an answer,
 
     C / rate = S + W + L f0(B),  B = rate L f0(B) / y
-    TTFT = request_overhead_s + client_overhead_s (C / x - 1) + max(S + W, expert_overhead_s),    TPOT = f0(B)
+    TTFT = request_overhead_s + client_overhead_s (H - 1) + max(S + W, expert_overhead_s),    TPOT = f0(B)
+
+with H requests at an engine for prompts at a time.
 
 Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
 Attention groups whose experts are spread over ranks, or would be cut in more parts than a node has devices, send each
@@ -110,12 +112,11 @@ def service(known: Sequence[TwoPools]) -> Service:
     sizes = np.array([np.maximum(one.decode.sequences * TRIED, 1.0) for one in known])
     decodes = [one.decode._replace(sequences=float(n)) for one, row in zip(known, sizes, strict=True) for n in row]
     steps = parts_of(decodes, constants).decode_s.reshape(sizes.shape)
-    tokens, pools = (np.array(column) for column in zip(
-        *((max(one.decode.output_tokens, 2.0), one.decode_engines) for one in known), strict=True
-    ))  # fmt: skip
+    tokens = np.array([max(one.decode.output_tokens, 2.0) for one in known])
+    decoders = np.array([one.decode_engines for one in known])
 
     def decoding(requests: np.ndarray) -> np.ndarray:
-        return tokens * step_of(requests / pools, sizes, steps)
+        return tokens * step_of(requests / decoders, sizes, steps)
 
     added = [constants.get(one.prefill.engine, {}) for one in known]
     names = ("request_overhead_s", "expert_overhead_s", "client_overhead_s", "burst_ratio")
