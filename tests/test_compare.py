@@ -137,6 +137,22 @@ def test_what_differs_from_the_catalogue_is_told_in_absolute_numbers():
     assert device_name(priced.scenario, differences(priced, priced.scenario)) == "h200"
 
 
+SERVED = {
+    "two pools": ("experiment=disaggregation", "framework=sglang"),
+    "experts": ("experiment=serve_deepseek_v3", "framework=vllm"),
+    "dense": ("experiment=serve_llama31_405b", "framework=trtllm"),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_kernels_of_an_engine_are_not_another_machine(name: str):
+    """The catalogue's hardware under the same framework: hundreds of constants were listed as not sold."""
+    study = study_from_config(*SERVED[name])
+    plainly = study_from_config(SERVED[name][0])
+    told = [{one.path for one in differences(each, each.scenario)} for each in (study, plainly)]
+    assert told[0] == told[1]
+
+
 def test_a_variable_away_from_the_catalogue_makes_another_device():
     study = study_from_config("experiment=train_gpt3_175b")
     assert not differences(study, study.scenario)

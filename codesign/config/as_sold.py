@@ -30,6 +30,7 @@ from .study import Study
 HARDWARE = (
     "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out", "residual",
 )  # fmt: skip
+ENGINE = ("framework", "workload", "model")  # whose kernels and exchange of tokens stand in place of the catalogue's
 PLACES = ("accelerator", "host", "network")
 CLOSE = 1e-9  # relative; what a search rounds away
 _SUFFIX = re.compile(r"_(bytes|flops|bits|s|j|w|hz|usd|mm2|mm)(_per_\w+)?$|_per_\w+$")
@@ -115,7 +116,8 @@ def _known(study: Study) -> Mapping[str, float]:
     """What the catalogue says, by path."""
     with own_files(*study.conf):
         options = chosen_options(started(list(study.overrides)))
-        return _catalogue(tuple(f"{group}={options[group]}" for group in HARDWARE if options.get(group)), edition())
+        groups = HARDWARE + (ENGINE if options.get("framework", "none") != "none" else ())
+        return _catalogue(tuple(f"{group}={options[group]}" for group in groups if options.get(group)), edition())
 
 
 def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
