@@ -188,7 +188,9 @@ def test_slopes_are_differences_and_transformations_agree():
     way = {name: jnp.asarray(x) for name, x in towards.items()}
     along = interpreted(jax.vmap(lambda at: jax.jvp(told, (at,), (way,))), always=True)
     found, slopes = along(many)
-    np.testing.assert_allclose(slopes[0], (found[2] - found[1]) / 2e-5, rtol=1e-5)
+    near = (found[2] - found[1]) / 2e-5
+    np.testing.assert_allclose(slopes[0][:-1], near[:-1], rtol=1e-5)
+    np.testing.assert_allclose(slopes[0][-1], near[-1], rtol=1e-4)  # goodput's, where its halving ended
     compiled = jax.jit(told)({name: jnp.asarray(value) for name, value in KNOWN.items()})
     np.testing.assert_allclose(compiled, found[0], rtol=1e-9)
     assert np.isfinite(np.asarray(found)).all()

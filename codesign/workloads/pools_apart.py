@@ -1,7 +1,6 @@
 """Prompts on engines of their own, decodes on others: means and percentiles in closed form, differentiable.
 
-    TTFT   S + rho^(sqrt(2 (x + 1)) - 1) / (x (1 - rho)) S (a^2 + v^2) / 2      x engines, rho = lambda S / x, S the
-           seconds of a prompt with variation v, a that of gaps between arrivals
+    TTFT   T + W, T the seconds of a prompt alone, W its wait for x engines that fill their steps (`filled_steps`)
     TPOT   as in `open_loop` without prompts at lambda / y, and the way of the cache to the decode engine, its wait for
            a place there (`place_wait`) and half a step that runs, once an answer: (bytes / bandwidth + W + f0 / 2)
            E[1 / L]
@@ -9,7 +8,7 @@
 Gaps between those that leave x engines vary by 1 + (1 - rho^2) (a^2 - 1) + rho^2 / sqrt(x) (v^2 - 1), and by a y-th of
 it where they come to y engines by turns.
 
-Assumes: one prompt at a time on an engine; decodes by turns over the y engines; links that hold nobody up.
+Assumes: decodes by turns over the y engines, who come out of one step not together; links that hold nobody up.
 Source: [sakasegawa1977], gaps [whitt1983]; two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
 """
 
@@ -21,6 +20,7 @@ from jaxtyping import Array
 
 from ..typed_jax import traced_for_all
 from .clumps import EVEN
+from .filled_steps import Filling, waits_of
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
 from .quantiles import Summed, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST
@@ -62,14 +62,11 @@ def pools_apart(
         seen: steps that run before the one that it joins; one more where the engine decides a step ahead.
     """
     seconds, weight, begins, spread = _prompts(prefill, demand)
-    mean = (weight * seconds).sum()
-    own = (weight * seconds**2).sum() / mean**2 - 1
-    varied = (demand.gap_cv**2 + own) / 2
-    asked = demand.rate * mean / engines[0]
-    load = jnp.minimum(asked, FULLEST)
-    late = load ** (jnp.sqrt(2 * (engines[0] + 1)) - 1)
-    waiting = varied * mean / (engines[0] * (1 - load))  # seconds of those that wait
-    queue = Summed(begins, spread, weight, late, waiting)
+    steps = _filling(prefill, demand, (weight * seconds).sum())
+    own = (weight * seconds**2).sum() / steps.alone_s**2 - 1
+    found_s = waits_of(steps, demand.rate, engines[0], demand.gap_cv, own)
+    asked, load = found_s.load, jnp.minimum(found_s.load, FULLEST)
+    queue = Summed(begins, spread + 2 * found_s.gate_s, weight, found_s.late, found_s.queue_s)
     leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
@@ -83,12 +80,26 @@ def pools_apart(
     floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     square = places.late * 2 * places.seconds**2 - places.mean**2
     between = above(floor, tpot, found.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
-    ttft = Percentiles(mean + late * waiting, *tail_quantiles(queue))
+    ttft = Percentiles(steps.alone_s + found_s.mean, *tail_quantiles(queue))
     varies = moments(queue)[1] + square, found.tpot_variance, square
     return found._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, found.tpot_s.mean, varies),
         mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
+
+
+def _filling(times: Times, demand: Demand, alone_s: Array) -> Filling:
+    """Steps of an engine that fills them."""
+    none, share, length = jnp.asarray(0.0), jnp.ones(1), lognormal(demand.input_cv)
+    if demand.prompts is not None:
+        length, share = demand.prompts[:, 0], demand.prompts[:, 1]
+    tokens, share = demand.input_tokens * length, jnp.broadcast_to(share, length.shape)
+    parts, share = tokens / demand.chunk, share / jnp.broadcast_to(share, length.shape).sum()
+    steps = jax.vmap(times.step_s, (None, None, None, 0))(none, none, demand.chunk, 0.5 * tokens)
+    filled = (share * parts * steps).sum()
+    room = jnp.maximum(demand.chunk / demand.input_tokens, 1.0)
+    rests = (share * (jnp.abs(parts - jnp.round(parts)) > 1e-6)).sum()
+    return Filling(alone_s, filled, filled / (share * parts).sum(), room, rests)
 
 
 def _prompts(times: Times, demand: Demand) -> tuple[Array, Array, Array, Array]:

@@ -35,7 +35,7 @@ class PromptTimes(NamedTuple):
     pair_s: Array
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
-        """Of one prompt: nothing is decoded beside it."""
+        """Of prompts alone: nothing is decoded beside them."""
         del decodes, context
         straight = (between(self.tokens, prompt_tokens) * self.seconds).sum(-1)
         slopes = jnp.diff(self.seconds)[::2] / jnp.maximum(jnp.diff(self.tokens)[::2], 1e-9)
@@ -108,27 +108,29 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
             self.cached_ratio, self.kept_ratio
         )  # beyond those that every token attends
         prompts = PromptTimes(tokens[:4], stages[:4], usual, longer)
-        last = between(tokens[:4], self.prompt(layout).largest()) @ stages[:4]
+        cut, engines = self.prompt(layout), self.prompt_engines(layout)
+        last = between(tokens[:4], cut.largest()) @ stages[:4]
         passes, (decodes, nodes) = self._passes(priced, layout), self.nodes(layout)
         seconds = jnp.stack([self._seconds(row[0], layout, decodes[at]) for at, row in enumerate(passes)])
         times = NodeTimes(decodes, nodes, seconds[:, None] * jnp.ones((1, 3)))
         count, steps = self.engines(layout), rhythm.steps
         asked = TwoQueues(
             prompts, times, dataclasses.replace(self.demand(layout), chunk=pool.plan.chunk),
-            (self.prompt_engines(layout), count), crossing.time_s, (pool.plan.pp - 1) * last,
+            (engines, count), crossing.time_s, (pool.plan.pp - 1) * last,
             self.accepted_tokens, self.steps_before(),
         )  # fmt: skip
         answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[2]))
         seen = answered.seen
         rate = jnp.minimum(answered.rate, count * seen.decodes / (steps * seen.step_s))
         told = self.told(passes, times.weights(seen.decodes, jnp.asarray(0.0)), answered._replace(rate=rate), layout)
-        return self._beside(told, rate, asked, layout, crossing.energy_j + self._prompt_j(done, layout))
+        load = jnp.minimum(rate * cut.filled * stages[3] / (cut.room * engines), 1.0)
+        return self._beside(told, rate, asked, layout, crossing.energy_j + self._prompt_j(done, layout, load))
 
-    def _prompt_j(self, done: list[Pass], layout: Layout) -> Array:
-        """Joules of one device that computes a mean prompt."""
+    def _prompt_j(self, done: list[Pass], layout: Layout, load: Array) -> Array:
+        """Joules of one device that computes a mean prompt, where so much of its steps is filled."""
         cut, (tokens, _) = self.prompt(layout), self.prompt_nodes(layout)
-        each = jnp.stack([one.energy_j for one in done[:4]])
-        return cut.whole * each[3] + cut.rest * (between(tokens[:4], cut.rest_tokens) @ each)
+        each, (whole, rests) = jnp.stack([one.energy_j for one in done[:4]]), cut.steps(load)
+        return whole * each[3] + rests * (between(tokens[:4], cut.rest_tokens) @ each)
 
     def _beside(self, told: Timeline, rate: Array, asked: TwoQueues, layout: Layout, joules: Array) -> Timeline:
         """With what the pool for prompts adds."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..smooth import at_least, at_most, maximum
+from ..smooth import at_least, maximum
 from .continuous import AbstractContinuousServing
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
@@ -19,28 +19,40 @@ __all__ = ["AbstractPromptPool", "CutPrompt", "either"]
 
 
 class CutPrompt(NamedTuple):
-    """How an engine of the prefill pool cuts up a mean prompt: whole steps, and one with the rest of its tokens.
+    """How an engine of the prefill pool cuts up a mean prompt that is alone: whole steps, and one with the rest.
 
-    tokens of a whole step, how many there are; tokens of the rest, in what share of prompts there is one.
+    tokens of a whole step, how many there are; tokens of the rest, in what share of prompts there is one; how many
+    prompts a whole step has room for, at least one; how many whole steps a prompt takes where all steps are.
     """
 
     tokens: Array
     whole: Array
     rest_tokens: Array
     rest: Array
+    room: Array
+    filled: Array
 
     def largest(self) -> Array:
         """Tokens of its largest step."""
         return jnp.where(self.whole > 0, self.tokens, self.rest_tokens)
 
+    def steps(self, load: Array) -> tuple[Array, Array]:
+        """Whole steps and rests that an engine runs for a prompt, where so much of its steps is filled."""
+        together = 1 + load * (self.room - 1)
+        return ((1 - load) * self.whole + load * self.filled) / together, (1 - load) * self.rest / together
+
 
 class AbstractPromptPool(AbstractContinuousServing):
     """Continuous batching whose prompts may have `plan.prefill_devices` accelerators beside (`Cluster.prefill`).
 
-    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes one prompt at a time, in steps of
-    `prefill_chunk` tokens (`chunk`, where that is 0). With `prefill_attention_dp` groups of its tensor ranks it takes
-    one prompt for each of them: they attend apart and step together (see `together`). With `prefill_devices` = 0
-    prompts are computed beside decodes.
+    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes prompts first come first served, in steps of
+    up to `prefill_chunk` tokens (`chunk`, where that is 0): of one that is long, of several that are short, and the
+    rest of one beside the start of the next. With `prefill_attention_dp` groups of its tensor ranks it does so for each
+    of them: they attend apart and step together (see `together`). With `prefill_devices` = 0 prompts are computed
+    beside decodes.
+
+    Alone a prompt takes `CutPrompt.whole` steps and a rest, T seconds, where all steps are full `CutPrompt.filled`
+    steps, F; between them, where `load` of an engine's steps is filled, it is under way for T + (F - T) load.
     """
 
     two_pools: ClassVar[bool] = True
@@ -51,10 +63,12 @@ class AbstractPromptPool(AbstractContinuousServing):
         whole = whole_chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds)
         rest = at_least(chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds) - whole, 0.0)
         left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
-        return CutPrompt(chunk, whole, at_least(left, 1.0), rest)
+        return CutPrompt(
+            chunk, whole, at_least(left, 1.0), rest, at_least(chunk / tokens, 1.0), at_least(tokens / chunk, 1.0)
+        )
 
     def prompt_engines(self, layout: Layout) -> Array:
-        """How many prompts the pool computes at a time: one for each attention group."""
+        """How many steps the pool runs at a time: one for each attention group."""
         return layout.prefill.dp * layout.prefill.plan.attention_dp
 
     def together(self, layout: Layout) -> Array:
@@ -63,16 +77,17 @@ class AbstractPromptPool(AbstractContinuousServing):
         return (1 + (groups - 1) * layout.plan.prefill_load) / groups
 
     def prompt_step(self, layout: Layout, tokens: Array, attended: Array | None = None) -> MixedStep:
-        """A step of so many tokens of one prompt, each of which attends the mean keys or those given."""
+        """A step of so many tokens, of as many prompts as these are of, each of which attends the mean keys or those
+        given."""
         none, one = jnp.asarray(0.0), jnp.asarray(1.0)
-        keys, shared = (self.attended() if attended is None else attended) + 0.5 * tokens, self.together(layout)
-        return MixedStep(self.model, self.precision, none, one, one, tokens, one, keys, shared * tokens)
+        prompts, shared = at_least(tokens / self.computed_tokens(), 1.0), self.together(layout)
+        keys = (self.attended() if attended is None else attended) + 0.5 * tokens / prompts
+        return MixedStep(self.model, self.precision, none, one, one, tokens, prompts, keys, shared * tokens)
 
     def prompt_ops(self, layout: Layout, phase: str, tokens: Array, attended: Array | None = None) -> list[Op]:
         """Operations of such a step on one stage of the pool."""
         pool, step = layout.prefill, self.prompt_step(layout, tokens, attended)
-        prompts = pool.plan.attention_dp * self.together(layout)
-        ended = prompts * at_most(tokens / self.computed_tokens(), 1.0)
+        ended = pool.plan.attention_dp * self.together(layout) * tokens / self.computed_tokens()
         return step.lower(pool, self.layers_per_stage(pool), ended, phase=phase, mixed=True, decodes=False)
 
     def prompt_pass(self, priced: Priced, layout: Layout, phase: str) -> Pass:
@@ -100,8 +115,9 @@ class AbstractPromptPool(AbstractContinuousServing):
         return jnp.where(apart, self.decoding_tokens(layout), super().held_tokens(layout))
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
-        """Weights, the cache of a prompt that is computed and of one that is sent, activations of a step."""
-        pool, step = layout.prefill, self.prompt_step(layout, self.prompt(layout).largest())
+        """Weights, the cache of prompts that are computed and of those that are sent, activations of a full step."""
+        pool, cut = layout.prefill, self.prompt(layout)
+        step = self.prompt_step(layout, cut.tokens)
         layers = self.layers_per_stage(pool)
         block, widest = step.layer_ops(pool), jnp.asarray(0.0)
         for op in block:
@@ -109,7 +125,7 @@ class AbstractPromptPool(AbstractContinuousServing):
         held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
         single = jnp.where(pool.plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
         weights = held + self.model.vocab * self.model.hidden / pool.plan.tp * single
-        prompts = 2 * self.input_tokens * (1 + self.input_cv**2)
+        prompts = 2 * cut.room * self.input_tokens * (1 + self.input_cv**2)
         found = {
             "weights": weights * self.precision.bytes_of("weights"),
             "kv_cache": self.kv_bytes_per_token(pool) * prompts, "working": 2 * widest + self.workspace_bytes,

@@ -16,7 +16,6 @@ from .requests import Requests as Requests
 from .requests import arrivals as arrivals
 from .requests import lengths as lengths
 from .requests import read_trace as read_trace
-from .serve import prompt_seconds as prompt_seconds
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
@@ -39,7 +38,6 @@ __all__ = [
     "lengths",
     "mean_request",
     "most_rate",
-    "prompt_seconds",
     "read_trace",
     "simulate_apart",
     "simulate_closed",

@@ -84,10 +84,11 @@ def simulate_apart(
     report: Report = _no_report,
     timeline: bool = False,
 ) -> Served:
-    """Prompts on engines of their own, from one queue, one prompt at a time; decodes on others, by turns.
+    """Prompts on engines of their own, from one queue; decodes on others, by turns.
 
-    The keys and values of a prompt cross a link of its prefill engine, one prompt after another, beside the next
-    prompt's work; the decode engine it goes to continues from the second token.
+    A step of a prefill engine has room for `chunk` tokens: of the prompts in front as many as it takes, the last of
+    them cut. Their keys and values cross a link of that engine, one prompt after another, beside the next step; the
+    decode engine that one goes to continues from the second token.
 
     Args:
         prefill, decode: an engine of each pool.
@@ -132,31 +133,37 @@ def _prefilled(
     engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray, drain_s: float
 ) -> Handed:
     """When each prompt is begun, has its first token, and has its cache across the link."""
-    seconds = prompt_seconds(engine, requests.prompts)
+    times, room = engine.times, min(engine.budget, engine.chunk)
+    lengths, arrived, total = requests.prompts.tolist(), came.tolist(), len(requests)
     free, link = [(0.0, index) for index in range(count)], [0.0] * count
-    began, first, ready = (np.zeros(len(requests)) for _ in range(3))
-    for request in range(len(requests)):
+    cut: list[tuple[int, int] | None] = [None] * count  # of each engine: a prompt that is begun, and how far it is
+    began, first, ready = (np.zeros(total) for _ in range(3))
+    front = 0  # of the queue
+    while free:
         at, index = heapq.heappop(free)
-        began[request] = max(at, came[request])
-        end = began[request] + seconds[request]
+        if cut[index] is None:
+            if front == total:
+                continue
+            at = max(at, arrived[front])
+        tokens, pairs, ended = 0, 0.0, list[int]()
+        while tokens < room and (cut[index] is not None or (front < total and arrived[front] <= at)):
+            under_way = cut[index]
+            if under_way is None:
+                under_way, began[front], front = (front, 0), at, front + 1
+            request, done = under_way
+            part = min(lengths[request] - done, room - tokens)
+            pairs += part * (done + 0.5 * part)
+            tokens += part
+            whole = done + part == lengths[request]
+            cut[index] = None if whole else (request, done + part)
+            ended += [request] if whole else []
+        end = at + times.linear_s(0, tokens) + times.pair_s * pairs + engine.host_s
         heapq.heappush(free, (end, index))
-        end += drain_s
-        link[index] = max(link[index], end) + moving[request]
-        first[request], ready[request] = end, link[index]
+        for request in ended:
+            first[request] = end + drain_s
+            link[index] = max(link[index], first[request]) + float(moving[request])
+            ready[request] = link[index]
     return Handed(came, began, first, ready)
-
-
-def prompt_seconds(engine: Engine, prompts: np.ndarray) -> np.ndarray:
-    """Steps of each prompt alone: whole chunks and the rest."""
-    chunk, times = min(engine.budget, engine.chunk), engine.times
-    known: dict[int, float] = {}
-    for tokens in np.unique(prompts).tolist():
-        whole, rest = divmod(tokens, chunk)
-        linear = whole * (times.linear_s(0, chunk) + engine.host_s)
-        if rest:
-            linear += times.linear_s(0, rest) + engine.host_s
-        known[tokens] = linear + times.pair_s * 0.5 * tokens**2
-    return np.array([known[tokens] for tokens in prompts.tolist()])
 
 
 def check_fits(engine: Engine, requests: Requests) -> None:
