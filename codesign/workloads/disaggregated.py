@@ -31,10 +31,10 @@ class DisaggregatedServing(AbstractPromptPool):
     u is the variation of answers. alpha and beta, of rho, N, x and the variations of prompts and gaps, are such that
     the wait is that of `filled_steps` where a step takes all its time for prompts (F = N T) and where it takes half of
     T whatever is in it, or between both where it would fall from there; steps that stream weights alone are waited for
-    up to twice as long as in the simulation. All factors are constants of the plan, so that times stay sums and maxima
-    of step times, log-convex in the hardware of both pools. Where the other pool is full first, steps are filled by
-    less than rho and the wait is shorter than is said. With `prefill_devices` = 0 it is `ContinuousServing`: both ways
-    to serve stand in one space.
+    longer than that, the more so the more prompts share them. All factors are constants of the plan, so that times stay
+    sums and maxima of step times, log-convex in the hardware of both pools. Where the other pool is full first, steps
+    are filled by less than rho: the wait is shorter, the energy of a prompt larger than is said. With `prefill_devices`
+    = 0 it is `ContinuousServing`: both ways to serve stand in one space.
 
     Assumes: seconds of a prompt in proportion to its length; links that hold nobody up below rho; devices of both ends
     of a crossing send and take at the same rate; rests of prompts are alike.
