@@ -19,7 +19,6 @@ from codesign.simulation.serving import (
     RooflineSteps,
     arrivals,
     lengths,
-    prompt_seconds,
     simulate_apart,
     simulate_closed,
     simulate_open,
@@ -176,8 +175,10 @@ def pools(count: int, seed: int, few: bool = False) -> pd.DataFrame:
         decodes = engines[1] * counted / ((one["answer"] - 1) * full)
         prompts = lengths(np.random.default_rng(0), one["prompt"], one["cv_prompt"], REQUESTS)
         engine = Engine(steps, one["budget"], sequences=most)
+        full_s = prompts.mean() / one["budget"] * steps.linear_s(0, one["budget"])  # of a prompt in steps that are full
+        full_s += steps.pair_s * 0.5 * (prompts**2).mean()
         links = engines[0] / max(link * one["prompt"], 1e-12)
-        rate = float(load * min(engines[0] / prompt_seconds(engine, prompts).mean(), links, decodes))
+        rate = float(load * min(engines[0] / full_s, links, decodes))
         shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": float(most)}
         demand = Demand(rate, one["prompt"], one["answer"], float(one["budget"]), **shape)
         own = [jnp.asarray(float(value)) for value in (*engines, link * one["prompt"])]
