@@ -4,12 +4,14 @@ import math
 import textwrap
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from . import proof
 from .drawing import ACCENT, INK, SOFT, canvas
 from .labels import number
 from .run_folder import RunFolder
+
+WIDE = 1.0  # of logarithms: names of all lines of a decade would lie upon each other
 
 
 def closing(run: RunFolder) -> Figure:
@@ -31,6 +33,9 @@ def closing(run: RunFolder) -> Figure:
     known = proof.goal(run)
     axes.set_ylabel(textwrap.fill(known.label, 28))
     axes.set_yscale("log")
+    if span > WIDE:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         axis_text(FuncFormatter(lambda value, _: number(value, known.unit, 3 if span > 0.1 else 5)))
     axes.tick_params(axis="both", which="both", colors=SOFT)
