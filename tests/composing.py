@@ -116,7 +116,9 @@ def composed_once(overrides: tuple[str, ...], edition_of_files: Any) -> tuple[by
     made = whole(overrides, edition_of_files)
     partial = path.with_suffix(f".{os.getpid()}")
     if not path.parent.is_dir():  # what was composed of other files is of no use any more
-        shutil.rmtree(STORE, ignore_errors=True)
+        for other in STORE.glob("*"):
+            if other != path.parent:  # which another worker may have made in the meantime
+                shutil.rmtree(other, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
     partial.write_bytes(pickle.dumps(made))
     partial.replace(path)

@@ -57,7 +57,7 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
     apart = work.two_pools and float(plan.prefill_devices) > 0
     if apart and max(over, key=lambda name: over[name]) == "prompts":
         why = f"engines for prompts, or their links, would be {over['prompts']:.4g} times as busy as they can"
-        helps = "a larger plan.prefill_devices"
+        helps = "a larger plan.prefill_devices or plan.prefill_chunk"
     elif "prompts" in over and not apart:
         why = f"prompts would fill {over['prompts']:.4g} of every step of plan.chunk = {float(plan.chunk):g} tokens"
         helps = "a larger plan.chunk"

@@ -110,10 +110,10 @@ class AbstractModelPlan(AbstractPlan):
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
     )
     prefill_chunk: Float[Array, "*b"] = quantity(
-        high=MOST, default=0.0, doc="tokens of a prompt that a step of that pool takes at most; 0: as many as `chunk`"
+        high=MOST, default=0.0, doc="tokens of prompts that a step of that pool takes at most; 0: as many as `chunk`"
     )
     prefill_load: Float[Array, "*b"] = quantity(
-        low=0.01, high=0.99, default=0.8, doc="share of its time that an engine of that pool works, at most"
+        low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
     )
     device_count: Float[Array, "*b"] | None = quantity(
         low=1.0, high=MOST, default=None, doc="in place of the cluster's"
@@ -227,7 +227,7 @@ class Layout(eqx.Module):
 
     @property
     def prefill(self) -> "Layout":
-        """The plan on the pool that computes prompts, at least one engine of it, one prompt an engine."""
+        """The plan on the pool that computes prompts, at least one engine of it."""
         plan = self.plan
         chunk = jnp.where(plan.prefill_chunk > 0, plan.prefill_chunk, plan.chunk)
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "chunk": chunk}
