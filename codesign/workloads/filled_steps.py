@@ -17,10 +17,12 @@ G is the rest of a step that runs and what those add who come into the same step
 prompts. Where N is large there is nothing else to wait for; where N = 1 it is the queue of prompts one after the other,
 Q(P); between them
 
-    W = (1 - 1 / N) (G - Q(b)) + Q(P) + (l P)^k phi F / (2 N),    Q(t) = (l t)^k / (x (1 - l t)) t (g^2 + v^2) / 2
+    W = (1 - 1 / N) (G - Q(b)) + Q(P) + B,    Q(t) = (l t)^k / (x (1 - l t)) t (g^2 + v^2) / 2
+    B = rho^(1 - 1 / x + k (2 - 1 / N)) phi F / (2 N),    rho = l P
 
-G is exact for one engine but for p, and W for one where s = 0 or N = 1. The last term is for those who share the last
-step of a prompt that is no multiple of a step, phi of them, in full steps of F.
+G is exact for one engine but for p, and W - B for one where s = 0 or N = 1. B is for those who share the last step of a
+prompt that is no multiple of a step, phi of them, in full steps of F: its power of the load was chosen against 96
+simulations (as was how W is drawn for percentiles: within a step of where all engines are at work, else exponential).
 
 Source: closed form of this package, held against `simulation.serving.simulate_apart`; Q and w [sakasegawa1977].
 """
