@@ -51,8 +51,8 @@ class AbstractPromptPool(AbstractContinuousServing):
     of them: they attend apart and step together (see `together`). With `prefill_devices` = 0 prompts are computed
     beside decodes.
 
-    Alone a prompt takes `CutPrompt.whole` steps and a rest, T seconds, where all steps are full `CutPrompt.filled`
-    steps, F; between them, where `load` of an engine's steps is filled, it is under way for T + (F - T) load.
+    Alone a prompt takes `CutPrompt.whole` steps and a rest, where all steps are full `CutPrompt.filled` steps; how many
+    of either an engine runs at a load is `CutPrompt.steps`.
     """
 
     two_pools: ClassVar[bool] = True
