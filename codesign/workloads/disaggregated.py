@@ -11,7 +11,7 @@ from .plan import Layout
 from .prompt_pool import AbstractPromptPool, CutPrompt, either
 from .schedule import Priced, Timeline, one_pass, total
 
-HALF = 0.5  # of a prompt alone: waits of prompts that share steps are met there and at all of it; chosen, by simulations
+HALF = 0.5  # of a prompt alone: waits of prompts that share steps are met there and at all of it; chosen
 
 
 class DisaggregatedServing(AbstractPromptPool):

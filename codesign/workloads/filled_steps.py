@@ -20,7 +20,7 @@ Q(P); between them
     W = (1 - 1 / N) (G - Q(b)) + Q(P) + B,    Q(t) = (l t)^k / (x (1 - l t)) t (g^2 + v^2) / 2
     B = rho^(1 - 1 / x + k (2 - 1 / N)) phi F / (2 N),    rho = l P
 
-W is exact for one engine where N = 1 and no prompt has a rest; all else is an approximation: G for one engine by p alone,
+W is exact for one engine where N = 1 and no prompt has a rest; else it is near: G for one engine but for p alone,
 and by z and w for more. B is for those who share the last step of a prompt that is no multiple of a step, phi of them,
 in full steps of F. Chosen against 96 simulations, not derived: how W goes from one end to the other, the power of the
 load in B, and how W is drawn for percentiles (within a step where all engines are at work, else exponential).
