@@ -1,4 +1,4 @@
-"""Which plans are legal: no rule of the workload is broken on the scenario's devices, and no choice without effect."""
+"""Which plans are legal: no rule of the workload is broken on the scenario's devices."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from .fields import replace
 from .interpreting import crossed, interpreted
 from .scenario import Scenario
 
-__all__ = ["Rules"]
+__all__ = ["Rules", "violations"]
 
 PART = 1 << 20  # combinations of plan values looked at at once
 
@@ -24,16 +24,19 @@ def as_it_stands(scenario: Scenario) -> dict[str, np.ndarray]:
     return {name: np.full(1, float(value))}
 
 
-def _told(scenario: Scenario, point: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """(rule -> above zero where a plan breaks it, field -> whether its value makes no difference)."""
+def violations(scenario: Scenario, point: dict[str, Array]) -> dict[str, Array]:
+    """Rule -> above zero where a plan breaks it.
+
+    Args:
+        scenario: on whose devices.
+        point: plan field -> its value; other fields keep the scenario's.
+    """
     candidate = replace(scenario, {f"plan.{name}": value for name, value in point.items()})
-    layout = candidate.layout
-    without = candidate.plan.without_effect(layout) | candidate.workload.without_effect(layout)
-    return candidate.workload.violations(layout), without
+    return candidate.workload.violations(candidate.layout)
 
 
-_of_plans = interpreted(jax.vmap(_told, in_axes=(None, 0)), always=True)
-_of_values = crossed(_told)
+_of_plans = interpreted(jax.vmap(violations, in_axes=(None, 0)), always=True)
+_of_values = crossed(violations)
 
 
 class Rules:
@@ -43,11 +46,11 @@ class Rules:
         self.listed, self.scenario = listed, scenario
 
     def __call__(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, int]]:
-        """(legal and not pointless, plan by plan; rule -> plans that break it)."""
+        """(legal, plan by plan; rule -> plans that break it)."""
         count = len(next(iter(columns.values()))) if columns else 1
         columns = columns or as_it_stands(self.scenario)
         found = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
-        return self._legal(found, columns, (count,))
+        return _legal(found, (count,))
 
     def of_all(self) -> tuple[np.ndarray, dict[str, int]]:
         """The same of every combination of the listed values, the last field changing fastest.
@@ -62,21 +65,17 @@ class Rules:
             values = {name: np.array([value]) for name, value in zip(names[:split], first, strict=True)}
             values |= {name: self.listed[name] for name in names[split:]}
             shape = tuple(len(column) for column in values.values())
-            at = {name: np.ix_(*values.values())[place] for place, name in enumerate(names)}
-            legal, broken = self._legal(_of_values(self.scenario, values), at, shape)
+            legal, broken = _legal(_of_values(self.scenario, values), shape)
             parts.append(legal.reshape(-1))
             refused = {rule: refused.get(rule, 0) + count for rule, count in broken.items()}
         return np.concatenate(parts), refused
 
-    def _legal(
-        self, found: tuple[Mapping[str, Any], Mapping[str, Any]], at: dict[str, np.ndarray], shape: tuple[int, ...]
-    ) -> tuple[np.ndarray, dict[str, int]]:
-        legal, refused = np.ones(shape, dtype=bool), dict[str, int]()
-        for rule, value in found[0].items():
-            broken = np.asarray(value) > 0
-            legal &= ~broken
-            refused[rule] = int(np.broadcast_to(broken, shape).sum())
-        for name, repeated in found[1].items():
-            if name in self.listed:
-                legal &= ~(np.asarray(repeated, dtype=bool) & (at[name] > self.listed[name].min()))
-        return legal, refused
+
+def _legal(found: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
+    """(whether no rule is broken, rule -> plans that break it)."""
+    legal, refused = np.ones(shape, dtype=bool), dict[str, int]()
+    for rule, value in found.items():
+        broken = np.asarray(value) > 0
+        legal &= ~broken
+        refused[rule] = int(np.broadcast_to(broken, shape).sum())
+    return legal, refused

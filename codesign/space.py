@@ -215,8 +215,7 @@ class DesignSpace:
     def plans(self, scenario: Scenario) -> dict[str, np.ndarray]:
         """Every legal plan, one array per listed field (one row where no field is listed).
 
-        Legal means that no rule of the workload is broken on the scenario's devices; plans that only differ in a
-        choice without effect (sequence parallelism of one rank, sharding over one replica) are listed once.
+        Legal means that no rule of the workload is broken on the scenario's devices.
 
         Raises:
             ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.

@@ -170,7 +170,8 @@ class InAllCases:
     def __call__(self, problem: Problem) -> RobustOracle:
         """Over all legal plans."""
         roomy = dataclasses.replace(problem, scenario=self.cases.with_room(problem.scenario))
-        inner = Oracle(roomy, rows_of(roomy), self.block)
+        scenarios = self.cases.scenarios(roomy.scenario, self.seed)
+        inner = Oracle(roomy, rows_of(roomy), self.block, scenarios=scenarios)
         return robust_oracle(inner, self.cases, self.how, self.tail, self.seed)
 
 

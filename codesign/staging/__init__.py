@@ -10,6 +10,8 @@ from .again import apart as apart
 from .again import asked_of as asked_of
 from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
+from .equal_plans import classes_of_plans as classes_of_plans
+from .equal_plans import distinct_plans as distinct_plans
 from .model import Answers as Answers
 from .model import Base as Base
 from .model import Model as Model
@@ -38,7 +40,8 @@ from .tables import told_apart as told_apart
 
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
-    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained", "flatten",
+    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained", "classes_of_plans",
+    "distinct_plans", "flatten",
     "keep_base_without", "kept", "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running",
     "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
 ]  # fmt: skip

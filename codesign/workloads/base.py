@@ -86,11 +86,6 @@ class AbstractWorkload(eqx.Module):
         """One line on a rule of this family that a plan breaks; None leaves it at the rule's name."""
         return None
 
-    def without_effect(self, layout: Layout) -> dict[str, Array]:
-        """Field of the plan -> whether no value of it makes a difference to this job; see `AbstractPlan`."""
-        del layout
-        return {}
-
     def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
         """Refuse lists of plan fields that do not belong together in a study; most jobs take any.
 

@@ -109,7 +109,7 @@ class AbstractContinuousServing(AbstractServing):
         steps = (self.output_tokens - 1) / self.accepted_tokens
         tokens = self.computed_tokens()
         state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.chunk, kinds=self.prompt_kinds)
-        groups = plan.ep * plan.attention_dp
+        groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
             for own in (state.share, state.met)

@@ -20,9 +20,6 @@ from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
-PREFILL = (  # of a pool that may be left out
-    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk", "prefill_load",
-)  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
@@ -153,12 +150,6 @@ class AbstractModelPlan(AbstractPlan):
         """By the fields `offload_*`; embedding tables are weights."""
         kind = {"tables": "weights"}.get(data, data)
         return getattr(self, f"offload_{kind}", None)
-
-    def without_effect(self, layout: "Layout") -> dict[str, Array]:
-        """Sequence parallelism of one rank, sharding over one replica, degrees of a pool that is not there."""
-        return {"sequence_parallel": self.tp <= 1, "zero": layout.dp * self.cp <= 1} | dict.fromkeys(
-            PREFILL, self.prefill_devices <= 0
-        )
 
     def changes(self) -> dict[str, Change]:
         """Smaller micro-batches, more recomputed, more ranks, more offloaded."""

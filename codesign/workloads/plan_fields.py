@@ -69,11 +69,6 @@ class AbstractPlan(eqx.Module):
         del data
         return None
 
-    def without_effect(self, layout: "Layout") -> dict[str, Array]:
-        """Field -> whether its value makes no difference, so that the least of those listed says it all."""
-        del layout
-        return {}
-
     def changes(self) -> dict[str, Change]:
         """Field -> its value -> values that may make a plan fit that does not, the smallest change first."""
         return {}

@@ -145,10 +145,6 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
             usage=told.usage, working_s=told.working_s,
         )  # fmt: skip
 
-    def without_effect(self, layout: Layout) -> dict[str, Array]:
-        """As its base; the load that the pool may have."""
-        return super().without_effect(layout) | {"prefill_load": jnp.asarray(True)}
-
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """As with full batches, prompts as many as are decoded meanwhile."""
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)

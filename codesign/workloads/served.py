@@ -62,11 +62,6 @@ class AbstractServing(AbstractWorkload):
         """A transformer's."""
         return broken(self, rule, layout)
 
-    def without_effect(self, layout: Layout) -> dict[str, Array]:
-        """Expert parallelism of a model without experts."""
-        del layout
-        return {} if self.model.has_experts else dict.fromkeys(("ep", "prefill_ep"), jnp.asarray(True))
-
     def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
         """Refuse to vary what only training has: each plan would come back once for each value.
 

@@ -103,10 +103,6 @@ class Serving(AbstractServing):
         extra = {"ttft_s": self.first_s(ttft), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
-    def without_effect(self, layout: Layout) -> dict[str, Array]:
-        """As its base; a static batch computes its prompts whole."""
-        return super().without_effect(layout) | {"chunk": jnp.asarray(True)}
-
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Every part of the batch is prefilled once and decoded once per further token."""
         parts = self.parts(layout)

@@ -283,11 +283,6 @@ class AbstractTraining(AbstractWorkload):
         """A transformer's."""
         return broken(self, rule, layout)
 
-    def without_effect(self, layout: Layout) -> dict[str, Array]:
-        """Expert parallelism of a model without experts."""
-        del layout
-        return {} if self.model.has_experts else {"ep": jnp.asarray(True)}
-
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
         plan, model = layout.plan, self.model

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ...curvature import Judgement, judge
 from ...rules import as_it_stands
 from ...scenario import Scenario
-from ...staging import Found, PlanTables, Points, RowProgram, Rows, row_program
+from ...staging import Found, PlanTables, Points, RowProgram, Rows, distinct_plans, row_program
 from ...typed_jax import configured
 from ..base import Problem
 from .oracle import GOAL, AbstractOracle, Tangents
@@ -65,6 +65,9 @@ class Oracle(AbstractModelOracle):
         problem: scenario and space; the objective only matters through `rows`.
         rows: (metrics, point) -> name -> log of a quantity, each convex in u for a fixed plan.
         block: points that a search asks for at once, where it may choose.
+        plans: field -> its value in each plan; where none are given every legal plan, those that are equal in every
+            metric once.
+        scenarios: that stand in for the problem's, where there are several; plans must be equal in each.
     """
 
     problem: Problem
@@ -73,6 +76,7 @@ class Oracle(AbstractModelOracle):
     names: tuple[str, ...] = ()
     evaluated: int = 0
     plans: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    scenarios: Sequence[Scenario] = ()
     program: RowProgram = field(init=False, repr=False)
     _points: dict[tuple[Any, bool], Points] = field(default_factory=dict[tuple[Any, bool], Points], repr=False)
 
@@ -80,7 +84,8 @@ class Oracle(AbstractModelOracle):
         """List the legal plans and name the rows."""
         scenario, space = self.problem.scenario, self.problem.space
         if not self.plans:
-            self.plans = space.plans(scenario) or as_it_stands(scenario)
+            legal = space.plans(scenario) or as_it_stands(scenario)
+            self.plans = distinct_plans(self.scenarios or [scenario], space, legal)
         self.table = np.stack(list(self.plans.values()), axis=-1)
         self.program = row_program(scenario, space, tuple(self.plans), self.rows, GOAL)
         self.names = self.program.names
@@ -102,7 +107,7 @@ class Oracle(AbstractModelOracle):
 
     @property
     def count(self) -> int:
-        """Legal plans."""
+        """Plans that are listed."""
         return len(self.table)
 
     def tangents(

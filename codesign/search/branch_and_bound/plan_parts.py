@@ -102,16 +102,14 @@ def merged(a: PartProof, b: PartProof) -> PartProof:
 def plan_parts(problem: Problem, least: int) -> list[PlanPart]:
     """At least so many parts where there are so many values: one for each combination of the first plan fields.
 
-    Fields that are listed once where they have no effect stay whole: whether they have one others decide. Combinations
-    of which no plan is legal are left out where all plans can be listed.
+    Combinations of which no plan is legal are left out where all plans can be listed.
     """
     scenario, space = problem.scenario, problem.space
-    whole = {*scenario.plan.without_effect(scenario.layout), *scenario.workload.without_effect(scenario.layout)}
     fields: list[str] = []
     for name, values in space.plan.items():
         if math.prod(len(space.plan[field]) for field in fields) >= least:
             break
-        if name not in whole and len(values) > 1:
+        if len(values) > 1:
             fields.append(name)
     every = list(itertools.product(*(space.plan[name] for name in fields)))
     if fields and space.combinations <= MOST_LISTED:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...rules import as_it_stands
 from ...space import levels
+from ...staging import distinct_plans
 from ..base import Problem
 
 
@@ -27,7 +28,7 @@ class Axes:
         """
         problem.check_varies()
         space = problem.space
-        plans = space.plans(problem.scenario)
+        plans = distinct_plans([problem.scenario], space, space.plans(problem.scenario))
         listed = bool(plans)
         plans = plans or as_it_stands(problem.scenario)
         return cls(plans, space.names, [levels(space.hardware[name]) for name in space.names], listed)
@@ -40,7 +41,7 @@ class Axes:
 
     @property
     def plan_count(self) -> int:
-        """Legal plans."""
+        """Plans that are tried: legal ones, those that are equal in every metric once."""
         return len(next(iter(self.plans.values())))
 
     @property

@@ -1,0 +1,185 @@
+"""Plans that are equal in everything the model computes: of each such class one plan stands for all.
+
+Sequence parallelism of one rank, expert parallelism of a dense model and the degrees of a pool without devices change
+nothing. Which choices these are is not declared anywhere: it is read off the traced program. What the plan alone
+decides is tabulated; two plans whose entries are equal, bit for bit, in every table that the rest of the program reads
+have equal metrics at any hardware.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ..equations import Equation, Program
+from ..scenario import Scenario
+from ..space import DesignSpace
+from .distinct import Fields, PlanTable
+from .model import Answers, model_of
+from .staged import Staged, leaves_as_tables, stage
+from .tables import Table
+
+__all__ = ["classes_of_plans", "distinct_plans"]
+
+MOST_ROWS = 1 << 18  # of a table: with more, what it is made of is compared instead, which tells more plans apart
+MOST_PLANS = 1 << 15  # more are not compared: each counts
+
+
+def distinct_plans(
+    scenarios: Sequence[Scenario],
+    space: DesignSpace,
+    plans: Mapping[str, np.ndarray],
+    free: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """The first plan of each class of plans that are equal in every metric, at any hardware of the space.
+
+    Args:
+        scenarios: in each of which they must be equal.
+        space: whose variables may have any value.
+        plans: field -> its value in each legal plan.
+        free: field -> values; plans are equal if they are so with each combination of these.
+
+    Time: that of the tables, 0.1 s for 20,000 plans. Nothing is compared beyond `MOST_PLANS`.
+    """
+    count = len(next(iter(plans.values()), []))
+    if count < 2 or count > MOST_PLANS:
+        return dict(plans)
+    model = model_of(scenarios[0], space, (*plans, *(free or {})))
+    program = model.asked(_compared)
+    classes = classes_of_plans(program, model.leaves, scenarios, plans, free)
+    first = np.sort(np.unique(classes, return_index=True)[1])
+    return {name: column[first] for name, column in plans.items()}
+
+
+def _compared(answers: Answers) -> list[Any]:
+    """Everything that is computed of a design but by how far rules are broken: all plans here keep them."""
+    return jax.tree.leaves((replace(answers.metrics, violations={}), answers.reserves))
+
+
+def classes_of_plans(
+    program: Program,
+    leaves: int,
+    scenarios: Sequence[Scenario],
+    plans: Mapping[str, np.ndarray],
+    free: Mapping[str, np.ndarray] | None = None,
+) -> Int[np.ndarray, " plans"]:
+    """Equal numbers for plans that no output of a program tells apart, whatever its other inputs are.
+
+    Args:
+        program: of the scenario's leaves, the plan fields in the order of `plans` and `free`, and other numbers.
+        leaves: how many of its inputs are the scenario's.
+        scenarios, plans, free: see `distinct_plans`.
+    """
+    table = PlanTable(plans, free)
+    slots = program.inputs[leaves : leaves + len(table.fields)]
+    columns = {slot: Table(frozenset([i]), table.column(i)) for i, slot in enumerate(slots)}
+    keys = _Classes(len(next(iter(plans.values()))))
+    for scenario in scenarios:
+        given = leaves_as_tables(program.inputs[:leaves], jax.tree.leaves(scenario)) | columns
+        staged = stage(program, table, given, MOST_ROWS)
+        for entries, read in _compared_entries(staged, table, frozenset(range(len(plans)))):
+            keys.tell_apart(entries if read is None else np.where(read, entries + 1, 0))
+            if keys.all_differ:
+                return keys.found
+    return keys.found
+
+
+class _Classes:
+    """Numbers of classes that only become more as plans are told apart."""
+
+    def __init__(self, count: int):
+        self.found = np.zeros(count, dtype=np.int64)
+        self._classes, self._more, self._most = 1, np.zeros(count, dtype=np.int64), 1
+
+    def tell_apart(self, entries: Int[np.ndarray, " plans"]) -> None:
+        """Plans with other entries are of other classes. Several entries are taken together: sorting takes the time."""
+        most = int(entries.max()) + 1
+        if self._most * most * len(self.found) >= 1 << 62:
+            self._settle()
+        self._more, self._most = self._more * most + entries, self._most * most
+        if self._most >= len(self.found):
+            self._settle()
+
+    def _settle(self) -> None:
+        self._more = np.unique(self._more, return_inverse=True)[1].reshape(-1)
+        self.found = np.unique(self.found * len(self.found) + self._more, return_inverse=True)[1].reshape(-1)
+        self._classes, self._more, self._most = int(self.found.max()) + 1, np.zeros_like(self.found), 1
+
+    @property
+    def all_differ(self) -> bool:
+        """Whether no two plans are of one class any more."""
+        if self._most > 1 and len(self.found) > 1:
+            self._settle()
+        return self._classes == len(self.found)
+
+
+def _compared_entries(
+    staged: Staged, plans: PlanTable, listed: Fields
+) -> Iterator[tuple[Int[np.ndarray, " plans"], Bool[np.ndarray, " plans"] | None]]:
+    """(numbers that differ where tables do, plans for which these are read; None: for all), of all tables.
+
+    Tables that depend on the same fields and are read for the same plans are taken together.
+    """
+    read = _read_for(staged, plans, listed)
+    together: dict[tuple[Fields, int], list[np.ndarray]] = {}
+    for slot, (fields, values) in staged.tables.items():
+        own = fields & listed
+        if own and slot in read:
+            rows = np.ascontiguousarray(values).reshape(plans.count(own), -1)
+            place = (own, id(read[slot]))
+            together.setdefault(place, []).append(rows.view(np.uint8).reshape(len(rows), -1))
+    masks = {id(mask): mask for mask in read.values()}
+    for (fields, mask), rows in sorted(together.items(), key=lambda item: -plans.count(item[0][0])):
+        joined = np.ascontiguousarray(np.concatenate(rows, axis=1))
+        items = joined.view(np.dtype((np.void, joined.shape[1]))).reshape(len(joined))
+        yield np.unique(items, return_inverse=True)[1].reshape(-1)[plans.rows_of(fields)], masks[mask]
+
+
+def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Bool[np.ndarray, " plans"] | None]:
+    """Slot -> the plans for which anything that is wanted depends on it; None: all of them.
+
+    A choice that the plan makes leaves what is not chosen unread: the times of a pool without devices.
+    """
+    read: dict[int, Bool[np.ndarray, " plans"] | None] = dict.fromkeys(staged.outputs)
+    made: dict[bytes, np.ndarray] = {}
+
+    def add(slot: int, mask: np.ndarray | None) -> None:
+        before = read.get(slot, False)
+        if mask is None or before is None:
+            read[slot] = None
+        elif before is False:
+            read[slot] = mask
+        elif before is not mask:
+            both = before | mask
+            read[slot] = None if both.all() else made.setdefault(both.tobytes(), both)
+
+    for equation in reversed(staged.rest):
+        masks = [read[slot] for slot in equation.outputs if slot in read]
+        if not masks:
+            continue
+        mask = masks[0] if len(masks) == 1 else None
+        chosen = _choice(equation, staged, plans, listed)
+        for place, slot in enumerate(equation.inputs):
+            if chosen is None or place == 0:
+                add(slot, mask)
+            else:
+                here = (chosen == place - 1) if mask is None else (chosen == place - 1) & mask
+                if here.any():
+                    add(slot, made.setdefault(here.tobytes(), here))
+    return read
+
+
+def _choice(equation: Equation, staged: Staged, plans: PlanTable, listed: Fields) -> Int[np.ndarray, " plans"] | None:
+    """Which branch each plan takes at this equation, where it is a choice that the listed fields alone make."""
+    if equation.name != "select_n" or equation.inputs[0] not in staged.tables:
+        return None
+    fields, values = staged.tables[equation.inputs[0]]
+    if not fields or not fields <= listed:
+        return None
+    rows = values.reshape(len(values), -1).astype(np.int64)
+    if (rows != rows[:, :1]).any():
+        return None
+    return rows[:, 0][plans.rows_of(fields)]
