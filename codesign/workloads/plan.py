@@ -20,6 +20,9 @@ from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+PREFILL = (  # of a pool that may be left out
+    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk", "prefill_load",
+)  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
