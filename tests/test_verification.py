@@ -116,7 +116,7 @@ def test_lies_about_the_numbers_are_named(stored: Stored, model: CheckedModel):
         "are no places of the lists": ("nodes", "high.pp", lambda column: column + 3),
         "is not finite in row 0": ("points", "sharpness", lambda column: column * np.nan),
         "holds no whole numbers": ("cuts", "node", lambda column: column + 0.5),
-        "cuts.parquet has 7 and": ("cuts", "row", lambda column: column[:7]),
+        "cuts.parquet has 3 and": ("cuts", "row", lambda column: column[:3]),
     }  # fmt: skip
     for words, (table, column, change) in lies.items():
         lie = {name: dict(columns) for name, columns in tables.items()}
@@ -155,21 +155,21 @@ def test_a_node_dropped_is_named_by_its_plan(stored: Stored, model: CheckedModel
     assert "of 48 legal plans are in no node; the first: pp " in told
 
 
-def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, monkeypatch):
+def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, model: CheckedModel, monkeypatch):
     """Six legal combinations of stages and sharding, each with all eight choices that nodes leave open."""
     from codesign.verification import coverage
 
     monkeypatch.setattr(coverage, "MOST_LISTED", 20)
     whole = derivation_of(*stored)
-    found = coverage.cover(whole, ASKED)
+    found = coverage.cover(whole, ASKED, model)
     assert (found.plans, found.exact) == (48, False)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
     with pytest.raises(Refuted, match=r"1 combinations are not covered by nodes; the first: pp "):
-        coverage.cover(few, ASKED)
+        coverage.cover(few, ASKED, model)
     half = whole.high.copy()
     half[0, -1] -= 1
     with pytest.raises(Refuted, match="are not covered by nodes"):
-        coverage.cover(dataclasses.replace(whole, high=half), ASKED)
+        coverage.cover(dataclasses.replace(whole, high=half), ASKED, model)
 
 
 def test_a_wrong_direction_is_named(stored: Stored, model: CheckedModel):

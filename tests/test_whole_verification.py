@@ -116,15 +116,15 @@ def test_a_combination_dropped_is_named(stored, model):
     assert "leaves a listed variable open" in answer_of(header, tables | opened, model)
 
 
-def test_where_plans_with_their_values_are_too_many_each_combination_is_checked(stored, monkeypatch):
+def test_where_plans_with_their_values_are_too_many_each_combination_is_checked(stored, model, monkeypatch):
     whole = derivation_of(*stored)
     plans = len(SPACE.plans(PROBLEM.scenario)["pp"])
     monkeypatch.setattr(coverage, "MOST_LISTED", 20)
-    found = coverage.cover(whole, ASKED)
+    found = coverage.cover(whole, ASKED, model)
     assert (found.plans, found.exact) == (6 * plans, True)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
     with pytest.raises(Refuted, match=r"^ddr .*, up .*: 1 of .* legal plans are in no node; the first: pp "):
-        coverage.cover(few, ASKED)
+        coverage.cover(few, ASKED, model)
 
 
 def test_values_that_decide_which_plans_are_legal_are_not_taken_for_covered():

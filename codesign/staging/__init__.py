@@ -40,8 +40,8 @@ from .tables import told_apart as told_apart
 
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
-    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained", "classes_of_plans",
-    "distinct_plans", "flatten",
-    "keep_base_without", "kept", "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "running",
-    "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
+    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained",
+    "classes_of_plans", "distinct_plans", "flatten", "keep_base_without", "kept", "literal", "model_of",
+    "reserve_rows", "reserve_shares", "row_program", "running", "slopes_of", "staged", "tabulate", "tabulate_all",
+    "tight_tiers", "told_apart", "written_out",
 ]  # fmt: skip

@@ -44,10 +44,11 @@ def distinct_plans(
 
     Time: that of the tables, 0.1 s for 20,000 plans. Nothing is compared beyond `MOST_PLANS`.
     """
-    count = len(next(iter(plans.values()), []))
+    count = len(next(iter(plans.values()), np.zeros(0)))
     if count < 2 or count > MOST_PLANS:
         return dict(plans)
-    model = model_of(scenarios[0], space, (*plans, *(free or {})))
+    free = dict(free or {})
+    model = model_of(scenarios[0], space, (*plans, *free))
     program = model.asked(_compared)
     classes = classes_of_plans(program, model.leaves, scenarios, plans, free)
     first = np.sort(np.unique(classes, return_index=True)[1])

@@ -63,9 +63,9 @@ class Attack:
     Args:
         model: evaluates.
         lists: values of each plan field.
-        low, high: places of the plans that designs are drawn from, as ranges.
+        listed: places of legal plans of the study, each with any of the values of listed variables.
+        low, high: places of the plans that nodes of a certificate stand for, as ranges; none without one.
         below: rows of feasible designs -> log by which each is better than is claimed to be possible.
-        legal: which plans the space lists; asked of designs that are.
         aims: what the best designs are kept for, the goal first.
         start: plan places and coordinates of designs to begin with, if there are any.
         certificate, sums, covered: tested at each design too, where given.
@@ -74,10 +74,10 @@ class Attack:
 
     model: CheckedModel
     lists: list[np.ndarray]
+    listed: Int[np.ndarray, "plans fields"]
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
     below: Callable[[np.ndarray], np.ndarray]
-    legal: Callable[[np.ndarray], np.ndarray]
     aims: list[Aim]
     start: tuple[np.ndarray, np.ndarray] | None = None
     certificate: Derivation | None = None
@@ -140,12 +140,18 @@ class Attack:
         return np.stack(columns, axis=-1) if columns else np.zeros((len(place), 0))
 
     def _anywhere(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Random plans, half of them from random nodes, half by their number; hardware anywhere and at the edges."""
-        share = (self.high - self.low + 1).prod(axis=1) / np.maximum((self.high - self.low + 1).prod(axis=1).sum(), 1)
-        node = rng.choice(len(self.low), count, p=share)
-        node[::2] = rng.integers(0, len(self.low), len(node[::2]))
+        """Random plans, half of them as they are listed, half from random nodes; hardware anywhere and at the edges."""
+        place, node = self.listed[rng.integers(0, len(self.listed), count)], np.full(count, -1)
+        if self.covered is not None and self.certificate is not None:
+            node = self.covered.nodes(self.certificate, place)
+        if len(self.low):
+            size = (self.high - self.low + 1).prod(axis=1).astype(float)
+            some = rng.choice(len(self.low), count, p=size / size.sum())
+            some[::2] = rng.integers(0, len(self.low), len(some[::2]))
+            inside = rng.integers(self.low[some], self.high[some] + 1)
+            own = rng.uniform(size=count) < 0.5
+            place, node = np.where(own[:, None], inside, place), np.where(own, some, node)
         width = len(self.model.variables)
-        place = rng.integers(self.low[node], self.high[node] + 1)
         u = rng.uniform(size=(VALUES, width))[rng.integers(0, VALUES, (count, width)), np.arange(width)]
         kind = rng.uniform(size=count)
         u[kind < CORNERS] = np.round(u[kind < CORNERS])
@@ -187,10 +193,6 @@ class Attack:
         goal = np.where(found.feasible, found.rows[:, 0], np.inf)
         excess = np.full(len(place), -np.inf)
         excess[found.feasible] = self.below(found.rows[found.feasible])
-        below = np.flatnonzero(excess > ROUNDING)
-        if len(below):  # plans that are told apart by a choice without effect are not listed
-            unlisted = below[~self.legal(place[below])]
-            goal[unlisted], excess[unlisted] = np.inf, -np.inf
         self.feasible += int(np.isfinite(goal).sum())
         least = int(np.argmin(goal))
         if goal[least] < self.best:

@@ -4,6 +4,7 @@ A listed variable is one more field that no rule of the plan looks at.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,30 +12,31 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..errors import ConfigError
-from ..fields import replace
 from ..scenario import Scenario
-from ..space import MOST_LISTED, DesignSpace, Rules
+from ..space import MOST_LISTED, DesignSpace
 from .derivation import Derivation, Refuted
-from .model_answers import Asked
+from .legal_plans import legal_plans
+from .model_answers import Asked, CheckedModel
+from .twins import columns_of, equal_groups, twins_of
 
 PART = 1 << 20  # plans written out at once
 EDGE = 1e-9  # relative: how far outside its range a listed value may lie, for rounding
-SAMPLE = 4096  # random plans on which it is tested that open fields do not decide what is legal
 
 
 @dataclass(frozen=True)
 class Cover:
     """The plans of a space and the nodes over them.
 
-    plans: legal plans, each with every combination of listed values. owner: combination of values -> a node over it, -1
-    where there is none; None where there are too many to list. exact: every plan was looked up; else combinations of
-    the fields that no node leaves open.
+    plans: legal plans, each with every combination of listed values; twins: those of them that no node stands for, each
+    equal in every row to one that a node stands for. owner: combination of values -> a node over it, -1 where there is
+    none; None where there are too many to list. exact: every plan was looked up; else combinations of the fields that
+    no node leaves open.
     """
 
     plans: int
     owner: Int[np.ndarray, " combinations"] | None
     exact: bool
+    twins: int = 0
 
     def nodes(self, certificate: Derivation, place: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
         """A node over each plan, -1 where none is known."""
@@ -42,9 +44,20 @@ class Cover:
             return np.full(len(place), -1)
         return self.owner[_cell(place, certificate.sizes)]
 
+    @property
+    def text(self) -> str:
+        """Of what the nodes stand for, in words."""
+        what = "legal plans, counted apart" if self.exact else "plans, by combinations of their closed fields"
+        return f"all {self.plans:,} {what}" + f" ({self.twins:,} equal another in every row)" * bool(self.twins)
 
-def cover(certificate: Derivation, asked: Asked) -> Cover:
+
+def cover(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
     """Look for a legal plan that no node stands for.
+
+    Args:
+        certificate: has the nodes.
+        asked: the study, of which the legal plans are listed anew.
+        model: says which plans are equal in every row.
 
     Raises:
         Refuted: naming the first such plan, or what keeps this from being checked.
@@ -57,10 +70,10 @@ def cover(certificate: Derivation, asked: Asked) -> Cover:
     _every_value(certificate)
     _same_rules(asked)
     if asked.combinations <= MOST_LISTED:
-        return _every_plan(certificate, asked)
+        return _every_plan(certificate, asked, model)
     if certificate.held:
-        return _value_by_value(certificate, asked)
-    return _every_combination(certificate, asked)
+        return _value_by_value(certificate, asked, model)
+    return _every_combination(certificate, asked, model)
 
 
 def _same_space(certificate: Derivation, asked: Asked) -> None:
@@ -140,22 +153,38 @@ def _parts(volume: np.ndarray) -> list[np.ndarray]:
     return np.split(np.arange(len(volume)), np.flatnonzero(np.diff(np.cumsum(volume) // PART)) + 1)
 
 
-def _every_plan(certificate: Derivation, asked: Asked) -> Cover:
+def _every_plan(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
     sizes = certificate.sizes
     owner = np.full(int(sizes.prod()), -1, dtype=np.int32)
     for nodes in _parts(certificate.weights):
         place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
         owner[_cell(place, sizes)] = nodes[line]
-    plans = _legal(asked)
-    place = np.stack([np.searchsorted(certificate.plan[name], column) for name, column in plans.items()], axis=-1)
-    missing = np.flatnonzero(owner[_cell(place, sizes)] < 0)
-    if len(missing):
-        first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in plans.items())
-        raise Refuted(f"{len(missing):,} of {len(place):,} legal plans are in no node; the first: {first}")
-    return Cover(len(place), owner, True)
+    plans, values = _legal(asked)
+    cell = (plans[:, None] * values + np.arange(values)).reshape(-1)
+    without = cell[owner[cell] < 0]
+    if len(without):
+        missing = np.unique(without // values)
+        there = np.all(owner.reshape(-1, values) >= 0, axis=1)
+        lost = missing[twins_of(missing, plans[there[plans]], asked.legal.lists, model) < 0]
+        _refuse(certificate, without[np.isin(without // values, lost)], len(cell), "are in no node")
+    return Cover(len(cell), owner, True, len(without))
 
 
-def covered_by(certificate: Derivation, asked: Asked, chosen: Iterable[Bool[np.ndarray, " nodes"]]) -> Iterator[str]:
+def _refuse(certificate: Derivation, lost: Int[np.ndarray, " k"], plans: int, why: str) -> None:
+    """Name the first of the plans that nothing stands for.
+
+    Raises:
+        Refuted: there are some.
+    """
+    if len(lost):
+        columns = columns_of(lost[:1], certificate.plan)
+        first = ", ".join(f"{name} {column[0]:g}" for name, column in columns.items())
+        raise Refuted(f"{len(lost):,} of {plans:,} legal plans {why}; the first: {first}")
+
+
+def covered_by(
+    certificate: Derivation, asked: Asked, model: CheckedModel, chosen: Iterable[Bool[np.ndarray, " nodes"]]
+) -> Iterator[str]:
     """For each choice of nodes the first legal plan that none of them stands for, in words; empty where there is none.
 
     The certificate as a whole has passed `cover`.
@@ -163,7 +192,7 @@ def covered_by(certificate: Derivation, asked: Asked, chosen: Iterable[Bool[np.n
     if asked.combinations > MOST_LISTED or not certificate.plan:
         for some in chosen:
             try:
-                cover(_of_nodes(certificate, some), asked)
+                cover(_of_nodes(certificate, some), asked, model)
                 yield ""
             except Refuted as why:
                 yield str(why)
@@ -173,18 +202,27 @@ def covered_by(certificate: Derivation, asked: Asked, chosen: Iterable[Bool[np.n
         place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
         cells.append(_cell(place, sizes))
         lines.append(nodes[line])
-    cell, line, plans = np.concatenate(cells), np.concatenate(lines), _legal(asked)
-    place = np.stack([np.searchsorted(certificate.plan[name], column) for name, column in plans.items()], axis=-1)
-    wanted = _cell(place, sizes)
+    cell, line = np.concatenate(cells), np.concatenate(lines)
+    wanted = _standing(certificate, asked, model, cell)
     for some in chosen:
         there = np.zeros(int(sizes.prod()), dtype=bool)
         there[cell[some[line]]] = True
-        missing = np.flatnonzero(~there[wanted])
-        if len(missing):
-            first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in plans.items())
-            yield f"{len(missing):,} of {len(wanted):,} legal plans have no weights that say so; the first: {first}"
-        else:
+        try:
+            _refuse(certificate, wanted[~there[wanted]], len(wanted), "have no weights that say so")
             yield ""
+        except Refuted as why:
+            yield str(why)
+
+
+def _standing(certificate: Derivation, asked: Asked, model: CheckedModel, cell: np.ndarray) -> np.ndarray:
+    """Combinations, of those in nodes, that stand for all legal plans."""
+    plans, values = _legal(asked)
+    known = np.zeros(int(certificate.sizes.prod()) // values, dtype=bool)
+    known[cell // values] = True
+    missing, there = plans[~known[plans]], plans[known[plans]]
+    if len(missing):
+        plans = np.union1d(there, twins_of(missing, there, asked.legal.lists, model))
+    return (plans[:, None] * values + np.arange(values)).reshape(-1)
 
 
 def _of_nodes(certificate: Derivation, some: np.ndarray) -> Derivation:
@@ -193,17 +231,13 @@ def _of_nodes(certificate: Derivation, some: np.ndarray) -> Derivation:
     return dataclasses.replace(certificate, low=low, high=high, best=best)
 
 
-def _legal(asked: Asked) -> dict[str, np.ndarray]:
-    """Every legal plan with every combination of listed values, one array a field."""
-    plans = asked.space.plans(asked.scenario) if asked.space.plan else {}
-    count = len(next(iter(plans.values()))) if plans else 1
-    listed = np.meshgrid(*(asked.lists[name] for name in sorted(asked.values)), indexing="ij")
-    held = {name: np.tile(column.ravel(), count) for name, column in zip(sorted(asked.values), listed, strict=True)}
-    times = listed[0].size if listed else 1
-    return {name: np.repeat(column, times) for name, column in plans.items()} | held
+def _legal(asked: Asked) -> tuple[Int[np.ndarray, " plans"], int]:
+    """(numbers of the legal combinations of the plan's own fields, combinations of listed values of each)."""
+    values = math.prod(len(asked.lists[name]) for name in asked.values)
+    return np.flatnonzero(asked.legal.flags()), values
 
 
-def _value_by_value(certificate: Derivation, asked: Asked) -> Cover:
+def _value_by_value(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
     """Where plans with all their listed values are too many to write out: one combination of values after the other."""
     first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
     own = dict(list(certificate.plan.items())[:first])
@@ -215,7 +249,7 @@ def _value_by_value(certificate: Derivation, asked: Asked) -> Cover:
             best=certificate.best[:, mine, :first],
         )  # fmt: skip
         try:
-            found = cover(part, alone)
+            found = cover(part, alone, model)
         except Refuted as why:
             raise Refuted(f"{_shown_values(certificate, place)}: {why}") from why
         plans, exact = plans + found.plans, exact and found.exact
@@ -227,19 +261,19 @@ def _without_held(certificate: Derivation, asked: Asked) -> DesignSpace:
     return DesignSpace(asked.space.plan, free)
 
 
-def _every_combination(certificate: Derivation, asked: Asked) -> Cover:
+def _every_combination(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
     """Where plans are too many: legal combinations of fields that no node leaves open, with full ranges of the rest."""
-    space, low, high = asked.space, certificate.low, certificate.high
+    low, high = certificate.low, certificate.high
     opened = np.any(low < high, axis=0)
     shut, names = ~opened, list(certificate.plan)
     inner = {name: certificate.plan[name] for name, open_ in zip(names, opened, strict=True) if open_}
-    outer = DesignSpace({name: space.plan[name] for name in names if name not in inner})
-    fixed = {name: float(values[0]) for name, values in inner.items()}
-    if outer.combinations > MOST_LISTED:
-        raise Refuted(f"{space.combinations:,} combinations of plan values are too many to check that nodes cover them")
-    _check_open_fields(space, asked, fixed)
-    scenario = replace(asked.scenario, {f"plan.{name}": value for name, value in fixed.items()})
-    legal = outer.plans(scenario) if outer.plan else {}
+    outer = {name: certificate.plan[name] for name in names if name not in inner}
+    decides = sorted(asked.legal.fields_of_rules.intersection(inner))
+    if decides:
+        raise Refuted(f"nodes leave {decides[0]} open, which decides what is legal: combinations cannot be checked")
+    legal = legal_plans(outer, asked.scenario, **{name: float(values[0]) for name, values in inner.items()})
+    if legal.combinations > MOST_LISTED:
+        raise Refuted(f"{asked.combinations:,} combinations of plan values are too many to check that nodes cover them")
     sizes, whole = certificate.sizes, int(certificate.sizes[opened].prod())
     key = _cell(low[:, shut], sizes[shut])
     full = certificate.weights == whole
@@ -251,27 +285,13 @@ def _every_combination(certificate: Derivation, asked: Asked) -> Cover:
         seen = np.union1d(seen, key[rest[nodes]][line] * whole + inside)
     owners, counts = np.unique(seen // whole, return_counts=True)
     covered |= set(owners[counts == whole].tolist())
-    place = [np.searchsorted(certificate.plan[name], column) for name, column in legal.items()]
-    asked_for = _cell(np.stack(place, axis=-1), sizes[shut]) if place else np.zeros(1, dtype=np.int64)
-    missing = np.flatnonzero(~np.isin(asked_for, np.fromiter(covered, dtype=np.int64)))
+    numbers = np.flatnonzero(legal.flags())
+    there = np.isin(numbers, np.fromiter(covered, dtype=np.int64))
+    missing = numbers[~there]
     if len(missing):
-        first = ", ".join(f"{name} {column[missing[0]]:g}" for name, column in legal.items())
-        raise Refuted(f"{len(missing):,} combinations are not covered by nodes; the first: {first}")
-    return Cover(len(asked_for) * whole, None, False)
-
-
-def _check_open_fields(space: DesignSpace, asked: Asked, fixed: dict[str, float]) -> None:
-    """Test that no open field decides what is legal: then combinations of the others stand for all plans."""
-    rng = np.random.default_rng(0)
-    rules = Rules(space.lists, asked.scenario)
-    columns = space.decoded(rng.integers(0, space.combinations, SAMPLE))
-    try:
-        some = space.legal_sample(asked.scenario, SAMPLE)
-        columns = {name: np.concatenate([columns[name], some[:, j]]) for j, name in enumerate(space.plan)}
-    except ConfigError:  # none found among random ones
-        pass
-    legal, _ = rules(columns)
-    there, _ = rules({name: np.full_like(column, fixed.get(name, 0.0)) if name in fixed else column
-                      for name, column in columns.items()})  # fmt: skip
-    if (legal & ~there).any():
-        raise Refuted("a plan is legal by the value of a field that nodes leave open: combinations cannot be checked")
+        equal = equal_groups(legal.values(missing), legal.values(numbers[there]), inner, model)
+        if not equal.all():
+            lost = legal.values(missing[~equal])
+            first = ", ".join(f"{name} {column[0]:g}" for name, column in lost.items())
+            raise Refuted(f"{int((~equal).sum()):,} combinations are not covered by nodes; the first: {first}")
+    return Cover(len(numbers) * whole, None, False, len(missing) * whole)

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..objective import feasible_logs
-from ..rules import Rules
 from ..typed_jax import asarray
 from .attack import EXTREME, Aim, Attack, aims_of, sample
 from .attacked import Answer, Told, alike, answered, attacked, quiet
@@ -20,7 +19,7 @@ from .envelope import check_corners, envelope
 from .front_claims import SAME, Front, check_points, front_of
 from .inequality import derive
 from .model_answers import Asked, CheckedModel
-from .whole_check import described
+from .whole_check import described, listed_plans
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
 
@@ -69,21 +68,21 @@ def _verify(
     place, u = _check_designs(front.designs, front.values, asked, model)
     checks.append(f"all {len(place)} designs are legal and feasible, with the values that are claimed")
     told("covering the space", 0, 1)
-    covered = cover(certificate, asked)
+    covered = cover(certificate, asked, model)
+    asked.legal.check(rng)
     told("curvature", 0, 1)
     proven, text = check_structure(certificate, model)
     checks.append(text)
     sums = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
     columns = [0, *(model.names.index(name) for name in model.levelled)]
     reached = (front.statements.reached(one, sums, columns) for one in range(len(front.statements)))
-    for one, missing in enumerate(covered_by(certificate, asked, reached)):
+    for one, missing in enumerate(covered_by(certificate, asked, model, reached)):
         told("statements", one, len(front.statements))
         if missing:
             said = front.statements.words(one, front.metrics, front.signs)
             raise Refuted(f"statement {one}, {said}: {missing}")
-    what = "legal plans" if covered.exact else "plans, by combinations of their closed fields,"
     checks.append(
-        f"{len(front.statements)} statements derived anew for all {covered.plans:,} {what} from"
+        f"{len(front.statements)} statements derived anew for {covered.text} from"
         f" {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points"
     )
     checks.append(check_corners(front))
@@ -143,7 +142,7 @@ def _check_designs(
         if len(wrong):
             value = designs[name][wrong[0]]
             raise Refuted(f"design {wrong[0]}: {name} = {value:g} is outside {variable.low:g} to {variable.high:g}")
-    legal, _ = Rules(space.lists, asked.scenario)({name: designs[name] for name in space.plan})
+    legal = np.broadcast_to(asked.legal.keeps({name: designs[name] for name in space.plan}), len(values))
     if not np.all(legal):
         raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
     found = space.coordinates({name: asarray(designs[name]) for name in asked.variables})
@@ -170,7 +169,7 @@ def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Deri
     """Against all statements; designs are kept and polished for some of them, spread over the front."""
     lists, strongest = list(asked.lists.values()), front.statements.strongest()
     columns = [0, *(model.names.index(name) for name in model.levelled)]
-    rules, left = Rules(asked.space.lists, asked.scenario), envelope(strongest, np.zeros((0, len(columns))))
+    left = envelope(strongest, np.zeros((0, len(columns))))
 
     def below(rows: np.ndarray) -> np.ndarray:
         values, found = rows[:, columns], np.full(len(rows), -np.inf)
@@ -178,14 +177,11 @@ def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Deri
         found[some] = strongest.broken(values[some])
         return found
 
-    def legal(place: np.ndarray) -> np.ndarray:
-        return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
-
     about = strongest.some(np.flatnonzero((strongest.metric == 0) & np.isfinite(strongest.level).any(axis=1)))
     order = np.argsort(about.level[:, 1], kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, AIMS).astype(int))] if len(order) else order
     held = np.zeros(len(model.constraints))
     aims = [Aim(0, EXTREME, np.concatenate([held, level])) for level in about.level[chosen, 1:]]
     return Attack(
-        model, lists, certificate.low, certificate.high, below, legal, [*aims_of(model), *aims],
+        model, lists, listed_plans(asked), certificate.low, certificate.high, below, [*aims_of(model), *aims],
     )  # fmt: skip

@@ -112,10 +112,11 @@ def _check_bound(
     if [part.name for part in certificate.parts] != list(asked.workloads):
         raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
     plans = 0
-    for k, (part, one) in enumerate(zip(certificate.parts, asked.workloads.values(), strict=True)):
+    for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
         told("covering the spaces", k, len(models))
         with _of(part.name):
-            plans += cover(part.plans, one).plans
+            plans += cover(part.plans, model.asked, model).plans
+            model.asked.legal.check(np.random.default_rng(0))
     answer.checks.append(
         f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
     )
@@ -189,8 +190,7 @@ def _legal(asked: Asked) -> np.ndarray:
     """Legal plans, values of fields; many of them at random where there are more."""
     if not asked.space.plan:
         return np.zeros((1, 0))
-    columns = asked.space.legal_sample(asked.scenario, LISTED)
-    return np.unique(columns, axis=0)
+    return asked.legal.sample(np.random.default_rng(0), LISTED)
 
 
 def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> Tuple | None:

@@ -1,6 +1,7 @@
 """What a verification asks of the model: rows, tangents and designs, by a program of its own."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..curvature import Judgement, judge
 from ..metrics import Metrics, evaluate
@@ -19,16 +20,18 @@ from ..objective import Objective
 from ..scenario import Scenario
 from ..smooth import at_least
 from ..space import DesignSpace
-from ..staging import Points, Running, flatten, reserve_shares, row_program, running, tight_tiers
+from ..staging import Points, Running, classes_of_plans, flatten, reserve_shares, row_program, running, tight_tiers
 from ..typed_jax import asarray, make_jaxpr, zeros
 from .derivation import GOAL
 from .judged_cases import StudyCases
+from .legal_plans import LegalPlans
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
 TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
 TANGENT_BLOCK = 2048  # points of one pass: arrays of them stay in a cache
 THREADS = 2
+COMPARED = 64  # pairs of plans that should be equal, priced without tables
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,13 @@ class Asked:
         """Plan field, then listed variable -> its values, rising."""
         listed = {name: np.array(self.values[name], dtype=float) for name in sorted(self.values)}
         return {name: np.unique(values) for name, values in (dict(self.space.lists) | listed).items()}
+
+    @functools.cached_property
+    def legal(self) -> LegalPlans:
+        """Which combinations of listed plan values are legal, values of each field rising."""
+        return LegalPlans(
+            {name: values for name, values in self.lists.items() if name in self.space.plan}, self.scenario
+        )
 
     @property
     def combinations(self) -> int:
@@ -233,6 +243,31 @@ class CheckedModel:
             apart = np.abs(plain - tabled) / (1 + np.abs(plain))
         alike = (plain == tabled) | (np.isnan(plain) & np.isnan(tabled))
         return float(np.where(alike, 0.0, np.nan_to_num(apart, nan=np.inf)).max(initial=0.0))
+
+    def classes(
+        self, plans: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray] | None = None
+    ) -> Int[np.ndarray, " plans"]:
+        """Equal numbers for plans whose rows are equal in every case, at any hardware and with each value of `free`."""
+        space, scenarios = self.asked.space, self.asked.scenarios
+        held = dataclasses.replace(space, given=tuple(sorted(self.asked.values)))
+        program = row_program(scenarios[0], held, (*plans, *(free or {})), self._rows, self.keys[0])
+        only = program.program._replace(outputs=program.program.outputs[:-1])  # rules: they are legal
+        return classes_of_plans(only, program.leaves, scenarios, plans, free)
+
+    def apart(self, plans: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> float:
+        """How far rows of some of these pairs of plans differ at most, at random hardware, priced without tables."""
+        rng = np.random.default_rng(0)
+        pair = rng.integers(0, len(next(iter(plans.values()))), COMPARED)
+        held = [rng.choice(self.asked.lists[name], COMPARED) for name in sorted(self.asked.values)]
+        u, rows = rng.uniform(size=(COMPARED, len(self.variables))), list[np.ndarray]()
+        for side in (plans, others):
+            own = [side[name][pair] for name in self.fields if name in side]
+            fields, values = self._columns(np.stack([*own, *held], axis=-1), u)
+            found = [self._plain(*leaves, *fields, *values)[:-1] for leaves in self._leaves]
+            rows.append(np.array([[np.broadcast_to(row, (COMPARED,)) for row in one] for one in found]))
+        same = (rows[0] == rows[1]) | (np.isnan(rows[0]) & np.isnan(rows[1]))
+        with np.errstate(invalid="ignore"):
+            return float(np.where(same, 0.0, np.nan_to_num(np.abs(rows[0] - rows[1]), nan=np.inf)).max(initial=0.0))
 
     def _derived(self) -> Running:
         """(scenario, plan, coordinates, sharpness) -> values and slopes of the reading below, run by NumPy."""

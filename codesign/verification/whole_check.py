@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Int
 
 from ..movers import ordered
 from ..objective import feasible
-from ..rules import Rules
 from ..space import shown
 from ..typed_jax import asarray
 from .attack import Attack, aims_of, sample
@@ -22,7 +22,8 @@ from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 
 SAME = 1e-8  # relative; how well claimed values and those derived here must agree
-LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
+LISTED = 1 << 16  # legal plans that designs are drawn from
+SPREAD = 1 << 14  # of them at least, where variables are listed too
 SMALLEST = 1e-12  # gap that is none
 
 
@@ -80,10 +81,10 @@ def _verify(
     model = model or CheckedModel(asked)
     if certificate is not None:
         told("covering the space", 0, 1)
-        covered = cover(certificate, asked)
-        what = "legal plans" if covered.exact else "plans, by combinations of their closed fields,"
+        covered = cover(certificate, asked, model)
+        asked.legal.check(rng)
         told_of = f", with {_listed(asked)}" if certificate.held else ""
-        answer.checks.append(f"{len(certificate.low):,} nodes stand for all {covered.plans:,} {what}{told_of}")
+        answer.checks.append(f"{len(certificate.low):,} nodes stand for {covered.text}{told_of}")
         told("curvature", 0, 1)
         proven, text = check_structure(certificate, model)
         answer.checks.append(text)
@@ -155,9 +156,6 @@ def priced(asked: Asked, point: Mapping[str, float], whose: str) -> float:
         if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
             raise Refuted(f"{whose}: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
     check_listed(asked, point, whose)
-    legal, _ = Rules(space.lists, asked.scenario)({name: np.array([point[name]]) for name in space.plan})
-    if not legal.all():
-        raise Refuted(f"{whose}: its plan is not legal")
     value, excess = asked.priced(dict(point))
     if not feasible(excess):
         raise Refuted(f"{whose}: it breaks a constraint by {excess:.3g}")
@@ -220,22 +218,32 @@ def _attacker(
         values = {name: asarray(claim.design[name]) for name in asked.variables}
         found = asked.space.coordinates(values)
         start = place, np.clip(np.array([[float(found[name]) for name in asked.variables]]), 0.0, 1.0)
+    listed = listed_plans(asked)
+    low, high = listed[:0], listed[:0]
     if certificate is not None:
         low, high = certificate.low, certificate.high
-    else:
-        plans = sample(asked.space.legal_sample(asked.scenario, LISTED), lists[: len(asked.space.plan)])
-        listed = np.array([len(asked.lists[name]) for name in sorted(asked.values)], dtype=int)
-        low = np.pad(plans, ((0, 0), (0, len(listed))))
-        high = low + np.pad(listed - 1, (plans.shape[1], 0))
-    rules = Rules(asked.space.lists, asked.scenario)
-
-    def legal(place: np.ndarray) -> np.ndarray:
-        return rules({name: lists[j][place[:, j]] for j, name in enumerate(asked.space.plan)})[0]
-
     return Attack(
-        model, lists, low, high, lambda rows: claim.log_bound - rows[:, 0], legal, aims_of(model), start,
+        model, lists, listed, low, high, lambda rows: claim.log_bound - rows[:, 0], aims_of(model), start,
         certificate, sums, covered,
     )  # fmt: skip
+
+
+def listed_plans(asked: Asked) -> Int[np.ndarray, "plans fields"]:
+    """Places of legal plans of the study, at random where they are many, with random values of listed variables.
+
+    Raises:
+        Refuted: the study has no legal plan.
+    """
+    rng = np.random.default_rng(0)
+    plans = asked.legal.sample(rng, LISTED)
+    if len(plans) == 0:
+        raise Refuted("no plan of the study is legal")
+    names = sorted(asked.values)
+    values = [rng.integers(0, len(asked.lists[name]), max(len(plans), SPREAD)) for name in names]
+    place = sample(plans, list(asked.lists.values())[: len(asked.space.plan)])
+    if names:
+        place = np.concatenate([np.resize(place, (len(values[0]), place.shape[1])), np.stack(values, axis=-1)], axis=-1)
+    return place
 
 
 def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.ndarray) -> str:

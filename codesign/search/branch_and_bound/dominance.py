@@ -21,7 +21,6 @@ LOOKS = 256  # random designs on which it is looked how much a field matters
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
 LEVELS = 8  # values of a field compared in one look; of longer lists each look draws others
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
-PLAN_DEPENDENT = ("sequence_parallel", "zero")  # listed once where they have no effect, which other fields decide
 Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan rows, u) -> (exact rows, broken)
 
 

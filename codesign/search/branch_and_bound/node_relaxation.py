@@ -16,8 +16,9 @@ from ...curvature import Judgement, judge
 from ...fields import replace
 from ...scenario import Scenario
 from ...space import MOST_LISTED, DesignSpace
+from ...staging import distinct_plans
 from ..base import Problem
-from .dominance import PLAN_DEPENDENT, SAMPLES, Order, effects, find_orders, order_of, views
+from .dominance import SAMPLES, Order, effects, find_orders, order_of, views
 from .model_oracle import AbstractModelOracle, Oracle
 from .node_tree import PlanTree
 from .oracle import Rows, Tangents, relayed
@@ -56,7 +57,7 @@ class GroupOracle(AbstractModelOracle):
         self.names = self.model.names
         lists = {name: np.unique(values) for name, values in space.lists.items()}
         legal_with_all = self.model.program.fields_without_rules()
-        free = [n for n in lists if len(lists[n]) > 1 and n not in PLAN_DEPENDENT and n in legal_with_all]
+        free = [name for name in lists if len(lists[name]) > 1 and name in legal_with_all]
         self._free = {name: lists[name] for name in free}
         self._listed, self.doubt = self._outer(free, some)
         self.orders = self._orders(some, seed)
@@ -75,7 +76,8 @@ class GroupOracle(AbstractModelOracle):
         outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
         if outer.combinations <= MOST_LISTED:
             fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
-            return (outer.plans(fixed) if outer.plan else {}), ""
+            legal = outer.plans(fixed) if outer.plan else {}
+            return distinct_plans([scenario], space, legal, self._free), ""
         plans = space.legal_sample(scenario, TRIED)
         kept = [i for i, name in enumerate(space.plan) if name not in free]
         table = np.unique(plans[:, kept], axis=0)
