@@ -117,18 +117,13 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
         study = composed(*words, "space=fixed", "search=certified")
     except ConfigError:
         return None
-    scenario, names = study.scenario, [str(name) for name in rng.permutation(list(how.fields))]
-    lists: dict[str, list[float]] = {}
-    for name in names[: int(rng.integers(3, 7))]:
-        values = rng.permutation(how.fields[name])[: int(rng.integers(1, 4))].tolist()
-        if math.prod(map(len, lists.values())) * len(values) <= MOST:
-            lists[name] = values  # in any order
-    own = {
-        f"plan.{name}": jnp.asarray(float(rng.choice(how.fields[name])))
-        for name in names
-        if name in ("tp", "pp") and name not in lists
-    }
-    scenario = replace(scenario, own)
+    for _ in range(TRIES):
+        lists, scenario = _lists(how, study.scenario, rng)
+        legal, _ = Rules({name: np.array(values, dtype=float) for name, values in lists.items()}, scenario).of_all()
+        if legal.sum() > 1 or (legal.any() and rng.uniform() < 0.1):
+            break
+    else:
+        return None
     hardware = {}
     if rng.uniform() < 0.4:
         name = str(rng.choice(list(HARDWARE)))
