@@ -1,5 +1,6 @@
 """Curvature as a type: what the traced model is, by rules, for every legal plan and the whole box of hardware."""
 
+from .judgement import ROUNDING as ROUNDING
 from .judgement import Judgement as Judgement
 from .judgement import judge as judge
 from .values import AFFINE as AFFINE
@@ -9,5 +10,5 @@ from .values import Value as Value
 from .walk import Walk as Walk
 
 __all__ = [
-    "AFFINE", "CONCAVE", "CONVEX", "Judgement", "Value", "Walk", "judge",
+    "AFFINE", "CONCAVE", "CONVEX", "ROUNDING", "Judgement", "Value", "Walk", "judge",
 ]  # fmt: skip

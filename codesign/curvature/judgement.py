@@ -14,6 +14,7 @@ from .values import CONVEX, Value
 from .walk import Walk
 
 TOLERATED = 1e-9  # of the log of a row: by how much rounding may move what is called proven
+ROUNDING = "rounding: "  # begins what is said of a row whose curvature is proven and whose digits are not
 CASE = "case"  # name of the field that numbers scenarios
 
 
@@ -42,7 +43,7 @@ class Judgement:
             if not (value.plain & CONVEX or value.constant)
         }
         for name, error in self.errors.items():
-            if name not in found and not error.absolute <= TOLERATED:
+            if (name not in found or error.lost) and not (error.absolute <= TOLERATED or self.rows[name].constant):
                 found[name] = told(error)
         if not self.rules.constant:
             found["rules of the plan"] = self.rules.why or "they change with the hardware"
@@ -59,9 +60,9 @@ def told(error: Rounding) -> str:
     """Why a row that is off by so much is not proven."""
     where = "" if error.at is None else f"{error.at.name.removeprefix(OPERATION)} at {error.at.where}"
     if error.lost:
-        return f"rounding: {where} may {error.lost}" if where else f"rounding: it may {error.lost}"
+        return f"{ROUNDING}{error.lost} in {where}"
     size = f"off by up to {error.absolute:.1g}" if error.absolute < np.inf else "off by any amount"
-    return f"rounding: its log is {size}" + (f", digits are lost in {where}" if where else "")
+    return f"{ROUNDING}its log is {size}" + (f", digits are lost in {where}" if where else "")
 
 
 def judge(

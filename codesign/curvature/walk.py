@@ -10,6 +10,7 @@ What the walk says of curvature is proven for exact arithmetic; beside it goes a
 number (`rounding`), and what rounding may decide is not decided. What the walk does not say, it does not know.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -157,7 +158,7 @@ class Walk:
             self.values[slot], self.errors[slot] = value, error
             if not error.exact or self._is_read(equation):
                 continue
-            if value.low == value.high and np.isfinite(value.low):
+            if _single(value):
                 self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
             if equation.name not in MOVES:
                 shape = self.program.shapes[slot]
@@ -178,12 +179,12 @@ class Walk:
         """
         read, shape = self._is_read(equation), shapes[0] if shapes else ()
         found = apply(equation, inputs, shapes, read)
-        settled = [value.low == value.high or any(value is one and one.constant for one in inputs) for value in found]
+        settled = [_single(value) or any(value is one and one.constant for one in inputs) for value in found]
         if any(settled) and not all(error.exact for error in errors):
             wide = [rounding.widened(value, error) for value, error in zip(inputs, errors, strict=True)]
             again = apply(equation, wide, shapes, read)
             same = [
-                here is there or (here.low == here.high == there.low == there.high)
+                here is there or (_single(here) and here.low == there.low == there.high)
                 for here, there in zip(found, again, strict=True)
             ]
             if all(same):
@@ -238,3 +239,8 @@ class Walk:
         slack = ROUNDING * np.maximum(np.abs(before), np.abs(after))
         with np.errstate(invalid="ignore"):
             return bool((after >= before - slack).all()), bool((after <= before + slack).all())
+
+
+def _single(value: Value) -> bool:
+    """One number that is known."""
+    return value.low == value.high and math.isfinite(value.low)
