@@ -15,12 +15,12 @@ from .operations import READ
 from .operations import RULES as OPERATIONS
 from .values import Value, joined, unknown
 
-HALF, ONE, TWO = (decided_number(x) for x in (0.5, 1.0, 2.0))
+HALF, TWO = (decided_number(x) for x in (0.5, 2.0))
 
 _BY_ONE: dict[str, Callable[[Value], Value]] = {
     "exp2": lambda x: power(TWO, x),
-    "log1p": lambda x: logarithm(add(ONE, x)),
-    "expm1": lambda x: arithmetic.subtract(exponential(x), ONE),
+    "log1p": arithmetic.logarithm_beside_one,
+    "expm1": arithmetic.exponential_less_one,
     "sqrt": lambda x: power(x, HALF),
     "rsqrt": lambda x: power(x, decided_number(-0.5)),
     "cbrt": lambda x: power(x, decided_number(1 / 3)),

@@ -18,11 +18,12 @@ Source: [higham2002] chapters 2 and 3.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .values import Value
+from .values import UNKNOWN, Value, made
 
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Rounding of one operation, relative."""
@@ -32,9 +33,10 @@ ENDS = {
 }  # fmt: skip
 """Least normal and largest finite number."""
 ELEMENTARY = 8.0  # roundings of exp, log and powers: four units in the last place
+TINIEST = 5e-324  # above zero
+ROOM = 1e-13  # relative: comparisons of ranges leave ten times as much
 MOST = 0.01  # relative: beyond it a number is taken for lost, and what follows is simpler
 SECOND = 1.02  # covers terms of second order of relative errors up to MOST
-LOSS = 1e-10  # relative: what first exceeds it is named as what lost the digits
 
 
 class Rounding(NamedTuple):
@@ -139,12 +141,16 @@ def bounded(
         scaled: whether it may be less than what it is made of, so that it can underflow.
     """
     size, near = max(abs(value.low), abs(value.high)), _nearest(value)
+    if not relative <= ROOM:  # ends of ranges are computed as numbers are
+        slack = times(relative, size) if relative <= MOST else absolute
+        size, near = size + slack, max(near - slack, 0.0)
     most, least = (size if size < most else most), (near if near > least else least)
     lost = ""
-    if most > unit.most or most != most:
+    if most > unit.most or most != most or near == math.inf:
         return OVERFLOW
     if scaled and least < unit.least:
         relative, absolute, lost = math.inf, absolute + unit.least, "underflow" if least > 0 else ""
+        most = max(most, unit.least)
     if not relative <= MOST:
         relative = math.inf
     whole = times(relative, most)
@@ -209,7 +215,7 @@ def larger(values: Sequence[Value], errors: Sequence[Rounding], value: Value, un
 def exponential(error: Rounding, value: Value, unit: Unit) -> Rounding:
     """exp(a): the absolute error becomes a relative one."""
     relative = grown(error.absolute) * SECOND + ELEMENTARY * unit.rounding
-    least = math.exp(-error.most) if error.most < 745 else 0.0
+    least = max(math.exp(-error.most), TINIEST) if error.most < math.inf else 0.0
     most = math.exp(error.most) if error.most < 709.78 else math.inf
     return bounded(value, relative, math.inf, least, most, unit, scaled=True)
 
@@ -225,7 +231,7 @@ def logarithm(error: Rounding, value: Value, unit: Unit) -> Rounding:
 
 
 def _log(x: float) -> float:
-    return math.log(x) if 0 < x < math.inf else 0.0 if x == 0 else 710.0
+    return math.log(x) if 0 < x < math.inf else 745.0
 
 
 def power(a: Value, of_a: Rounding, exponent: Value, of_exponent: Rounding, value: Value, unit: Unit) -> Rounding:
@@ -272,17 +278,21 @@ def summed(a: Value, error: Rounding, count: int, value: Value, unit: Unit) -> R
 
 
 def widened(value: Value, error: Rounding) -> Value:
-    """With the range that computed numbers have."""
-    if error.exact:
+    """With the range that computed numbers have; ends of ranges are computed too, so it is that of real ones as well.
+
+    Where no digit of its sign is known, nothing is said that rests on the sign.
+    """
+    if error.exact or error.steep:
         return value
     if error.relative <= MOST and (value.low >= 0 or value.high <= 0):
         near, far = 1 - error.relative, 1 + error.relative
         low, high = (near, far) if value.low >= 0 else (far, near)
-        return _ranged(value, value.low * low, value.high * high)
-    return _ranged(value, value.low - error.absolute, value.high + error.absolute)
+        return replace(value, low=value.low * low, high=value.high * high, constant=False)
+    low, high, partial = value.low - error.absolute, value.high + error.absolute, value.partial
+    log = value.log if partial else UNKNOWN
+    return made(low, high, plain=value.plain, log=log, partial=partial, up=value.up, down=value.down, why=value.why)
 
 
-def _ranged(value: Value, low: float, high: float) -> Value:
-    return Value(
-        low, high, value.plain, value.log if low >= 0 else 0, value.partial, value.up, value.down, why=value.why
-    )
+def outward(value: Value, error: Rounding) -> Value:
+    """With a range that is sound: what is off by more than comparisons leave room for is widened by that."""
+    return value if error.relative <= ROOM else widened(value, error)

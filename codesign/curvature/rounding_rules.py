@@ -22,6 +22,8 @@ Rule = Callable[[Many, Errors, Value, Unit], Rounding]
 
 COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not", "is_finite")
 STEPS = ("floor", "ceil", "round", "sign")
+DECIDES = (*COMPARISONS, *STEPS)
+"""Operations whose result is one number where ranges say so."""
 NUMBERS = {name: decided_number(x) for name, x in (("sqrt", 0.5), ("rsqrt", -0.5), ("cbrt", 1 / 3))}
 TWO = decided_number(2.0)
 _TWO = rounding.of_constant(TWO)

@@ -32,8 +32,8 @@ from ..staging import (
 )
 from . import rounding
 from .primitives import apply, is_read
-from .rounding import Rounding
-from .rounding_rules import follow
+from .rounding import ZERO, Rounding
+from .rounding_rules import DECIDES, follow
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
 
@@ -179,7 +179,11 @@ class Walk:
         """
         read, shape = self._is_read(equation), shapes[0] if shapes else ()
         found = apply(equation, inputs, shapes, read)
-        settled = [_single(value) or any(value is one and one.constant for one in inputs) for value in found]
+        settled = [
+            (_single(value) and (equation.name in DECIDES or any(error == ZERO for error in errors)))
+            or any(value is one and one.constant for one in inputs)
+            for value in found
+        ]
         if any(settled) and not all(error.exact for error in errors):
             wide = [rounding.widened(value, error) for value, error in zip(inputs, errors, strict=True)]
             again = apply(equation, wide, shapes, read)
@@ -191,7 +195,10 @@ class Walk:
                 return found, [self._settled(value, inputs, errors) for value in found]
             found = again
         kinds = [self.program.kinds[slot] for slot in equation.outputs]
-        return found, follow(equation, inputs, errors, found, shape, kinds)
+        off = follow(equation, inputs, errors, found, shape, kinds)
+        if all(kind == bool for kind in kinds):
+            return found, off
+        return [rounding.outward(value, error) for value, error in zip(found, off, strict=True)], off
 
     def _settled(self, value: Value, inputs: Sequence[Value], errors: Sequence[Rounding]) -> Rounding:
         """Of what is one number whatever is computed, or one of the arguments."""
