@@ -35,6 +35,7 @@ ENDS = {
 ELEMENTARY = 8.0  # roundings of exp, log and powers: four units in the last place
 TINIEST = 5e-324  # above zero
 ROOM = 1e-13  # relative: comparisons of ranges leave ten times as much
+NEVER_NEGATIVE = ("exp", "exp2", "sqrt", "square", "abs")  # whatever is computed before them
 MOST = 0.01  # relative: beyond it a number is taken for lost, and what follows is simpler
 SECOND = 1.02  # covers terms of second order of relative errors up to MOST
 
@@ -77,14 +78,14 @@ class Unit(NamedTuple):
     most: float
 
 
-_DOUBLE = Unit(UNITS["float64"], *ENDS["float64"])
+DOUBLE = Unit(UNITS["float64"], *ENDS["float64"])
 _WHOLE = Unit(0.0, 0.0, math.inf)  # whole numbers and truths
 
 
 def unit_of(kind: Any) -> Unit:
     """Of a type of numbers."""
     if kind == np.float64:
-        return _DOUBLE
+        return DOUBLE
     name = str(kind)
     return Unit(UNITS[name], *ENDS[name]) if name in UNITS else _WHOLE
 
@@ -293,6 +294,11 @@ def widened(value: Value, error: Rounding) -> Value:
     return made(low, high, plain=value.plain, log=log, partial=partial, up=value.up, down=value.down, why=value.why)
 
 
-def outward(value: Value, error: Rounding) -> Value:
+def outward(value: Value, error: Rounding, name: str) -> Value:
     """With a range that is sound: what is off by more than comparisons leave room for is widened by that."""
-    return value if error.relative <= ROOM else widened(value, error)
+    if error.relative <= ROOM:
+        return value
+    wide = widened(value, error)
+    if name in NEVER_NEGATIVE and value.low >= 0:
+        return replace(value, low=max(wide.low, 0.0), high=wide.high)
+    return wide

@@ -279,7 +279,7 @@ def _plain(
 ) -> Rounding:
     if name.startswith(OPERATION):
         rule = OPERATIONS.get(name.removeprefix(OPERATION))
-        return rule(inputs, errors, value, unit) if rule else LOST
+        return rule(inputs, errors, value, unit) if rule and unit == rounding.DOUBLE else LOST
     if name in RULES:
         return RULES[name](inputs, errors, value, unit)
     if name == "integer_pow":

@@ -198,7 +198,7 @@ class Walk:
         off = follow(equation, inputs, errors, found, shape, kinds)
         if all(kind == bool for kind in kinds):
             return found, off
-        return [rounding.outward(value, error) for value, error in zip(found, off, strict=True)], off
+        return [rounding.outward(value, error, equation.name) for value, error in zip(found, off, strict=True)], off
 
     def _settled(self, value: Value, inputs: Sequence[Value], errors: Sequence[Rounding]) -> Rounding:
         """Of what is one number whatever is computed, or one of the arguments."""
