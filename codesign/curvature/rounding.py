@@ -155,7 +155,7 @@ def bounded(
     if not relative <= MOST:
         relative = math.inf
     whole = times(relative, most)
-    if whole < absolute:
+    if relative < math.inf and whole < absolute:
         absolute = whole
     share = over(absolute, least)
     if share < relative:
@@ -226,9 +226,10 @@ def logarithm(error: Rounding, value: Value, unit: Unit) -> Rounding:
     if not error.relative <= MOST:
         return LOST
     size = max(abs(_log(error.least)), abs(_log(error.most)))
-    size = min(size, max(abs(value.low), abs(value.high)))
-    absolute = error.relative * SECOND + times(ELEMENTARY * unit.rounding, size)
-    return bounded(value, math.inf, absolute, 0.0, size)
+    off = error.relative * SECOND
+    size = min(size, max(abs(value.low), abs(value.high)) + off)
+    absolute = off + times(ELEMENTARY * unit.rounding, size)
+    return bounded(value, math.inf, absolute, 0.0, size + absolute)
 
 
 def _log(x: float) -> float:

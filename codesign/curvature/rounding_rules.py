@@ -76,11 +76,12 @@ def _log1p(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
     if v[0].low >= 0:
         least = e[0].least / (1 + e[0].least) if e[0].least < math.inf else math.inf
         relative = e[0].relative * rounding.SECOND + slack
-        return rounding.bounded(value, relative, e[0].absolute + rounding.times(slack, size), least, size, unit)
+        absolute = e[0].absolute + rounding.times(slack, size + e[0].absolute)
+        return rounding.bounded(value, relative, absolute, least, size + absolute, unit)
     if not rounding.over(e[0].absolute, 1 + v[0].low) <= rounding.MOST or v[0].low <= -1:
         return LOST
     absolute = e[0].absolute / (1 + v[0].low) * rounding.SECOND + rounding.times(slack, size)
-    return rounding.bounded(value, math.inf, absolute, 0.0, size, unit)
+    return rounding.bounded(value, math.inf, absolute, 0.0, size + absolute, unit)
 
 
 def _expm1(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
@@ -91,6 +92,7 @@ def _expm1(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
     absolute = rounding.times(rounding.grown(e[0].absolute), 1 + max(0.0, value.high)) * rounding.SECOND
     size = max(abs(value.low), abs(value.high))
     absolute += rounding.times(rounding.ELEMENTARY * unit.rounding, size)
+    size += absolute
     least = e[0].least * math.exp(-e[0].least) if e[0].least < 700 else 1.0  # below x above zero, above 1 - exp(x)
     return rounding.bounded(value, relative, absolute, min(least, 0.5), size, unit)
 
