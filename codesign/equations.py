@@ -18,8 +18,8 @@ from .errors import ConfigError
 from .smooth import OPERATION
 
 CALLS = {
-    **{"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"},
-    **{"remat": "jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"},
+    **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
     **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
 }
 """Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
@@ -196,7 +196,9 @@ class _Flat:
         told = equation.source_info.traceback
         if name in OUTWARD:
             where = Equation(name, None, {}, (), (), None, told).where
-            raise ConfigError(f"{where}: {name} asks Python for a number: a traced model can only hold functions of JAX")
+            raise ConfigError(
+                f"{where}: {name} asks Python for a number: a traced model can only hold functions of JAX"
+            )
         own = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, told)
         key = key_of(own, own.inputs)
         if key not in self._seen:

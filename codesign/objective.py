@@ -199,13 +199,14 @@ def own_quantity(name: str, function: Callable[[Metrics], Array], metrics: Metri
         raise ConfigError(f"{where} fails: {type(why).__name__}: {said}") from why
     kind = getattr(found, "dtype", type(found))
     if not isinstance(found, int | float) and not hasattr(found, "dtype"):
-        raise ConfigError(f"{where} gives {found!r}, which is no number")
+        said = repr(found)[:40] if found is None or isinstance(found, str) else f"a {type(found).__name__}"
+        raise ConfigError(f"{where} gives {said}, which is no number")
     if np.iscomplexobj(found) or not (np.issubdtype(kind, np.number) or np.issubdtype(kind, np.bool_)):
         raise ConfigError(f"{where} gives {kind} where a real number is needed")
     shape, one = jnp.shape(found), jnp.shape(metrics.time_s)
     if len(shape) > len(one) or np.broadcast_shapes(shape, one) != one:
         raise ConfigError(f"{where} gives an array of shape {shape} where one number is needed")
-    return found
+    return found if isinstance(found, Array) else jnp.asarray(found)
 
 
 def signed_log(value: Array) -> Array:

@@ -28,7 +28,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from codesign import (
-    Certified, Continuous, DesignSpace, Metrics, Objective, Problem, Scenario, Trace, evaluate, prepare_jax,
+    Certified,
+    Continuous,
+    DesignSpace,
+    Metrics,
+    Objective,
+    Problem,
+    Scenario,
+    Trace,
+    evaluate,
+    prepare_jax,
     scenario_from_config,
 )  # fmt: skip
 from codesign.interpreting import interpreted
@@ -224,7 +233,8 @@ def main(arguments: Sequence[str]) -> int:
     traps = sum(row["proven"] for row in rows if row["kind"] == TRAP)
     print(
         f"{len(rows)} goals: {sum(row['proven'] for row in rows)} certified, {false} of them false;"
-        f" {share:.1%} of {len(plain)} harmless goals keep their proof, {traps} of {len(rows) - len(plain)} traps have one"
+        f" {share:.1%} of {len(plain)} harmless goals keep their proof,"
+        f" {traps} of {len(rows) - len(plain)} traps have one"
     )
     return 1 if false or share < BAR else 0
 

@@ -44,7 +44,7 @@ class Rounding(NamedTuple):
     """Bounds of one number, or of all entries of an array, where it is finite.
 
     Args:
-        relative: of the difference between computed and real number, over the real one; a real zero is computed as zero.
+        relative: of the difference between computed and real number, over the real one; zeros are computed as zeros.
         absolute: of the difference itself.
         least, most: magnitudes of non-zero values lie between these.
         steep: both bounds hold where the number is at most 1; where it is larger they are so many times as large.
@@ -131,7 +131,14 @@ def _nearest(value: Value) -> float:
 
 
 def bounded(
-    value: Value, relative: float, absolute: float, least: float, most: float, unit: Unit = _WHOLE, *, scaled: bool = False
+    value: Value,
+    relative: float,
+    absolute: float,
+    least: float,
+    most: float,
+    unit: Unit = _WHOLE,
+    *,
+    scaled: bool = False,
 ) -> Rounding:
     """The better of both bounds, by the range of the value; neither where it may leave what its type holds.
 
@@ -148,7 +155,7 @@ def bounded(
     most, least = (size if size < most else most), (near if near > least else least)
     lost = ""
     if most > unit.most or most != most or near == math.inf:
-        return OVERFLOW
+        return LOST if value.high == -math.inf else OVERFLOW
     if scaled and least < unit.least:
         relative, absolute, lost = math.inf, absolute + unit.least, "underflow" if least > 0 else ""
         most = max(most, unit.least)
@@ -199,7 +206,9 @@ def divided(of_a: Rounding, of_b: Rounding, value: Value, unit: Unit) -> Roundin
     return bounded(value, relative, absolute, least, most, unit, scaled=True)
 
 
-def larger(values: Sequence[Value], errors: Sequence[Rounding], value: Value, unit: Unit, slack: float = 0.0) -> Rounding:
+def larger(
+    values: Sequence[Value], errors: Sequence[Rounding], value: Value, unit: Unit, slack: float = 0.0
+) -> Rounding:
     """The largest, the least or any of several, rounded so often besides."""
     relative = max(error.relative for error in errors) + slack * unit.rounding
     most = max(error.most for error in errors)

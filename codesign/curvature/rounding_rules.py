@@ -227,7 +227,9 @@ def follow(
         kinds: types of its outputs.
     """
     if all(error.exact for error in errors) and all(value.constant for value in inputs):
-        return [_constant(value, equation, inputs, errors, shape, kind) for value, kind in zip(values, kinds, strict=True)]
+        return [
+            _constant(value, equation, inputs, errors, shape, kind) for value, kind in zip(values, kinds, strict=True)
+        ]
     return [
         _told(_bound(equation, inputs, errors, value, shape, unit_of(kind)), equation, errors)
         for value, kind in zip(values, kinds, strict=True)

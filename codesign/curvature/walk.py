@@ -112,7 +112,7 @@ class Walk:
     def _before(
         self, late: Collection[int], after: Sequence[Equation]
     ) -> tuple[dict[int, Table], dict[int, Value], dict[int, Rounding]]:
-        """(tables, values, bounds of rounding) that outputs and later equations read, of what no number reaches that is asked."""
+        """(tables, values, bounds of rounding) of what no number reaches that is asked, as far as it is read later."""
         read = set(self.program.outputs).union(*(equation.inputs for equation in after))
         before = [equation for equation in self.program.equations if equation.outputs[0] not in late]
         self._follow_all(before, read)
@@ -196,7 +196,7 @@ class Walk:
             found = again
         kinds = [self.program.kinds[slot] for slot in equation.outputs]
         off = follow(equation, inputs, errors, found, shape, kinds)
-        if all(kind == bool for kind in kinds):
+        if all(np.issubdtype(kind, np.bool_) for kind in kinds):
             return found, off
         return [rounding.outward(value, error, equation.name) for value, error in zip(found, off, strict=True)], off
 

@@ -93,9 +93,7 @@ def off(model: CheckedModel, row: np.ndarray, value: np.ndarray) -> np.ndarray:
     return model.off[row] * np.where(model.steep[row], beyond, 1.0)
 
 
-def _added(
-    certificate: Derivation, model: CheckedModel, row: np.ndarray, value: np.ndarray, slope: np.ndarray
-) -> Sums:
+def _added(certificate: Derivation, model: CheckedModel, row: np.ndarray, value: np.ndarray, slope: np.ndarray) -> Sums:
     node, weight, count = certificate.node, certificate.weight, len(certificate.low)
     wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
     if len(wrong):
