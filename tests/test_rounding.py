@@ -7,11 +7,17 @@ import pytest
 from random_programs import BINARY, PLANS, UNARY, walked
 
 from codesign.by_numpy import doer, several
+from codesign.curvature import operations, rounding_rules
+from codesign.fabrics.contended import slowdown
 from codesign.hardware.kernels_base import p_norm
+from codesign.reliability.renewal import growth, least_growth
 from codesign.smooth import largest, maximum, used_share
 from codesign.staging import flatten, written_out
 
 TRAPS = [
+    lambda x: slowdown(jnp.abs(x)),
+    lambda x: growth(jnp.abs(x)),
+    lambda x: least_growth(jnp.abs(x)),
     lambda x: x * 1e300,
     lambda x: x * 1e-200,
     lambda x: x + 1e12,
@@ -132,6 +138,10 @@ def test_what_is_computed_lies_within_the_bound(first):
         rng = np.random.default_rng(seed)
         held += check_bounds(random_traps(rng, 8), rng)
     assert held > 350
+
+
+def test_every_named_operation_has_a_bound():
+    assert set(rounding_rules.OPERATIONS) == set(operations.RULES)
 
 
 POSITIVE = {

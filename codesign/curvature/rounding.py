@@ -265,8 +265,8 @@ def whole_power(of_a: Rounding, exponent: float, value: Value, unit: Unit) -> Ro
     if not of_a.relative <= MOST:
         if exponent != 2:
             return LOST
-        absolute = times(2 * of_a.most, of_a.absolute) + of_a.absolute**2
-        absolute += times(unit.rounding, of_a.most**2 + absolute)
+        absolute = times(2 * of_a.most, of_a.absolute) + of_a.absolute * of_a.absolute
+        absolute += times(unit.rounding, of_a.most * of_a.most + absolute)
         return bounded(value, math.inf, absolute, 0.0, times(of_a.most, of_a.most), unit, scaled=True)
     relative = grown(size * SECOND * of_a.relative) + (size + ELEMENTARY) * unit.rounding * SECOND
     ends = sorted(raised(x, exponent) for x in (of_a.least, of_a.most))

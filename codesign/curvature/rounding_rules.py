@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..reliability.renewal import HOPELESS
+from ..reliability.renewal import HOPELESS, LEAST
 from ..smooth import OPERATION, TINY
 from ..staging import Equation
 from . import rounding, structure
@@ -180,15 +180,15 @@ def _used_share(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
     return Rounding(relative, relative, rounding.over(used.least, usable.most), math.inf, steep=True)
 
 
-def _condition(number: float, slack: float, least: float = 0.0) -> Rule:
-    """A rising function of this condition number that is not below `least`."""
+def _condition(number: float, slope: float, slack: float) -> Rule:
+    """A rising function, at least 1, of this condition number, whose logarithm has at most this slope."""
 
     def rule(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
         if not v[0].low >= 0:
             return LOST
-        off = min(rounding.times(number, e[0].relative), rounding.times(number, e[0].absolute) if least else math.inf)
+        off = min(rounding.times(number, e[0].relative), rounding.times(slope, e[0].absolute))
         relative = rounding.grown(off * rounding.SECOND) + slack * unit.rounding
-        return rounding.bounded(value, relative, math.inf, least, value.high, unit)
+        return rounding.bounded(value, relative, math.inf, 1.0, value.high, unit)
 
     return rule
 
@@ -202,8 +202,8 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 OPERATIONS: dict[str, Rule] = {
     "kink": _kink, "kinks": _kink, "at_least": _any, "at_most": _any, "p_norm": _p_norm, "used_share": _used_share,
-    "slowdown": _condition(STEEPEST, 64.0, 1.0), "growth": _condition(HOPELESS + 1, 16.0, 1.0),
-    "least_growth": _condition(HOPELESS + 1, 512.0, 1.0), "ceil": _step, "floor": _step,
+    "slowdown": _condition(STEEPEST, 20.0, 64.0), "growth": _condition(HOPELESS + 1, 1.0, 16.0),
+    "least_growth": _condition(HOPELESS + 1, 1.0 / LEAST**0.5, 512.0), "ceil": _step, "floor": _step,
 }  # fmt: skip
 KEEP_STEEP = ("log", "max", OPERATION + "at_least", OPERATION + "kink", *structure.MOVES, *structure.JOINS, "split")
 """What may be done to a share that is only known well where it is allowed."""
