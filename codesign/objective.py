@@ -14,6 +14,7 @@ from .errors import ConfigError, suggestion
 from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least, used_share
+from .typed_jax import asarray
 
 __all__ = ["Objective", "feasible"]
 
@@ -178,7 +179,7 @@ class Objective:
             self.value(metrics, name)
 
 
-def own_quantity(name: str, function: Callable[[Metrics], Array], metrics: Metrics) -> Array:
+def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics) -> Array:
     """What a function of somebody's own makes of the metrics: one number for each design.
 
     Raises:
@@ -186,7 +187,7 @@ def own_quantity(name: str, function: Callable[[Metrics], Array], metrics: Metri
     """
     where = f"objective.custom.{name}"
     try:
-        found = function(metrics)
+        found: Any = function(metrics)
     except ConfigError:
         raise
     except jax.errors.JAXTypeError as why:
@@ -206,7 +207,7 @@ def own_quantity(name: str, function: Callable[[Metrics], Array], metrics: Metri
     shape, one = jnp.shape(found), jnp.shape(metrics.time_s)
     if len(shape) > len(one) or np.broadcast_shapes(shape, one) != one:
         raise ConfigError(f"{where} gives an array of shape {shape} where one number is needed")
-    return found if isinstance(found, Array) else jnp.asarray(found)
+    return found if isinstance(found, Array) else asarray(found)
 
 
 def signed_log(value: Array) -> Array:
