@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -198,14 +198,14 @@ def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics
     except Exception as why:
         said = str(why).strip().partition("\n")[0]
         raise ConfigError(f"{where} fails: {type(why).__name__}: {said}") from why
-    kind = getattr(found, "dtype", type(found))
+    kind: Any = getattr(found, "dtype", type(cast(object, found)))
     if not isinstance(found, int | float) and not hasattr(found, "dtype"):
         said = repr(found)[:40] if found is None or isinstance(found, str) else f"a {type(found).__name__}"
         raise ConfigError(f"{where} gives {said}, which is no number")
     if np.iscomplexobj(found) or not (np.issubdtype(kind, np.number) or np.issubdtype(kind, np.bool_)):
         raise ConfigError(f"{where} gives {kind} where a real number is needed")
     shape, one = jnp.shape(found), jnp.shape(metrics.time_s)
-    if len(shape) > len(one) or np.broadcast_shapes(shape, one) != one:
+    if shape not in ((), one):
         raise ConfigError(f"{where} gives an array of shape {shape} where one number is needed")
     return found if isinstance(found, Array) else asarray(found)
 
