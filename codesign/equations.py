@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, Literal
 
+from .errors import ConfigError
 from .smooth import OPERATION
 
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
-"""Primitive that runs a program -> the parameter that holds it."""
-DERIVED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
+CALLS = {
+    **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
+    **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
+}
+"""Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
+written here is differentiated forward, by the program itself."""
+DERIVED = {"custom_jvp_call": "call_jaxpr"}
 """The same for programs whose slopes may be somebody's own: each stays one equation."""
+OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
+"""What leaves the program for something that cannot be read."""
 PACKAGE = Path(__file__).parent
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
@@ -120,6 +128,7 @@ class _Flat:
         self._known: dict[int, np.ndarray] = {}
         self._shapes: list[tuple[int, ...]] = []
         self._kinds: list[np.dtype] = []
+        self._opened: dict[int, tuple[Any, Any]] = {}  # programs that came open, each with itself closed
         self._seen: dict[Any, Sequence[int]] = {}  # constants, equations and called programs -> slots
 
     def program(self, closed: Any) -> Program:
@@ -165,17 +174,31 @@ class _Flat:
     def _slots(self, slots: dict[Any, int], variables: Sequence[Any]) -> list[int]:
         return [self._constant(v.val) if isinstance(v, Literal) else slots[v] for v in variables]
 
+    def _closed(self, equation: Any, holder: str) -> Any:
+        """The program that an equation runs; one without constants of its own is closed once."""
+        inner = equation.params[holder]
+        if isinstance(inner, ClosedJaxpr):
+            return inner
+        if id(inner) not in self._opened:
+            self._opened[id(inner)] = (inner, ClosedJaxpr(inner, ()))
+        return self._opened[id(inner)][1]
+
     def _written(self, equation: Any, inputs: Sequence[int]) -> Sequence[int]:
         """Slots of what an equation of JAX gives."""
         name = equation.primitive.name
         holder = CALLS.get(name) or DERIVED.get(name)
-        inner: Any = equation.params[holder] if holder else None
+        inner: Any = self._closed(equation, holder) if holder else None
         title = str(equation.params.get("name", "")) if holder else ""
         named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
         if name in CALLS and not named:
             return self._inline(inner, inputs)
         name, inner = (title, _one_of(title, inner)) if named else (name, inner)
         told = equation.source_info.traceback
+        if name in OUTWARD:
+            where = Equation(name, None, {}, (), (), None, told).where
+            raise ConfigError(
+                f"{where}: {name} asks Python for a number: a traced model can only hold functions of JAX"
+            )
         own = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, told)
         key = key_of(own, own.inputs)
         if key not in self._seen:

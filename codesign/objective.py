@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -13,6 +14,7 @@ from .errors import ConfigError, suggestion
 from .expressions import GROWS, NUMBER, SHRINKS, Expression
 from .metrics import Metrics
 from .smooth import at_least, used_share
+from .typed_jax import asarray
 
 __all__ = ["Objective", "feasible"]
 
@@ -88,7 +90,7 @@ class Objective:
         """
         known = metrics.flat()
         if quantity in self.custom:
-            return self.custom[quantity](metrics)
+            return own_quantity(quantity, self.custom[quantity], metrics)
         if quantity in known:
             return known[quantity]
         if _is_metric(quantity):
@@ -96,7 +98,8 @@ class Objective:
             raise ConfigError(f"{self._where(quantity)}: metric {quantity!r} does not exist{hint}")
         expression = Expression(quantity, self._where(quantity))
         expression.check((*self.custom, *known))
-        return expression.value(lambda name: self.custom[name](metrics) if name in self.custom else known[name])
+        custom = self.custom
+        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else known[n])
 
     def _where(self, quantity: str) -> str:
         return next((where for where, text in self._places() if text == quantity), "expression")
@@ -174,6 +177,37 @@ class Objective:
         """
         for _, name in self._places():
             self.value(metrics, name)
+
+
+def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics) -> Array:
+    """What a function of somebody's own makes of the metrics: one number for each design.
+
+    Raises:
+        ConfigError: it fails, or gives something else.
+    """
+    where = f"objective.custom.{name}"
+    try:
+        found: Any = function(metrics)
+    except ConfigError:
+        raise
+    except jax.errors.JAXTypeError as why:
+        raise ConfigError(
+            f"{where} needs the numbers of a design where they are not known yet: write it with jax.numpy, with"
+            " jnp.where in the place of if, without float() or numpy"
+        ) from why
+    except Exception as why:
+        said = str(why).strip().partition("\n")[0]
+        raise ConfigError(f"{where} fails: {type(why).__name__}: {said}") from why
+    kind: Any = getattr(found, "dtype", type(cast(object, found)))
+    if not isinstance(found, int | float) and not hasattr(found, "dtype"):
+        said = repr(found)[:40] if found is None or isinstance(found, str) else f"a {type(found).__name__}"
+        raise ConfigError(f"{where} gives {said}, which is no number")
+    if np.iscomplexobj(found) or not (np.issubdtype(kind, np.number) or np.issubdtype(kind, np.bool_)):
+        raise ConfigError(f"{where} gives {kind} where a real number is needed")
+    shape, one = jnp.shape(found), jnp.shape(metrics.time_s)
+    if shape not in ((), one):
+        raise ConfigError(f"{where} gives an array of shape {shape} where one number is needed")
+    return found if isinstance(found, Array) else asarray(found)
 
 
 def signed_log(value: Array) -> Array:

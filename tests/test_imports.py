@@ -162,7 +162,7 @@ def test_a_default_run_waits_for_no_graphs_and_no_programmes():
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("folder", ["benchmarks", "experiments", "tests"])
+@pytest.mark.parametrize("folder", ["benchmarks", "experiments", "qa", "tests"])
 def test_names_that_scripts_import_from_the_package_exist(folder: str):
     """Scripts that no test runs would break unseen when a name moves."""
     wrong = []

@@ -237,6 +237,28 @@ def test_a_bonus_beyond_a_cliff_is_refused_by_the_rules_and_by_the_attack(stored
     assert "plan.pp=" in told
 
 
+def test_a_proof_of_what_rounding_moves_is_refused(stored: Stored, monkeypatch):
+    """Real arithmetic has the certified goal; float64 has steps of a factor of e, down to a third of the bound."""
+    header, tables = stored
+
+    def stepped(metrics):
+        return jnp.exp((jnp.log(ASKED.objective.value(metrics, GOAL)) + 8e15) - 8e15)
+
+    objective = dataclasses.replace(PROBLEM.objective, minimise="stepped", custom={"stepped": stepped})
+    asked = dataclasses.replace(ASKED, objective=objective, goal="stepped")
+    best = asked.priced(header["claim"]["design"])[0]
+    claim = header["claim"] | {"goal": "stepped", "best": best}
+    claim["gap"] = best / claim["bound"] - 1 if best >= claim["bound"] else None
+    forged = header | {"claim": claim | ({} if claim["gap"] else {"bound": best, "gap": 0.0})}
+    told = answer_of((forged, tables), CheckedModel(asked), asked)
+    assert told.startswith("not verified: row goal is not proven: rounding: its log is off by")
+    assert "sub at test_verification.py" in told
+    trace = Certified(pairs=64, explain=False, seconds=20).run(dataclasses.replace(PROBLEM, objective=objective), 0)
+    assert not trace.certificate.certified
+    assert trace.certificate.bound is None
+    assert trace.claim.startswith("best found, no proof: not proven: goal: rounding")
+
+
 def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):
     from example_run import write_run
 

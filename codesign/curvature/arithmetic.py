@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .values import AFFINE, CONCAVE, CONVEX, UNKNOWN, Value, flipped, made
 
@@ -177,8 +178,8 @@ def _power_of_signed(a: Value, exponent: Value) -> Value:
     """Even whole powers of affine values are convex."""
     number = exponent.low
     if exponent.high == number and number > 0 and number % 2 == 0 and math.isfinite(a.low) and math.isfinite(a.high):
-        most = max(abs(a.low), abs(a.high)) ** number
-        least = 0.0 if a.low < 0 < a.high else min(abs(a.low), abs(a.high)) ** number
+        most = _powered(max(abs(a.low), abs(a.high)), number)
+        least = 0.0 if a.low < 0 < a.high else _powered(min(abs(a.low), abs(a.high)), number)
         return made(least, most, plain=CONVEX if a.plain == AFFINE else UNKNOWN)
     return made(-math.inf, math.inf, up=independent(a), down=independent(a))
 
@@ -191,6 +192,18 @@ def exponential(a: Value) -> Value:
 def logarithm(a: Value) -> Value:
     """The curvature is that of the argument's logarithm."""
     return made(_logarithm(a.low), _logarithm(a.high), plain=a.whole, up=a.up, down=a.down)
+
+
+def logarithm_beside_one(a: Value) -> Value:
+    """log(1 + a), whose range keeps the digits of a small a."""
+    low, high = (math.log1p(x) if -1 < x < math.inf else _logarithm(1 + x) for x in (a.low, a.high))
+    return replace(logarithm(add(Value(1.0, 1.0, AFFINE, AFFINE, up=-1, down=-1), a)), low=low, high=high)
+
+
+def exponential_less_one(a: Value) -> Value:
+    """exp(a) - 1, likewise."""
+    low, high = (math.expm1(x) if x < 709 else math.inf for x in (a.low, a.high))
+    return replace(subtract(exponential(a), Value(1.0, 1.0, AFFINE, AFFINE, up=-1, down=-1)), low=low, high=high)
 
 
 def squashed(a: Value) -> Value:

@@ -163,8 +163,8 @@ def rounded(a: Value, how: str) -> Value:
         least, most = does(a.low - MARGIN * abs(a.low)), does(a.high + MARGIN * abs(a.high))
         if least == most:
             return decided_number(float(least))
-    low = float(does(a.low)) if math.isfinite(a.low) else a.low
-    high = float(does(a.high)) if math.isfinite(a.high) else a.high
+    low = float(does(a.low - MARGIN * abs(a.low))) if math.isfinite(a.low) else a.low
+    high = float(does(a.high + MARGIN * abs(a.high))) if math.isfinite(a.high) else a.high
     return unknown(low, high, a.why or f"{how} of a number that changes with the hardware", a.up, a.down)
 
 

@@ -1,16 +1,21 @@
 """What the walk says of a study: which rows are convex for every plan over the box, and which way plans move them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
 
 from ..scenario import Scenario
+from ..smooth import OPERATION
 from ..staging import PlanTable, RowProgram, Table, literal
+from .rounding import Rounding
 from .values import CONVEX, Value
 from .walk import Walk
 
+TOLERATED = 1e-10
+"""By how much rounding may move the log of a row that is called proven: bounds are claimed to 1e-8."""
+ROUNDING = "rounding: "  # begins what is said of a row whose curvature is proven and whose digits are not
 CASE = "case"  # name of the field that numbers scenarios
 
 
@@ -22,20 +27,26 @@ class Judgement:
         rows: name -> what is known of it.
         rules: what is known of the largest violation of a rule of the plan.
         bits: plan field -> its bit in the directions of a value.
+        errors: name -> by how much it may be off as float64 computes it.
     """
 
     rows: dict[str, Value]
     rules: Value
     bits: dict[str, int]
+    errors: dict[str, Rounding] = field(default_factory=dict[str, Rounding])
 
     @property
     def unproven(self) -> dict[str, str]:
-        """Row -> why the walk does not prove it convex; empty where it proves all of them."""
+        """Row -> why the walk does not prove it convex as it is computed; empty where it proves all of them."""
         found = {
             name: value.why or f"it is {value.kind}, where convex is needed"
             for name, value in self.rows.items()
             if not (value.plain & CONVEX or value.constant)
         }
+        for place, (name, error) in enumerate(self.errors.items()):
+            known = error.absolute <= TOLERATED and not (place == 0 and error.steep)  # a goal may be larger than 1
+            if (name not in found or error.lost) and not (known or self.rows[name].constant):
+                found[name] = told(error)
         if not self.rules.constant:
             found["rules of the plan"] = self.rules.why or "they change with the hardware"
         return found
@@ -45,6 +56,15 @@ class Judgement:
         value, bit = self.rows[row], self.bits.get(field, 0)
         rises, falls = bool(value.up & bit), bool(value.down & bit)
         return (0 if falls else 1) if rises else (-1 if falls else None)
+
+
+def told(error: Rounding) -> str:
+    """Why a row that is off by so much is not proven."""
+    where = "" if error.at is None else f"{error.at.name.removeprefix(OPERATION)} at {error.at.where}"
+    if error.lost:
+        return f"{ROUNDING}{error.lost} in {where}"
+    size = f"off by up to {error.absolute:.1g}" if error.absolute < np.inf else "off by any amount"
+    return f"{ROUNDING}its log is {size}" + (f", digits are lost in {where}" if where else "")
 
 
 def judge(
@@ -91,7 +111,8 @@ def judge(
     )
     *rows, rules = walk.outputs
     bits = {name: walk.direction_bit(place[name]) for name in ordered}
-    return Judgement(dict(zip(program.names, rows, strict=True)), rules, bits)
+    errors = dict(zip(program.names, walk.rounding[:-1], strict=True))
+    return Judgement(dict(zip(program.names, rows, strict=True)), rules, bits, errors)
 
 
 def _leaves(slots: Sequence[int], scenarios: Sequence[Scenario], case: int | None) -> dict[int, Table]:

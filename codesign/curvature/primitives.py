@@ -15,12 +15,12 @@ from .operations import READ
 from .operations import RULES as OPERATIONS
 from .values import Value, joined, unknown
 
-HALF, ONE, TWO = (decided_number(x) for x in (0.5, 1.0, 2.0))
+HALF, TWO = (decided_number(x) for x in (0.5, 2.0))
 
 _BY_ONE: dict[str, Callable[[Value], Value]] = {
     "exp2": lambda x: power(TWO, x),
-    "log1p": lambda x: logarithm(add(ONE, x)),
-    "expm1": lambda x: arithmetic.subtract(exponential(x), ONE),
+    "log1p": arithmetic.logarithm_beside_one,
+    "expm1": arithmetic.exponential_less_one,
     "sqrt": lambda x: power(x, HALF),
     "rsqrt": lambda x: power(x, decided_number(-0.5)),
     "cbrt": lambda x: power(x, decided_number(1 / 3)),
@@ -113,7 +113,7 @@ def _applied(equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple
     if name == "is_finite":
         return _finite(inputs[0])
     if name == "convert_element_type":
-        return inputs[0] if _keeps(params["new_dtype"], inputs[0]) else _no_rule(inputs)
+        return inputs[0] if _keeps(params["new_dtype"], inputs[0]) else _rounded_to(params["new_dtype"], inputs)
     if name in REDUCTIONS:
         return structure.reduced(name, inputs[0], shapes[0], params)
     if name == "dot_general":
@@ -128,6 +128,11 @@ def _are_truths(inputs: Sequence[Value]) -> bool:
 def _keeps(dtype: Any, value: Value) -> bool:
     """Whether a conversion changes nothing: to double precision (less rounds to steps), or of a yes or no."""
     return dtype == np.float64 or (value.low == value.high and value.low in (0.0, 1.0))
+
+
+def _rounded_to(kind: Any, inputs: Sequence[Value]) -> Value:
+    why = next((value.why for value in inputs if value.why), "")
+    return unknown(-np.inf, np.inf, why or f"it rounds to {np.dtype(kind).name}, which has steps")
 
 
 def _finite(value: Value) -> Value:

@@ -6,9 +6,11 @@ on the plan alone is computed exactly, once for each distinct combination of the
 by the rules, from the ranges of its parts. What the hardware reaches is followed by the rules of disciplined geometric
 programming.
 
-What the walk says is proven for exact arithmetic; what it does not say, it does not know.
+What the walk says of curvature is proven for exact arithmetic; beside it goes a bound of what float64 makes of each
+number (`rounding`), and what rounding may decide is not decided. What the walk does not say, it does not know.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -28,13 +30,16 @@ from ..staging import (
     tabulate_all,
     told_apart,
 )
+from . import rounding
 from .primitives import apply, is_read
+from .rounding import ZERO, Rounding
+from .rounding_rules import DECIDES, follow
 from .structure import MOVES
 from .values import AFFINE, UNKNOWN, Value
 
 MOST_ROWS = 1 << 17  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 4 s)
 MOST_EARLY = 2  # studies of which tables are kept for other limits
-_early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Value]]] = OrderedDict()
+_early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Value], dict[int, Rounding]]] = OrderedDict()
 ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
 
 
@@ -70,6 +75,7 @@ class Walk:
             slot: Value(0.0, 1.0, AFFINE, UNKNOWN, False, everything, everything & ~(1 << number))
             for number, slot in enumerate(coordinates)
         }
+        self.errors: dict[int, Rounding] = dict.fromkeys(coordinates, Rounding(0.0, 0.0, 0.0, 1.0))
         self.varied = program.reached(coordinates) if varied is None else varied
         self._go()
 
@@ -77,6 +83,11 @@ class Walk:
     def outputs(self) -> list[Value]:
         """What is known of each output."""
         return [self._value(slot) for slot in self.program.outputs]
+
+    @property
+    def rounding(self) -> list[Rounding]:
+        """By how much each output, as float64 computes it, may be off."""
+        return [self._error(slot) for slot in self.program.outputs]
 
     def direction_bit(self, field: int) -> int:
         """The bit of a plan field in `Value.up` and `Value.down`."""
@@ -91,20 +102,23 @@ class Walk:
             sets = (tuple(self.values), frozenset(self.varied), self.ordered)
             without = {slot: table for slot, table in given.items() if slot not in late}
             key = (asked_of(program), numbers, sets, self.plans.told_apart, told_apart(without))
-            _, tables, values = kept(_early, key, lambda: (program, *self._before(late, after)), MOST_EARLY)
-            self.values = dict(values)
+            _, tables, values, errors = kept(_early, key, lambda: (program, *self._before(late, after)), MOST_EARLY)
+            self.values, self.errors = dict(values), dict(errors)
             self.tables = tables | {slot: given[slot] for slot in program.known if slot in late}
         else:
             self._before(late, after)
         self._follow_all(after)
 
-    def _before(self, late: Collection[int], after: Sequence[Equation]) -> tuple[dict[int, Table], dict[int, Value]]:
-        """(tables, values) that outputs and later equations read, of what no number reaches that is asked."""
+    def _before(
+        self, late: Collection[int], after: Sequence[Equation]
+    ) -> tuple[dict[int, Table], dict[int, Value], dict[int, Rounding]]:
+        """(tables, values, bounds of rounding) of what no number reaches that is asked, as far as it is read later."""
         read = set(self.program.outputs).union(*(equation.inputs for equation in after))
         before = [equation for equation in self.program.equations if equation.outputs[0] not in late]
         self._follow_all(before, read)
         tables = {slot: table for slot, table in self.tables.items() if slot in read}
-        return tables, {slot: value for slot, value in self.values.items() if slot in read}
+        errors = {slot: error for slot, error in self.errors.items() if slot in read}
+        return tables, {slot: value for slot, value in self.values.items() if slot in read}, errors
 
     def _follow_all(self, equations: Sequence[Equation], wanted: Collection[int] = ()) -> None:
         """These equations in their order; tables that nobody reads any more are let go, but for those wanted."""
@@ -137,21 +151,74 @@ class Walk:
     def _follow(self, equation: Equation) -> None:
         """Apply the rule of an equation; what turns out to be a constant of the plan after all gets its table back."""
         inputs = [self._value(slot) for slot in equation.inputs]
+        errors = [self._error(slot) for slot in equation.inputs]
         shapes = [self.program.shapes[slot] for slot in equation.inputs]
-        for slot, value in zip(equation.outputs, apply(equation, inputs, shapes, self._is_read(equation)), strict=True):
-            self.values[slot] = value
-            if value.low == value.high and np.isfinite(value.low) and not self._is_read(equation):
+        found, off = self._applied(equation, inputs, errors, shapes)
+        for slot, value, error in zip(equation.outputs, found, off, strict=True):
+            self.values[slot], self.errors[slot] = value, error
+            if not error.exact or self._is_read(equation):
+                continue
+            if _single(value):
                 self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
-            if equation.name not in MOVES and not self._is_read(equation):
+            if equation.name not in MOVES:
                 shape = self.program.shapes[slot]
                 for given, known in zip(equation.inputs, inputs, strict=True):
                     if value is known and given in self.tables and self.program.shapes[given] == shape:
                         self.tables[slot] = self.tables[given]
 
+    def _applied(
+        self,
+        equation: Equation,
+        inputs: Sequence[Value],
+        errors: Sequence[Rounding],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> tuple[list[Value], list[Rounding]]:
+        """What is known of the outputs, and by how much they are off.
+
+        Where ranges decide (a comparison, a step, the larger of two) they must do so for the numbers that are computed.
+        """
+        read, shape = self._is_read(equation), shapes[0] if shapes else ()
+        found = apply(equation, inputs, shapes, read)
+        settled = [
+            (_single(value) and (equation.name in DECIDES or any(error == ZERO for error in errors)))
+            or any(value is one and one.constant for one in inputs)
+            for value in found
+        ]
+        if any(settled) and not all(error.exact for error in errors):
+            wide = [rounding.widened(value, error) for value, error in zip(inputs, errors, strict=True)]
+            again = apply(equation, wide, shapes, read)
+            same = [
+                here is there or (_single(here) and here.low == there.low == there.high)
+                for here, there in zip(found, again, strict=True)
+            ]
+            if all(same):
+                return found, [self._settled(value, inputs, errors) for value in found]
+            found = again
+        kinds = [self.program.kinds[slot] for slot in equation.outputs]
+        off = follow(equation, inputs, errors, found, shape, kinds)
+        if all(np.issubdtype(kind, np.bool_) for kind in kinds):
+            return found, off
+        return [rounding.outward(value, error, equation.name) for value, error in zip(found, off, strict=True)], off
+
+    def _settled(self, value: Value, inputs: Sequence[Value], errors: Sequence[Rounding]) -> Rounding:
+        """Of what is one number whatever is computed, or one of the arguments."""
+        for one, error in zip(inputs, errors, strict=True):
+            if value is one:
+                return error
+        return rounding.of_constant(value)
+
     def _value(self, slot: int) -> Value:
         if slot not in self.values:
             self.values[slot] = self._of_table(self.tables[slot])
         return self.values[slot]
+
+    def _error(self, slot: int) -> Rounding:
+        if slot not in self.errors:
+            table = self.tables.get(slot)
+            self.errors[slot] = rounding.of_constant(
+                self._value(slot), None if table is None else np.asarray(table.values, dtype=float)
+            )
+        return self.errors[slot]
 
     def _of_table(self, table: Table) -> Value:
         """Range and directions of a constant of the plan."""
@@ -179,3 +246,8 @@ class Walk:
         slack = ROUNDING * np.maximum(np.abs(before), np.abs(after))
         with np.errstate(invalid="ignore"):
             return bool((after >= before - slack).all()), bool((after <= before + slack).all())
+
+
+def _single(value: Value) -> bool:
+    """One number that is known."""
+    return value.low == value.high and math.isfinite(value.low)

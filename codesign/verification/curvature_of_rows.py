@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..curvature import ROUNDING
 from .derivation import GOAL, Derivation, Refuted
 from .model_answers import CheckedModel
 
@@ -27,6 +28,8 @@ def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[t
     unproven, ways = model.judged(listed, free)
     used = {certificate.rows[int(row)] for row in np.unique(certificate.row)} | {GOAL}
     for row, why in unproven.items():
+        if row in used and why.startswith(ROUNDING):
+            raise Refuted(f"row {row} is not proven: {why}")
         if row in used or row == RULES:
             raise Refuted(f"row {row} is not proven convex: {why}")
     proven = {
@@ -35,7 +38,9 @@ def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[t
         for j in open_fields
         if (row, names[j]) in ways and _agrees(certificate, row, j, ways[row, names[j]])
     }
-    return proven, f"{len(used)} rows convex by the rules of curvature, for every plan and the whole box"
+    off = max(model.off[model.names.index(row)] for row in used)
+    text = f"{len(used)} rows convex by the rules of curvature, for every plan and the whole box"
+    return proven, f"{text}; rounding moves none by more than {off:.0e}"
 
 
 def _distinct(rows: np.ndarray) -> np.ndarray:

@@ -11,9 +11,13 @@ from .model_answers import CheckedModel
 
 UNIT = 2.0**-53  # rounding of one operation in float64
 MODEL = 1e-12
-"""Allowance for the model's own evaluation in float64: by so much, times 1 + |value|, a row's log or slope may be off.
+"""Least allowance for a slope, relative to 1 + |value| + 2 sum |slopes|, and for the sums of a blend.
 
-A row is some thousand roundings deep where it is deepest; two programs that compile it differently differ by 1e-14.
+Values need no allowance: by how much float64 may move a row is derived (`curvature.rounding`; 1e-14 to 1e-12). Slopes
+are computed by another program, made from the same equations: each is a sum, over the operations, of shares of the row
+times their own slopes. The shares have the relative error of the row's parts, at most that of the row where nothing
+cancels, and the slopes of one operation are its exponents, some units large. So a slope is off by no more than the row
+is, times the sum of the slopes' sizes; twice that is allowed, and never less than this.
 """
 SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: they are kept in single precision
 
@@ -49,7 +53,8 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
 
     and without the goal a positive right-hand side says that the constraints cannot hold together. A running error
     bound is taken off: gamma = 2 (terms) 2^-53 times the sum of the magnitudes of all that is added, which covers the
-    products, the sums and the minimum, and `MODEL` for each evaluation of the model.
+    products, the sums and the minimum, and what rounding may do to the model itself: to the value that a tangent has,
+    and to that of the design which it is held against.
 
     Assumes: rows are convex in u, and of a group each is least at the value of the open fields that the certificate
     says (what `directions` and `attack` test).
@@ -70,7 +75,7 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
         plan, certificate.u[at], certificate.sharpness[at], lambda done: told(done, len(calls))
     )
     call = call.reshape(-1)
-    return _added(certificate, cut_row, value[call, cut_row], slope[call, cut_row], len(model.names))
+    return _added(certificate, model, cut_row, value[call, cut_row], slope[call, cut_row])
 
 
 def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
@@ -82,26 +87,40 @@ def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
     return np.array([known.index(name) for name in certificate.rows])
 
 
-def _added(certificate: Derivation, row: np.ndarray, value: np.ndarray, slope: np.ndarray, rows: int) -> Sums:
+def off(model: CheckedModel, row: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """What rounding may do to rows of these values."""
+    beyond = np.exp(np.clip(value, 0.0, 700.0))
+    return model.off[row] * np.where(model.steep[row], beyond, 1.0)
+
+
+def _added(certificate: Derivation, model: CheckedModel, row: np.ndarray, value: np.ndarray, slope: np.ndarray) -> Sums:
     node, weight, count = certificate.node, certificate.weight, len(certificate.low)
     wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
     if len(wrong):
         where = certificate.named(int(node[wrong[0]]))
         name = certificate.rows[certificate.row[wrong[0]]]
         raise Refuted(f"cut {wrong[0]} of {where}: row {name} is no number there")
-    constant, slopes, doubt = summed(node, weight, value, slope, certificate.u[certificate.point], count)
-    weights = np.zeros((count, rows))
+    doubts = off(model, row, value)
+    constant, slopes, doubt = summed(node, weight, value, slope, certificate.u[certificate.point], count, doubts)
+    weights = np.zeros((count, len(model.names)))
     np.add.at(weights, (node, row), weight)
     least = constant + np.minimum(slopes, 0.0).sum(axis=1) - doubt
     return Sums(least, constant, slopes, weights)
 
 
 def summed(
-    node: np.ndarray, weight: np.ndarray, value: np.ndarray, slope: np.ndarray, u: np.ndarray, count: int
+    node: np.ndarray,
+    weight: np.ndarray,
+    value: np.ndarray,
+    slope: np.ndarray,
+    u: np.ndarray,
+    count: int,
+    off: np.ndarray | float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(constant, slopes, doubt) of every node's weighted sum of tangents, each with this value and slope at u.
 
-    The doubt covers rounding of the sum, of its least value over a part of the cube, and of the model's evaluation.
+    The doubt covers rounding of the sum, of its least value over a part of the cube, and of the model's evaluation: by
+    `off` a value may be off, where the tangent is taken and in any design.
     """
     product = slope * u
 
@@ -114,7 +133,8 @@ def summed(
     size = np.abs(slope).sum(axis=1)
     magnitude = added(weight * (np.abs(value) + np.abs(product).sum(axis=1) + size))
     terms = np.bincount(node, minlength=count) + 4 * slope.shape[1] + 8
-    doubt = 2 * terms * UNIT * magnitude + MODEL * added(weight * (1.0 + np.abs(value) + 2 * size))
+    allowed = 2 * off + np.maximum(2 * off, MODEL) * (1.0 + np.abs(value) + 2 * size)
+    doubt = 2 * terms * UNIT * magnitude + added(weight * allowed)
     return constant, slopes, doubt
 
 

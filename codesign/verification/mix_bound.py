@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from .derivation import Refuted
 from .goals_blended import CheckedBlend
-from .inequality import MODEL, SINGLE, UNIT, rows_in, summed
+from .inequality import MODEL, SINGLE, UNIT, off, rows_in, summed
 from .mix_derivation import Duals, MixDerivation, Part
 from .model_answers import CheckedModel
 
@@ -118,8 +118,9 @@ def _leaned(
         at = int(wrong[0])
         raise Refuted(f"{plans.named(int(numbers[at]))}: the goal's weights add to {goal[at]:.9g}, not to 1")
     value, slopes = _tangents(part, model, cuts)
+    doubts = off(model, rows_in(plans, model)[row], value)
     scaled = plans.weight[cuts] * np.where(row == 0, weight, 1.0)
-    constant, slopes, doubt = summed(node, scaled, value, slopes, plans.u[plans.point[cuts]], count)
+    constant, slopes, doubt = summed(node, scaled, value, slopes, plans.u[plans.point[cuts]], count, doubts)
     scale = np.where(goal > 0, goal, 1.0)[:, None]
     leaning = np.where(goal > 0, 1.0, 0.0)[:, None] * slope
     total = slopes / scale + leaning

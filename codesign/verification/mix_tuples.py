@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from ..curvature import TOLERATED
 from .goals_blended import CheckedBlend
 from .inequality import UNIT, summed
 from .mix_bound import constants, sum_below
@@ -98,7 +99,7 @@ def _checked(programme: TupleProgramme, solved: SolvedTuples, region: Region, ta
         goal = _scaled(goal, of_goal, count, weights[k])
         node, weight = np.concatenate([of_goal, of_limit]), np.concatenate([goal, limit])
         at, rows = np.concatenate([kept, cut]), np.concatenate([np.zeros(len(kept), dtype=int), row])
-        found = summed(node, weight, cuts[k].value[at, rows], cuts[k].slope[at, rows], cuts[k].u[at], count)
+        found = summed(node, weight, cuts[k].value[at, rows], cuts[k].slope[at, rows], cuts[k].u[at], count, TOLERATED)
         lower.append(_least(*found, solved.slopes[k], region))
     least = [float(values.min(initial=np.inf)) for values in lower]
     floors = [

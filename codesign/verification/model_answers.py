@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..curvature import Judgement, judge
+from ..curvature import TOLERATED, Judgement, judge
 from ..metrics import Metrics, evaluate
 from ..objective import Objective
 from ..scenario import Scenario
@@ -132,7 +132,8 @@ class CheckedModel:
 
     Listed variables are fields of a plan, behind its own. names: of the rows: the goal's log, the log of each
     constraint's used share, the logs of metrics that have levels, and those of the targets; `bounded` counts all but
-    the last.
+    the last. off, steep: of these, what rounding may do to a row by the rules, and whether where a share is beyond 1 it
+    may do so many times as much; until they were judged, what is tolerated.
     """
 
     def __init__(self, asked: Asked):
@@ -155,6 +156,7 @@ class CheckedModel:
         self._plain = running(self.program.program)
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
         self._tabled = Points(self.program, values, slopes=False)
+        self.off, self.steep = np.full(self.bounded, TOLERATED), np.ones(self.bounded, dtype=bool)
 
     @property
     def cases(self) -> StudyCases | None:
@@ -187,7 +189,11 @@ class CheckedModel:
         rows = dict(zip(self.keys[: self.bounded], self.names[: self.bounded], strict=True))
         unproven: dict[str, str] = {}
         said: list[dict[tuple[str, str], int | None]] = []
-        for found in self._judgements(listed, free):
+        judgements = self._judgements(listed, free)
+        errors = [[found.errors[at] for at in rows] for found in judgements]
+        self.off = np.max([[error.absolute for error in each] for each in errors], axis=0)
+        self.steep = np.any([[error.steep for error in each] for each in errors], axis=0)
+        for found in judgements:
             unproven |= {rows.get(at, at): why for at, why in found.unproven.items() if at in rows or not at.isdigit()}
             said.append({(name, field): found.direction(at, field) for at, name in rows.items() for field in free})
         agreed = {pair: way for pair, way in said[0].items() if all(other[pair] == way for other in said)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...curvature import ROUNDING
 from .oracle import AbstractOracle
 
 TOLERANCE = 1e-9  # of a log; float64 leaves 1e-12
@@ -40,6 +41,9 @@ class Verdict:
     @property
     def reason(self) -> str:
         """Why nothing is proven; empty where it is."""
+        off = next(((name, why) for name, why in self.unproven.items() if why.startswith(ROUNDING)), None)
+        if off is not None:
+            return f"not proven: {off[0]}: {off[1]}"
         if self.broken or not self.unproven:
             return self.broken
         name, why = next(iter(self.unproven.items()))
