@@ -17,7 +17,7 @@ from .cost import Cost, zero
 from .doubts import Doubts
 from .errors import ConfigError, suggestion
 from .fabrics import Beside, Group, PathEnergy
-from .fields import quantity, static
+from .fields import integer, quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .ownership import AbstractOwnership
@@ -81,7 +81,10 @@ class Facility(eqx.Module):
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(dict(value).items()))
+    try:
+        return tuple(sorted(dict(value).items()))
+    except (TypeError, ValueError):
+        raise ConfigError(f"placement = {value!r} must map mesh axes to network levels, such as {{tp: scale_up}}") from None
 
 
 class Cluster(eqx.Module):
@@ -97,7 +100,7 @@ class Cluster(eqx.Module):
     accelerator: Accelerator
     host: Host
     network: dict[str, NetworkLevel]
-    device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
+    device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
     paths: PathEnergy | None = None
     doubts: Doubts | None = None

@@ -17,6 +17,7 @@ from ..scenario import Scenario
 from ..units import BYTES
 from ..workloads import AbstractServing
 from ..workloads.under_load import AbstractOpenServing
+from .outcome_checks import check_prefill_room
 from .room import TIERS, capacity_of
 from .room import does_not_fit as does_not_fit
 from .room import shortage as shortage
@@ -161,6 +162,7 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
+    check_prefill_room(scenario)
     for limit, share in _life(scenario).items():
         if not feasible(float(share) - 1):
             raise ConfigError(_beyond(limit, float(share)))

@@ -16,6 +16,7 @@ from ..search import Problem
 from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
 from .construct import Built
+from .consistency import check_experts, check_levels
 from .groups import expand
 from .in_units import in_si
 from .space_checks import check_variables
@@ -76,6 +77,8 @@ def scenario_of(built: Built) -> Scenario:
         wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
         raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
+    check_levels(scenario.cluster)
+    check_experts(scenario)
     check_formats(scenario)
     check_reach(scenario)
     return scenario

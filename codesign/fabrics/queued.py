@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Link
 from ..smooth import maximum
 from ..typed_jax import arrays
@@ -55,8 +55,8 @@ class QueuedNode(AbstractFabric):
     burst_bytes: Float[Array, "*b"] | None = quantity(
         default=None, doc="sent at once; not given: as the plan's messages"
     )
-    accelerators: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=8.0)
-    cards: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
+    accelerators: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=8.0)
+    cards: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
     between: bool = static(default=False)
 
     def link(self, group: Group) -> Link:
