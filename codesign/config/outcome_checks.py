@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from jaxtyping import Array
 
 from ..errors import ConfigError
-from ..fields import replace
+from ..fabrics.contended import CALM_RATIO
+from ..fields import get_path, replace
 from ..interpreting import interpreted
 from ..metrics.money import prefill_pool
 from ..objective import POSITIVE, feasible, share_text
-from ..scenario import Scenario
+from ..scenario import OTHERS, Scenario
 from ..smooth import used_share
 from ..units import GB
 
@@ -24,8 +25,6 @@ __all__ = ["check_outcome", "check_prefill_room"]
 POOL = "cluster.prefill.cluster.accelerator.hbm"
 DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is looked for
 OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
-SHARED = "background"
-"""Name of the used share of a link that traffic of others takes."""
 
 
 def check_prefill_room(scenario: Scenario) -> None:
@@ -110,17 +109,19 @@ def check_outcome(scenario: Scenario, numbers: Mapping[str, float]) -> None:
 def _beyond(scenario: Scenario, name: str, share: float) -> str:
     """One line on a used share."""
     part, _, limit = name.partition(".")
-    if limit == SHARED and part in scenario.cluster.network:
-        return _crowded(part, share)
+    if limit == OTHERS and part in scenario.cluster.network:
+        return _crowded(scenario, part, share)
     owner = OWNERS.get(part, f"cluster.network.{part}" if part in scenario.cluster.network else part)
     place = f"{limit} of {owner}" if limit else owner
     return f"usage.{name} = {share:.4g}: {share_text(share)} of {place} would be used, at most 100% can be"
 
 
-def _crowded(level: str, share: float) -> str:
+def _crowded(scenario: Scenario, level: str, share: float) -> str:
     """Of a link that others fill."""
+    key = f"cluster.network.{level}.fabric.background_bytes_per_s"
+    value = float(get_path(scenario, key))
     return (
-        f"usage.{level}.{SHARED} = {share:.4g}: other traffic offers {share:.4g} times what the links of"
-        f" cluster.network.{level} sustain, at most 1 is allowed; a smaller"
-        f" cluster.network.{level}.fabric.background_bytes_per_s or a faster link helps"
+        f"{key} = {value:.4g}: others take {CALM_RATIO * share:.4g} of the rate of links that the plan uses (usage.{level}.{OTHERS} ="
+        f" {share:.4g}); allowed: at most {CALM_RATIO:g} of it, beyond which no time can be predicted; a smaller {key},"
+        " a smaller share that leaves the node or faster links help"
     )

@@ -77,10 +77,10 @@ def scenario_of(built: Built) -> Scenario:
         wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
         raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
-    check_levels(scenario.cluster)
-    check_experts(scenario)
     check_formats(scenario)
     check_reach(scenario)
+    check_levels(scenario.cluster)
+    check_experts(scenario)
     return scenario
 
 

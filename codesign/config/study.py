@@ -14,7 +14,7 @@ from ..errors import ConfigError, suggestion
 from ..fields import check_ranges
 from ..metrics import evaluate
 from ..objective import Objective
-from ..plain_yaml import is_list
+from ..plain_yaml import is_list, is_mapping
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
 from ..search import (
@@ -227,7 +227,15 @@ def study_from_plain(
         ConfigError: anything wrong in it.
     """
     with own_files(*as_folders(conf)), naming_files(overrides):
-        return _study(resolved, overrides)
+        return _study(_renewed(resolved), overrides)
+
+
+def _renewed(resolved: dict[str, Any]) -> dict[str, Any]:
+    """What earlier releases kept, as it is written now: no number of workers was 0."""
+    runner: Any = resolved.get("runner")
+    if not is_mapping(runner) or runner.get("workers") != 0:
+        return resolved
+    return {**resolved, "runner": {key: value for key, value in runner.items() if key != "workers"}}
 
 
 def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
