@@ -31,7 +31,6 @@ from .typed_jax import asarray
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 from .workloads.ops import HANDOVER, PREFILL, kind_of
 
-
 OTHERS = "background"
 """Name of the used share of a level's links that traffic of others takes."""
 
@@ -90,7 +89,9 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     try:
         return tuple(sorted(dict(value).items()))
     except (TypeError, ValueError):
-        raise ConfigError(f"placement = {value!r} must map mesh axes to network levels, such as {{tp: scale_up}}") from None
+        raise ConfigError(
+            f"placement = {value!r} must map mesh axes to network levels, such as {{tp: scale_up}}"
+        ) from None
 
 
 class Cluster(eqx.Module):

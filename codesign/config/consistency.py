@@ -10,7 +10,7 @@ from ..scenario import Cluster, Scenario
 __all__ = ["check_boxes", "check_experts", "check_levels"]
 
 LARGEST_BOX = 16.0
-"""Devices of the largest chassis that is sold. Larger domains are racks and pods, of which a cluster may have a part."""
+"""Devices of the largest chassis that is sold. Larger domains are racks and pods: a cluster may have a part of one."""
 
 
 def check_levels(cluster: Cluster) -> None:

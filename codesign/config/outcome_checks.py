@@ -121,7 +121,7 @@ def _crowded(scenario: Scenario, level: str, share: float) -> str:
     key = f"cluster.network.{level}.fabric.background_bytes_per_s"
     value = float(get_path(scenario, key))
     return (
-        f"{key} = {value:.4g}: others take {CALM_RATIO * share:.4g} of the rate of links that the plan uses (usage.{level}.{OTHERS} ="
-        f" {share:.4g}); allowed: at most {CALM_RATIO:g} of it, beyond which no time can be predicted; a smaller {key},"
-        " a smaller share that leaves the node or faster links help"
+        f"{key} = {value:.4g}: others take {CALM_RATIO * share:.4g} of the rate of links that the plan uses"
+        f" (usage.{level}.{OTHERS} = {share:.4g}); allowed: at most {CALM_RATIO:g} of it, beyond which no time can be"
+        f" predicted; a smaller {key}, a smaller share that leaves the node or faster links help"
     )

@@ -15,8 +15,8 @@ from ..scenario import Cluster, Scenario
 from ..search import Problem
 from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
-from .construct import Built
 from .consistency import check_experts, check_levels
+from .construct import Built
 from .groups import expand
 from .in_units import in_si
 from .space_checks import check_variables

@@ -258,7 +258,9 @@ def _check_settings(resolved: dict[str, Any]) -> None:
     """A seed and a name, of one design too: they stand in its configuration."""
     seed, name = resolved.get("seed", 0), resolved.get("name", "study")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ConfigError(f"seed = {_written(seed)} is not a whole number from 0 on, below 2^63; the usual one is seed=0")
+        raise ConfigError(
+            f"seed = {_written(seed)} is not a whole number from 0 on, below 2^63; the usual one is seed=0"
+        )
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ConfigError(f"name = {_written(name)} is not a word: the run folder is called so, as in name=study")
 

@@ -33,9 +33,9 @@ class Metrics(eqx.Module):
     """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
-    (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is nothing to use; `violations` the broken rules of the
-    plan (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`,
-    `log_perplexity_penalty` where sums are rounded).
+    (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is
+    nothing to use; `violations` the broken rules of the plan (feasible at 0), `extra` what only this kind of job or
+    network has (TTFT, TPOT, `count.scale_out.switches`, `log_perplexity_penalty` where sums are rounded).
     Powers include the facility's overhead.
     """
 

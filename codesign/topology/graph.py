@@ -97,8 +97,9 @@ def from_networkx(
 ) -> Topology:
     """Check a networkx graph and turn it into arrays.
 
-    Nodes may carry `endpoint` (device numbers 0, 1, ..., each once), `box`, `rail`, `layer`; without any `endpoint` the nodes of degree one
-    are the devices. Edges carry `kind`, `width` and either a kind that `links` prices or their own numbers.
+    Nodes may carry `endpoint` (device numbers 0, 1, ..., each once), `box`, `rail`, `layer`; without any `endpoint`
+    the nodes of degree one are the devices. Edges carry `kind`, `width` and either a kind that `links` prices or their
+    own numbers.
 
     Args:
         graph: directed, or undirected for links that run both ways.

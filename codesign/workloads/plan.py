@@ -115,9 +115,7 @@ class AbstractModelPlan(AbstractPlan):
     prefill_load: Float[Array, "*b"] = quantity(
         low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
     )
-    device_count: Float[Array, "*b"] | None = integer(
-        low=1.0, high=MOST, default=None, doc="in place of the cluster's"
-    )
+    device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
     axes: ClassVar[tuple[str, ...]] = (
         "tp", "attention_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
