@@ -70,6 +70,10 @@ def check_formats(scenario: Scenario) -> None:
             )
     if "vector" not in accelerator.peak_flops_per_s:
         raise ConfigError("cluster.accelerator.peak_flops_per_s.vector is missing: element-wise work needs it")
+    for name, formats in accelerator.kernels.items():
+        if not formats:
+            key = f"cluster.accelerator.kernels.{name}"
+            raise ConfigError(f"{key} has no kernel: name one by its number format, {key}.any, or delete it: '~{key}'")
     if "elementwise" not in accelerator.kernels:
         raise ConfigError(
             "cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it"

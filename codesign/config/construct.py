@@ -181,6 +181,8 @@ def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
         if not is_mapping(value):
             raise ConfigError(f"{path} = {value!r} must be a mapping of names to numbers")
         for key, entry in value.items():
+            if isinstance(entry, bool):
+                raise ConfigError(f"{path}.{key} = {str(entry).lower()} is not a plain number{_of_unit(field.name)}")
             _check_number(entry, f"{path}.{key}", field.name)
     elif converter is None or (converter is tuple and not is_list(value)):
         _check_type(value, field.type, path)
