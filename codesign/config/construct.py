@@ -249,6 +249,8 @@ def _wanted(hint: Any) -> str:
         return f"a mapping of names to {values}s"
     if typing.get_origin(hint) is tuple:
         return "a list"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join("null" if one is types.NoneType else _wanted(one) for one in typing.get_args(hint))
     if not inspect.isclass(hint):
         return str(hint).replace("typing.", "")
     classes = [name for name, cls in targets().items() if inspect.isclass(cls) and issubclass(cls, hint)]
