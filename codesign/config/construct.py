@@ -184,7 +184,7 @@ def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
             if isinstance(entry, bool):
                 raise ConfigError(f"{path}.{key} = {str(entry).lower()} is not a plain number{_of_unit(field.name)}")
             _check_number(entry, f"{path}.{key}", field.name)
-    elif converter is None or (converter is tuple and not is_list(value)):
+    elif converter is None or converter is tuple:
         _check_type(value, field.type, path)
 
 
