@@ -283,7 +283,8 @@ def nonsense(numbers: dict[str, Any]) -> str:
     """What of the numbers of a design cannot be; empty where all can."""
     for name in HEADLINES:
         value = numbers.get(name, 1.0)
-        if not isinstance(value, float | int) or not 0 < value < math.inf:
+        least = 0 < value if name in ("time_s", "tokens_per_s") and value is not None else True
+        if not isinstance(value, float | int) or not 0 <= value < math.inf or not least:
             return f"{name} = {value!r}"
     for name, value in numbers.items():
         part = name.startswith(("usage.", "violations."))

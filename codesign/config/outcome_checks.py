@@ -23,6 +23,7 @@ from ..units import GB
 __all__ = ["check_outcome", "check_prefill_room"]
 
 POOL = "cluster.prefill.cluster.accelerator.hbm"
+PASSING = {"time_s", "tokens_per_s"}  # no design has them at 0; one without prices or energies costs or draws nothing
 DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is looked for
 OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
 
@@ -98,11 +99,13 @@ def check_outcome(scenario: Scenario, numbers: Mapping[str, float]) -> None:
     if over:
         name = max(over, key=lambda name: over[name] if over[name] == over[name] else math.inf)
         raise ConfigError(_beyond(scenario, name, over[name]))
-    for name in POSITIVE & set(numbers):
-        if not 0 < numbers[name] < math.inf:
+    for name in sorted(POSITIVE & set(numbers)):
+        value = numbers[name]
+        if not 0 <= value < math.inf or (name in PASSING and value == 0):
+            allowed = "above 0" if name in PASSING else "from 0 on"
             raise ConfigError(
-                f"the design has no {name}: it is {numbers[name]:g}, where a number above 0 and below inf is allowed;"
-                " take values that products have (`codesign list variables` shows usual ones)"
+                f"the design has no {name}: it is {value:g}, where a finite number {allowed} is allowed; take values"
+                " that products have (`codesign list variables` shows usual ones)"
             )
 
 
