@@ -6,7 +6,7 @@
 A case takes a design that can run and makes one or two mistakes in it: counts that are not whole, nulls, numbers below
 or beyond all that is allowed, base 60, a list in place of a number, names that stand twice, groups that are deleted. It
 ends well where it is refused in one line with exit code 2, or where it is priced and its numbers are sound. Findings
-are tracebacks, other exit codes, several lines, what takes more than `LONGEST_S`, and silent nonsense: a design that is
+are tracebacks, other exit codes, several lines, what takes more than `LONGEST_S` of the processor, and silent nonsense: a design that is
 priced with a time that is none, with more used than there is, or with a count that is no whole number.
 """
 
@@ -247,8 +247,8 @@ def _is_sound(key: str, new: str) -> bool:
 def outcome(case: Case) -> tuple[str, str, bool]:
     """(how a case ended, details, whether that is a finding)."""
     told, out, err = " ".join(case.words[2:]), io.StringIO(), io.StringIO()
-    before = signal.signal(signal.SIGALRM, _ring)
-    signal.alarm(LONGEST_S)
+    before = signal.signal(signal.SIGPROF, _ring)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = codesign(case.words)
@@ -262,8 +262,8 @@ def outcome(case: Case) -> tuple[str, str, bool]:
             True,
         )
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     said = err.getvalue()
     if code == 2:
         if said.count("\n") != 1 or len(said) > LONGEST_LINE or out.getvalue():
@@ -283,7 +283,7 @@ def nonsense(numbers: dict[str, Any]) -> str:
     """What of the numbers of a design cannot be; empty where all can."""
     for name in HEADLINES:
         value = numbers.get(name, 1.0)
-        least = 0 < value if name in ("time_s", "tokens_per_s") and value is not None else True
+        least = value > 0 if name in ("time_s", "tokens_per_s") and value is not None else True
         if not isinstance(value, float | int) or not 0 <= value < math.inf or not least:
             return f"{name} = {value!r}"
     for name, value in numbers.items():
@@ -301,6 +301,8 @@ def run(count: int, seed: int, folder: Path, bases: Sequence[str] = tuple(BASES)
     for number in range(1, count + 1):
         end, told, found = outcome(maker.case())
         tally.add(end, told, found=found)
+        if found and not quiet:
+            print(f"{end}: {told}", file=sys.stderr, flush=True)
         if not quiet and (time.monotonic() - shown > 5 or number == count):
             shown, took = time.monotonic(), time.process_time() - began
             ends = ", ".join(f"{times:,} {name}" for name, times in tally.ends.most_common())

@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..fields import check_integer, get_path
 from ..scenario import Scenario
 from ..space import DesignSpace
-from ..workloads.plan_fields import plan_field, plan_value, words_of
+from ..workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
 from .checks import check_reach
 from .groups import PACKAGES, available, expand
 
@@ -28,7 +28,7 @@ def check_variables(space: DesignSpace, scenario: Scenario) -> None:
     for name, values in space.plan.items():
         for value in values:
             _check_listed(name, value)
-        _refuse_repeated(name, space.lists[name], values)
+        _refuse_repeated(name, plan_numbers(name, values), values)
     for name, variable in space.hardware.items():
         _refuse_along(name, variable)
     _check_algorithms(space, scenario)
