@@ -6,8 +6,8 @@
 A case takes a design that can run and makes one or two mistakes in it: counts that are not whole, nulls, numbers below
 or beyond all that is allowed, base 60, a list in place of a number, names that stand twice, groups that are deleted. It
 ends well where it is refused in one line with exit code 2, or where it is priced and its numbers are sound. Findings
-are tracebacks, other exit codes, several lines, what takes more than `LONGEST_S` of the processor, and silent nonsense: a design that is
-priced with a time that is none, with more used than there is, or with a count that is no whole number.
+are tracebacks, other exit codes, several lines, what takes more than `LONGEST_S` of the processor, and silent nonsense:
+a design that is priced with a time that is none, with more used than there is, or with a count that is no whole number.
 """
 
 import argparse
