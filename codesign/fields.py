@@ -20,8 +20,8 @@ from .plain_yaml import is_list, is_mapping
 from .typed_jax import asarray, flatten, tree_at
 
 __all__ = [
-    "Usual", "as_leaf", "as_leaves", "as_numbers", "check_ranges", "get_path", "part", "quantities", "quantity",
-    "range_of", "replace", "static", "switch", "walk",
+    "Usual", "as_leaf", "as_leaves", "as_numbers", "check_integer", "check_ranges", "get_path", "integer", "part",
+    "quantities", "quantity", "range_of", "replace", "static", "switch", "walk",
 ]  # fmt: skip
 
 
@@ -78,9 +78,22 @@ def quantities(*, low: float = 0.0, high: float = math.inf, usual: Usual | None 
     return eqx.field(converter=as_leaves, metadata={"low": low, "high": high, "usual": usual})
 
 
+def integer(
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+    default: Any = dataclasses.MISSING,
+    doc: str = "",
+    usual: Usual | None = None,
+) -> Any:
+    """A `quantity` that counts: configurations give whole numbers (`check_integer`), searches may relax it."""
+    metadata = {"low": low, "high": high, "doc": doc, "usual": usual, "integer": True}
+    return eqx.field(converter=as_leaf, metadata=metadata, default=default)
+
+
 def switch(*, default: Any = dataclasses.MISSING, doc: str = "") -> Any:
     """A yes/no choice as a traced 0 or 1, so that plans stay data and searches may relax it."""
-    return quantity(low=0.0, high=1.0, default=default, doc=doc)
+    return integer(low=0.0, high=1.0, default=default, doc=doc)
 
 
 def static(**kwargs: Any) -> Any:
@@ -162,6 +175,25 @@ def check_value(path: str, metadata: Mapping[str, Any], value: Any, slack: float
         raise ConfigError(f"{path} = {smallest:g} is outside [{low:g}, {high:g}]")
     if not largest <= high + room:
         raise ConfigError(f"{path} = {largest:g} is outside [{low:g}, {high:g}]")
+
+
+def check_integer(path: str, metadata: Mapping[str, Any], value: Any) -> None:
+    """Refuse a part of a thing that is counted; what is no finite number is refused elsewhere.
+
+    Args:
+        path: of the leaf, for the message.
+        metadata: of its field.
+        value: a plain number of a configuration.
+
+    Raises:
+        ConfigError: naming the key, the value and the nearest numbers that are allowed.
+    """
+    if not metadata.get("integer") or not isinstance(value, float) or value.is_integer() or not math.isfinite(value):
+        return
+    words = metadata.get("words")
+    near = [end for end in (math.floor(value), math.ceil(value)) if metadata["low"] <= end <= metadata["high"]]
+    allowed = words or [f"{end:.15g}" for end in near]
+    raise ConfigError(f"{path} = {value!r} is not a whole number; take {' or '.join(allowed) or 'one'}")
 
 
 def _child(node: Any, key: str, path: str) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from .errors import ConfigError
-from .plain_yaml import Loader, read_yaml
+from .plain_yaml import Loader, not_decimal, read_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +95,19 @@ def tree_of_yaml(text: str, what: str) -> Any:
     """Mappings, lists, numbers and words.
 
     Raises:
-        ConfigError: no YAML, or a tree that is too deep or too large once its references are written out.
+        ConfigError: no YAML, a key that stands twice in a mapping, a number in base 60 or 8, or a tree that is too deep
+            or too large once its references are written out.
     """
     try:
         if _may_grow(text):
             _measure(text, what)
+        found = not_decimal(text)
+        if found is not None:
+            raise ConfigError(
+                f"{what}, line {found[1]}: {found[0]} is no decimal number (YAML may read it in base"
+                f" {60 if ':' in found[0] else 8}); write the number itself, a time with its unit as in 1.5h, or a word"
+                f" in quotes: '{found[0]}'"
+            )
         return read_yaml(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -17,17 +17,22 @@ from .cost import Cost, zero
 from .doubts import Doubts
 from .errors import ConfigError, suggestion
 from .fabrics import Beside, Group, PathEnergy
-from .fields import quantity, static
+from .fabrics.contended import CALM_RATIO
+from .fields import integer, quantity, static
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .showing import as_text
 from .slices import SharedRack
+from .smooth import used_share
 from .traffic import Flow, beside, shares_links
 from .typed_jax import asarray
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 from .workloads.ops import HANDOVER, PREFILL, kind_of
+
+OTHERS = "background"
+"""Name of the used share of a level's links that traffic of others takes."""
 
 
 class Host(eqx.Module):
@@ -81,7 +86,12 @@ class Facility(eqx.Module):
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(dict(value).items()))
+    try:
+        return tuple(sorted(dict(value).items()))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"placement = {value!r} must map mesh axes to network levels, such as {{tp: scale_up}}"
+        ) from None
 
 
 class Cluster(eqx.Module):
@@ -97,7 +107,7 @@ class Cluster(eqx.Module):
     accelerator: Accelerator
     host: Host
     network: dict[str, NetworkLevel]
-    device_count: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
+    device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
     paths: PathEnergy | None = None
     doubts: Doubts | None = None
@@ -186,6 +196,26 @@ class Cluster(eqx.Module):
         if self.placement or not shares_links(levels):
             return {}
         return beside(ops, levels, layout, repeats)
+
+    def crowded(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
+        """Level -> share of its links' rate that others take where the plan talks, over what waits are known for."""
+        shared = [name for name in self.levels if self.network[name].fabric.sees_others]
+        if not shared:
+            return {}
+        away = (*PREFILL, HANDOVER) if self.prefill is not None else ()
+        sent: dict[Flow, Array] = {}
+        for op in ops:
+            if isinstance(op, CommOp) and op.phase not in away:
+                sent[op.phase, op.axis] = sent.get((op.phase, op.axis), asarray(0.0)) + op.count * op.nbytes
+        seen, found = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
+        for flow, nbytes in sent.items():
+            for stage in self._stages(flow[1], layout, seen.get(flow, ())):
+                for name in shared:
+                    taken = stage.level.fabric.taken_ratio(stage.group)
+                    if stage.level is self.network[name] and taken is not None:
+                        busy = (stage.group.size > 1) & (nbytes > 0)
+                        found[name] = jnp.maximum(found[name], jnp.where(busy, taken, 0.0))
+        return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in found.items()}
 
     def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.

@@ -100,7 +100,8 @@ def test_no_worker_outlives_who_started_it(tmp_path):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: Local(workers=-1), "runner.workers = -1 must be at least 1, or 0 for one a processor"),
+        (lambda: Local(workers=-1), "runner.workers = -1 must be at least 1; leave it out for one a processor"),
+        (lambda: RayCluster(workers=0), "runner.workers = 0 must be at least 1; leave it out for one a processor"),
         (lambda: Local(chunk_s=0.0), "runner.chunk_s = 0.0 must be positive: seconds that a task should take"),
         (lambda: RayCluster(retries=-1), "runner.retries = -1 must be at least 0"),
         (lambda: Slurm(cluster="pbs"), "runner.cluster = 'pbs' must be one of slurm, local"),

@@ -346,7 +346,8 @@ def test_node_link_json_says_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (EDGES.replace("{from: s, to: t, ", "{from: s, to: a, "), "disconnected: c"),
+        (EDGES.rsplit("  - ", 1)[0], "disconnected: c"),
+        (EDGES.replace("{from: s, to: t, ", "{from: s, to: a, "), "edges has s -> a twice; give parallel links one"),
         (EDGES.replace("bandwidth_bytes_per_s: 2.0e+10, ", ""), "link s -> t has no bandwidth_bytes_per_s"),
         (EDGES.replace("latency_s: 2.0e-6", "latency_s: -1"), "link s -> t: latency_s = -1"),
         (EDGES.replace("2.0e+10", "fast"), "bandwidth_bytes_per_s = 'fast' is not a plain number"),

@@ -9,8 +9,10 @@ from jaxtyping import Array
 from ..cost import Cost
 from ..fabrics import Group
 from ..hardware import Channel, Link, ThreeStagePath, infiniband, pcie
+from ..smooth import maximum
 from ..typed_jax import arrays
 from .base import AbstractCollective
+from .ring import Send
 
 
 class HostPath(AbstractCollective):
@@ -19,21 +21,25 @@ class HostPath(AbstractCollective):
         t = alpha + t0 + read + n1 (a1 + beta + a3) + (n - n1) max(a1, beta, a3) + ramp n^2 / (n^2 + nr^2)
 
     `path.start_s` is what comes on top of the link's own latency; of `path.wire` only the size of a packet counts.
+    A message takes as long as `inner`, the send of a library between such hosts as it was measured, where that is
+    longer: its time has hosts of its own in it, so that no host path makes it shorter.
 
-    Assumes: one message at a time. Log-convex in the link and in the rates of both hosts' PCIe.
+    Assumes: one message at a time. Log-convex in the link and in the rates of both hosts' PCIe where `inner` is.
     Source: [pcie_interference] sections 3.2 and 4.1, as `ThreeStagePath`.
     """
 
     operation: ClassVar[str] = "send"
 
     path: ThreeStagePath
+    inner: AbstractCollective = Send()
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """One message to the next member; nothing for a group of one or no bytes."""
         busy = (group.size > 1) & (nbytes > 0)
         wire = Channel(1 / link.beta_s_per_byte, unit_bytes=self.path.wire.packet_bytes())
         seconds = link.alpha_s + dataclasses.replace(self.path, wire=wire).time_s(nbytes)
-        return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, nbytes * link.energy_j_per_byte, 0.0))
+        measured = self.inner.cost(nbytes, group, link)
+        return Cost(jnp.where(busy, maximum(seconds, measured.time_s), 0.0), measured.energy_j)
 
     @classmethod
     def example(cls) -> "HostPath":

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost
 from ..fabrics import Group
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..smooth import at_most, maximum, used_share
 from ..typed_jax import asarray, zeros_like
@@ -52,7 +52,7 @@ class InNetworkAllReduce(AbstractCollective):
     header_bytes: Float[Array, "*b"] = quantity(default=16.0, doc="of a data packet")
     request_bytes: Float[Array, "*b"] = quantity(default=16.0, doc="a read request, one per packet")
     acknowledgement_bytes: Float[Array, "*b"] = quantity(default=16.0, doc="a write response, one per packet")
-    switches: Float[Array, "*b"] = quantity(low=1.0, default=4.0, doc="in parallel, each with a share of the link")
+    switches: Float[Array, "*b"] = integer(low=1.0, default=4.0, doc="in parallel, each with a share of the link")
     wave_bytes: Float[Array, "*b"] = quantity(low=1.0, default=4096.0, doc="fetched and summed at once in one switch")
     buffer_bytes: Float[Array, "*b"] = quantity(low=1.0, default=65536.0, doc="per switch and member, whole waves")
     response_s: Float[Array, "*b"] = quantity(default=89e-9, doc="of a member to a read request", usual=(1.6e-8, 9e-8))

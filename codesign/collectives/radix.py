@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..cost import Cost
 from ..errors import ConfigError, suggestion
 from ..fabrics import Group
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Link
 from ..smooth import at_least, ceil, floor, ratio
 from ..typed_jax import asarray, ones_like
@@ -133,7 +133,7 @@ class RadixAllGather(AbstractCollective):
 
     operation: ClassVar[str] = "all_gather"
 
-    radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=2.0)
+    radix: Float[Array, "*b"] = integer(low=2.0, high=1e6, default=2.0)
     charged_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of rounds that set new circuits")
     splitting: str = static(default="lanes", converter=known_splitting)
 
@@ -161,7 +161,7 @@ class RadixAllReduce(AbstractCollective):
     Source: [lumorph], LUMORPH-2 and LUMORPH-4; [thakur2005] for r = 2.
     """
 
-    radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=2.0)
+    radix: Float[Array, "*b"] = integer(low=2.0, high=1e6, default=2.0)
     charged_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of rounds that set new circuits")
     found: Float[Array, "*b"] = quantity(high=2.0, default=0.0, doc="rounds whose circuits stand already")
     splitting: str = static(default="lanes", converter=known_splitting)
@@ -192,7 +192,7 @@ class RadixAllToAll(AbstractCollective):
 
     operation: ClassVar[str] = "all_to_all"
 
-    radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=2.0)
+    radix: Float[Array, "*b"] = integer(low=2.0, high=1e6, default=2.0)
     charged_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of rounds that set new circuits")
     splitting: str = static(default="lanes", converter=known_splitting)
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..cost import Cost
 from ..fabrics import Group
-from ..fields import quantity, static
+from ..fields import integer, static
 from ..hardware import Link
 from ..smooth import at_least, at_most, ceil
 from ..typed_jax import asarray
@@ -49,7 +49,7 @@ class SipacAllReduce(AbstractCollective):
     Source: [sipac2024], Flex-SiPCO; [lumorph] section 3.
     """
 
-    radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=4.0)
+    radix: Float[Array, "*b"] = integer(low=2.0, high=1e6, default=4.0)
     splitting: str = static(default="lanes", converter=known_splitting)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -70,7 +70,7 @@ class SipacAllGather(AbstractCollective):
 
     operation: ClassVar[str] = "all_gather"
 
-    radix: Float[Array, "*b"] = quantity(low=2.0, high=1e6, default=4.0)
+    radix: Float[Array, "*b"] = integer(low=2.0, high=1e6, default=4.0)
     splitting: str = static(default="lanes", converter=known_splitting)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:

@@ -17,6 +17,7 @@ from ..scenario import Scenario
 from ..units import BYTES
 from ..workloads import AbstractServing
 from ..workloads.under_load import AbstractOpenServing
+from .outcome_checks import check_prefill_room
 from .room import TIERS, capacity_of
 from .room import does_not_fit as does_not_fit
 from .room import shortage as shortage
@@ -69,6 +70,10 @@ def check_formats(scenario: Scenario) -> None:
             )
     if "vector" not in accelerator.peak_flops_per_s:
         raise ConfigError("cluster.accelerator.peak_flops_per_s.vector is missing: element-wise work needs it")
+    for name, formats in accelerator.kernels.items():
+        if not formats:
+            key = f"cluster.accelerator.kernels.{name}"
+            raise ConfigError(f"{key} has no kernel: name one by its number format, {key}.any, or delete it: '~{key}'")
     if "elementwise" not in accelerator.kernels:
         raise ConfigError(
             "cluster.accelerator.kernels.elementwise is missing: classes without an entry fall back to it"
@@ -161,6 +166,7 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
+    check_prefill_room(scenario)
     for limit, share in _life(scenario).items():
         if not feasible(float(share) - 1):
             raise ConfigError(_beyond(limit, float(share)))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError, suggestion
-from ..fields import as_leaf, as_leaves, check_ranges
+from ..fields import as_leaf, as_leaves, check_integer, check_ranges
 from ..plain_yaml import is_list, is_mapping
 from ..units import unit_of
 from .plugins import REFUSED, plugin_classes
@@ -172,16 +172,19 @@ def _below(path: str, text: str) -> str:
 def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
     """Refuse a value that the field cannot hold."""
     converter = field.metadata.get("converter")
-    if converter is as_leaf:
+    if converter is as_leaf or ("words" in field.metadata and not isinstance(value, str)):
         if isinstance(value, bool) and not field.metadata["high"] <= 1:
             raise ConfigError(f"{path} = {str(value).lower()} is not a plain number{_of_unit(field.name)}")
         _check_number(value, path, field.name)
+        check_integer(path, field.metadata, value)
     elif converter is as_leaves:
         if not is_mapping(value):
             raise ConfigError(f"{path} = {value!r} must be a mapping of names to numbers")
         for key, entry in value.items():
+            if isinstance(entry, bool):
+                raise ConfigError(f"{path}.{key} = {str(entry).lower()} is not a plain number{_of_unit(field.name)}")
             _check_number(entry, f"{path}.{key}", field.name)
-    elif converter is None:
+    elif converter is None or converter is tuple:
         _check_type(value, field.type, path)
 
 
@@ -246,6 +249,8 @@ def _wanted(hint: Any) -> str:
         return f"a mapping of names to {values}s"
     if typing.get_origin(hint) is tuple:
         return "a list"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join("null" if one is types.NoneType else _wanted(one) for one in typing.get_args(hint))
     if not inspect.isclass(hint):
         return str(hint).replace("typing.", "")
     classes = [name for name, cls in targets().items() if inspect.isclass(cls) and issubclass(cls, hint)]

@@ -15,6 +15,7 @@ from ..scenario import Cluster, Scenario
 from ..search import Problem
 from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
+from .consistency import check_experts, check_levels
 from .construct import Built
 from .groups import expand
 from .in_units import in_si
@@ -78,6 +79,8 @@ def scenario_of(built: Built) -> Scenario:
     scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
     check_formats(scenario)
     check_reach(scenario)
+    check_levels(scenario.cluster)
+    check_experts(scenario)
     return scenario
 
 

@@ -1,15 +1,16 @@
 """What a space may name on this hardware: values of plan fields, algorithms that a network offers, leaves."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ..collectives import OPERATIONS, Chosen
 from ..errors import ConfigError
-from ..fields import get_path
+from ..fields import check_integer, get_path
 from ..scenario import Scenario
 from ..space import DesignSpace
-from ..workloads.plan_fields import plan_field, plan_value, words_of
+from ..workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
 from .checks import check_reach
 from .groups import PACKAGES, available, expand
 
@@ -27,6 +28,9 @@ def check_variables(space: DesignSpace, scenario: Scenario) -> None:
     for name, values in space.plan.items():
         for value in values:
             _check_listed(name, value)
+        _refuse_repeated(name, plan_numbers(name, values), values)
+    for name, variable in space.hardware.items():
+        _refuse_along(name, variable)
     _check_algorithms(space, scenario)
     if "device_count" in space.plan:
         check_reach(scenario, max(map(float, space.plan["device_count"])))
@@ -103,14 +107,38 @@ def _check_listed(name: str, value: Any) -> None:
     if words_of(name) and isinstance(value, str):
         plan_value(name, value)
         return
-    if not isinstance(value, int | float):
-        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
     field = plan_field(name)
     assert field is not None  # the space knows its fields
+    if not isinstance(value, int | float) or (isinstance(value, bool) and field["high"] > 1):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
     if not field["low"] <= value <= field["high"] or not math.isfinite(value):
         raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
-    if field["low"] >= 1 and value != math.floor(value):  # degrees, sizes, counts: all begin at one; shares do not
-        raise ConfigError(f"space.plan.{name}: {value:g} is not a whole number")
+    check_integer(f"space.plan.{name}", dict(field) | {"integer": field.get("integer") or field["low"] >= 1}, value)
+
+
+def _refuse_repeated(name: str, numbers: Any, values: Sequence[Any]) -> None:
+    """A value that stands twice in a list would be tried, and counted, twice.
+
+    Raises:
+        ConfigError: names it.
+    """
+    twice = next((index for index, count in enumerate(Counter(map(float, numbers)).values()) if count > 1), None)
+    if twice is not None:
+        value = list(Counter(map(float, numbers)))[twice]
+        written = next(one for one, number in zip(values, numbers, strict=True) if float(number) == value)
+        raise ConfigError(f"space.plan.{name} lists {written} twice; list each value once")
+
+
+def _refuse_along(name: str, variable: Any) -> None:
+    """A leaf that is named twice would move twice as far.
+
+    Raises:
+        ConfigError: names it.
+    """
+    paths = [variable.path, *variable.along]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"space.hardware.{name} names {twice} twice; name each leaf once in path and along")
 
 
 def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:

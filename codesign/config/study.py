@@ -14,7 +14,7 @@ from ..errors import ConfigError, suggestion
 from ..fields import check_ranges
 from ..metrics import evaluate
 from ..objective import Objective
-from ..plain_yaml import is_list
+from ..plain_yaml import is_list, is_mapping
 from ..results import Results, check_float64, collect
 from ..scenario import Scenario
 from ..search import (
@@ -170,6 +170,7 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
         composed = compose(_texts(overrides))
         with naming_files(overrides):
             resolved = plain(composed, overrides)
+            _check_settings(resolved)
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
             _refuse_unread(resolved)
@@ -226,7 +227,15 @@ def study_from_plain(
         ConfigError: anything wrong in it.
     """
     with own_files(*as_folders(conf)), naming_files(overrides):
-        return _study(resolved, overrides)
+        return _study(_renewed(resolved), overrides)
+
+
+def _renewed(resolved: dict[str, Any]) -> dict[str, Any]:
+    """What earlier releases kept, as it is written now: no number of workers was 0."""
+    runner: Any = resolved.get("runner")
+    if not is_mapping(runner) or runner.get("workers") != 0:
+        return resolved
+    return {**resolved, "runner": {key: value for key, value in runner.items() if key != "workers"}}
 
 
 def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -245,15 +254,29 @@ def _refuse_unread(resolved: dict[str, Any]) -> None:
             raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
 
 
+def _check_settings(resolved: dict[str, Any]) -> None:
+    """A seed and a name, of one design too: they stand in its configuration."""
+    seed, name = resolved.get("seed", 0), resolved.get("name", "study")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ConfigError(
+            f"seed = {_written(seed)} is not a whole number from 0 on, below 2^63; the usual one is seed=0"
+        )
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ConfigError(f"name = {_written(name)} is not a word: the run folder is called so, as in name=study")
+
+
+def _written(value: Any) -> str:
+    """A value as YAML has it: nothing is `null`."""
+    return "null" if value is None else repr(value)
+
+
 def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
     _refuse_unread(resolved)
     asked = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
     for key in asked:
         if key not in resolved:
             raise ConfigError(f"{key} is missing: a study needs it")
-    seed = resolved["seed"]
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ConfigError(f"seed = {seed!r} is not a whole number" + " from 0 on" * isinstance(seed, int))
+    _check_settings(resolved)
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
     _settle_goal(resolved["objective"], overrides)

@@ -21,12 +21,12 @@ class AbstractRunner(abc.ABC):
     What a task leaves must depend on the task alone: a worker that is lost takes its task with it, which is then given
     to another, and on some clusters one task is computed twice.
 
-    workers: tasks under way at the same time; 0 for as many as there are processors. chunk_s: seconds that one task
+    workers: tasks under way at the same time; None for as many as there are processors. chunk_s: seconds that one task
     should take: short ones cost overhead, long ones are lost with a worker and leave others waiting at the end.
     retries: times that a task is given to another worker after its own was lost.
     """
 
-    workers: int
+    workers: int | None
     chunk_s: float
     retries: int
 
@@ -36,8 +36,8 @@ class AbstractRunner(abc.ABC):
         Raises:
             ConfigError: the first.
         """
-        if self.workers < 0:
-            raise ConfigError(f"runner.workers = {self.workers} must be at least 1, or 0 for one a processor")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"runner.workers = {self.workers} must be at least 1; leave it out for one a processor")
         if not 0 < self.chunk_s < float("inf"):
             raise ConfigError(f"runner.chunk_s = {self.chunk_s} must be positive: seconds that a task should take")
         if self.retries < 0:

@@ -30,12 +30,12 @@ class Local(AbstractRunner):
     ends at once when that process does, however it does.
 
     Args:
-        workers: processes; 0 for one a processor.
+        workers: processes; None for one a processor.
         chunk_s: seconds that one task should take.
         retries: times that a task is given to another process after its own was lost.
     """
 
-    workers: int = 0
+    workers: int | None = None
     chunk_s: float = 10.0
     retries: int = 3
 

@@ -38,13 +38,13 @@ class RayCluster(AbstractRunner):
 
     Args:
         address: of a cluster that runs, such as `10.0.0.7:6379` or `auto`; empty: one of this machine, for this search.
-        workers: tasks under way at the same time; 0 for as many as the cluster has processors.
+        workers: tasks under way at the same time; None for as many as the cluster has processors.
         chunk_s: seconds that one task should take.
         retries: times that Ray gives a task to another worker after its own was lost.
     """
 
     address: str = ""
-    workers: int = 0
+    workers: int | None = None
     chunk_s: float = 10.0
     retries: int = 3
 

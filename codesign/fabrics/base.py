@@ -88,6 +88,11 @@ class AbstractFabric(eqx.Module):
     def link(self, group: Group) -> Link:
         """The link each member of the group sees while all of them talk."""
 
+    def taken_ratio(self, group: Group) -> Array | None:
+        """Share of the link's rate that traffic which is not the plan's takes; None where there is no such traffic."""
+        del group
+        return None
+
     @abc.abstractmethod
     def reach(self) -> Array:
         """Neighbouring devices that one instance of this fabric joins."""

@@ -68,6 +68,11 @@ class Contended(AbstractFabric):
         shared = alone * (1 - beside.met_ratio) + meeting * beside.met_ratio
         return dataclasses.replace(link, beta_s_per_byte=shared)
 
+    def taken_ratio(self, group: Group) -> Array:
+        """What strangers send, over the inner link's rate."""
+        background = self.background_bytes_per_s + group.background_bytes_per_s
+        return background * self.inner.link(group).beta_s_per_byte
+
     def reach(self) -> Array:
         """As far as the inner fabric."""
         return self.inner.reach()

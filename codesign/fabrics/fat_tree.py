@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..typed_jax import asarray
 from .base import AbstractFabric, Group, everywhere
@@ -22,7 +22,7 @@ class FatTree(AbstractFabric):
     )
     latency_s: Float[Array, "*b"] = quantity(doc="one message under one leaf", usual=(1.3e-6, 2e-5))
     hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch", usual=(1.5e-7, 2e-7))
-    leaf_endpoints: Float[Array, "*b"] = quantity(low=1.0, default=256.0)
+    leaf_endpoints: Float[Array, "*b"] = integer(low=1.0, default=256.0)
     blocking: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0)
     energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(4.4e-11, 1.8e-10))
     usd_per_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0, usual=(8.9e-8, 1.2e-7))

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..smooth import at_least, at_most, ceil, used_share
 from ..typed_jax import arrays
@@ -32,17 +32,17 @@ class FoldedClos(AbstractFabric):
     Source: [leiserson1985], [alfares2008] for three tiers; [zhao2025insights] section 5.1 for rails (its planes).
     """
 
-    radix: Float[Array, "*b"] = quantity(low=4.0, high=4096.0, doc="ports of a switch")
+    radix: Float[Array, "*b"] = integer(low=4.0, high=4096.0, doc="ports of a switch")
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="payload per direction per endpoint, of a port", usual=(2.5e10, 4e11)
     )
     latency_s: Float[Array, "*b"] = quantity(doc="one message, without the switches", usual=(1.3e-6, 2e-5))
     switch_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each switch on the way, with its cable")
     cable_energy_j_per_byte: Float[Array, "*b"] = quantity(default=0.0, doc="each cable on the way, both ends")
-    endpoints: Float[Array, "*b"] = quantity(
+    endpoints: Float[Array, "*b"] = integer(
         low=1.0, default=1.0, doc="room for; the outermost level joins at least all devices"
     )
-    rails: Float[Array, "*b"] = quantity(
+    rails: Float[Array, "*b"] = integer(
         low=1.0, high=1024.0, default=1.0, doc="separate networks, devices dealt in turn"
     )
     switch_bytes_per_s: Float[Array, "*b"] = quantity(

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Usual, quantity
+from ..fields import Usual, integer, quantity
 from ..hardware import Link, OpticalSwitch
 from ..smooth import at_least, maximum
 from ..typed_jax import asarray
@@ -53,7 +53,7 @@ class OpticalCircuit(AbstractFabric):
     Source: [lumorph]: alpha 0.7 us, reconfiguration 3.7 us, 16 wavelengths, 300 GB/s per direction.
     """
 
-    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    endpoints: Float[Array, "*b"] = integer(low=1.0)
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="payload per direction per endpoint", usual=(1e11, 2.4e12)
     )
@@ -68,7 +68,7 @@ class OpticalCircuit(AbstractFabric):
         default=0.0, doc="lasers, which never idle", usual=(5.6e-12, 8.8e-11)
     )
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
-    server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
+    server_endpoints: Float[Array, "*b"] = integer(default=0.0, doc="on one wafer; 0: all of them")
     server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
     fiber_bytes_per_s: Float[Array, "*b"] = quantity(low=1.0, default=1e12, doc="payload of one fiber, per direction")
     switch: OpticalSwitch | None = None

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError, suggestion
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..smooth import at_least, ceil, floor, ratio
 from .base import Group
 
@@ -42,7 +42,7 @@ class PathEnergy(eqx.Module):
     offload_j_per_byte: Float[Array, "*b"] = quantity()
     rack_switches: Float[Array, "*b"] = quantity(default=1.0, doc="on a path between trays of one rack")
     inter_rack_switches: Float[Array, "*b"] = quantity(default=3.0, doc="on a path between racks")
-    tray_devices: Float[Array, "*b"] = quantity(low=1.0, default=8.0)
+    tray_devices: Float[Array, "*b"] = integer(low=1.0, default=8.0)
     rack_devices: Float[Array, "*b"] = quantity(low=1.0, default=64.0)
     counting: str = static(default="physical")
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..smooth import at_most, maximum
 from ..typed_jax import arrays, asarray
@@ -32,21 +32,21 @@ class PcieTree(AbstractFabric):
     topologies of [fabrex].
     """
 
-    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    endpoints: Float[Array, "*b"] = integer(low=1.0)
     latency_s: Float[Array, "*b"] = quantity(doc="one message under one switch", usual=(1e-6, 1e-5))
     transfers_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="bits per second on a lane, before encoding", usual=(2.5e9, 1.28e11, "PCIe 1.0 to 7.0")
     )
     hop_latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="each further switch", usual=(1.5e-7, 2e-7))
-    lanes: Float[Array, "*b"] = quantity(low=1.0, high=16.0, default=16.0)
+    lanes: Float[Array, "*b"] = integer(low=1.0, high=16.0, default=16.0)
     encoding_ratio: Float[Array, "*b"] = quantity(low=0.5, high=1.0, default=128 / 130)
     max_payload_bytes: Float[Array, "*b"] = quantity(low=64.0, high=4096.0, default=128.0)
     tlp_overhead_bytes: Float[Array, "*b"] = quantity(default=24.0, doc="header, sequence number, CRCs, framing")
     dllp_bytes: Float[Array, "*b"] = quantity(default=8.0, doc="an acknowledgement")
     tlps_per_dllp: Float[Array, "*b"] = quantity(low=1.0, default=3.0, doc="packets acknowledged at once")
-    switch_endpoints: Float[Array, "*b"] = quantity(low=1.0, default=2.0)
+    switch_endpoints: Float[Array, "*b"] = integer(low=1.0, default=2.0)
     switch_uplinks: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
-    box_endpoints: Float[Array, "*b"] = quantity(low=1.0, default=8.0)
+    box_endpoints: Float[Array, "*b"] = integer(low=1.0, default=8.0)
     crossings: Float[Array, "*b"] = quantity(low=1.0, default=1.0, doc="independent links between two boxes")
     crossings_per_endpoint: Float[Array, "*b"] = quantity(
         low=1.0, default=1.0, doc="1: a member's own port; more where a mesh inside the box leads to the others' ports"

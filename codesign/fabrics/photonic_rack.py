@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..fields import as_leaves, quantity
+from ..fields import as_leaves, integer, quantity
 from ..hardware import Link, OpticalPath, OpticalSwitch, PhotonicLink, PhotonicReceiver, RingModulator
 from ..smooth import ratio
 from ..typed_jax import arrays, asarray
@@ -25,12 +25,12 @@ class PhotonicRack(AbstractFabric):
     """
 
     port: PhotonicLink
-    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    endpoints: Float[Array, "*b"] = integer(low=1.0)
     latency_s: Float[Array, "*b"] = quantity(doc="one message over a standing circuit", usual=(5e-7, 1e-5))
     reconfiguration_s: Float[Array, "*b"] = quantity(
         doc="to set a circuit to another partner", usual=(1e-9, 0.1, "semiconductor switches to mirrors")
     )
-    server_endpoints: Float[Array, "*b"] = quantity(default=0.0, doc="on one wafer; 0: all of them")
+    server_endpoints: Float[Array, "*b"] = integer(default=0.0, doc="on one wafer; 0: all of them")
     server_fibers: Float[Array, "*b"] = quantity(default=0.0, doc="that leave a server, per direction; 0: enough")
     usd_per_wavelength: Float[Array, "*b"] = quantity(
         default=0.0, doc="laser share, modulator, detector, electronics", usual=(16.0, 16.0)

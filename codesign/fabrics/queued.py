@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Link
 from ..smooth import maximum
 from ..typed_jax import arrays
@@ -55,26 +55,36 @@ class QueuedNode(AbstractFabric):
     burst_bytes: Float[Array, "*b"] | None = quantity(
         default=None, doc="sent at once; not given: as the plan's messages"
     )
-    accelerators: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=8.0)
-    cards: Float[Array, "*b"] = quantity(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
+    accelerators: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=8.0)
+    cards: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
     between: bool = static(default=False)
 
     def link(self, group: Group) -> Link:
         """The inner link, late by the waits, at what is left of its rate."""
         link, seen = self.inner.link(group), group.beside
-        inside = seen.inside_s_per_byte if self.between else link.beta_s_per_byte
-        card = link.beta_s_per_byte if self.between else seen.beyond_s_per_byte
-        beyond = seen.beyond_ratio if self.beyond_ratio is None else self.beyond_ratio
+        inside, card, beyond = self._rates(group)
         burst = seen.burst_bytes if self.burst_bytes is None else self.burst_bytes
         others = self.background_bytes_per_s
         held = maximum(inside, beyond * card)  # seconds a byte keeps an accelerator's own queue
         wait = wait_s(others * held, burst * held) + wait_s(others * inside, burst * inside)
         if self.between:
             wait = wait + 2 * wait_s(others * beyond * card, burst * card * self.cards / self.accelerators)
-        used = others * (beyond * card if self.between else held)
+        used = self.taken_ratio(group)
         wait = wait * jnp.where(group.size > 2, LATER_OF_TWO, 1.0)
         beta = link.beta_s_per_byte * slowdown(used)
         return dataclasses.replace(link, alpha_s=link.alpha_s + wait, beta_s_per_byte=beta)
+
+    def _rates(self, group: Group) -> tuple[Array, Array, Array]:
+        """Seconds per byte of an accelerator's link and of its share of the cards; the share that leaves the node."""
+        link, seen = self.inner.link(group), group.beside
+        inside = seen.inside_s_per_byte if self.between else link.beta_s_per_byte
+        card = link.beta_s_per_byte if self.between else seen.beyond_s_per_byte
+        return inside, card, seen.beyond_ratio if self.beyond_ratio is None else self.beyond_ratio
+
+    def taken_ratio(self, group: Group) -> Array:
+        """u inside, v between."""
+        inside, card, beyond = self._rates(group)
+        return self.background_bytes_per_s * (beyond * card if self.between else maximum(inside, beyond * card))
 
     def reach(self) -> Array:
         """As far as the inner fabric."""

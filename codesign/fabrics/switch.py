@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..typed_jax import arrays
 from .base import AbstractFabric, Group
@@ -14,7 +14,7 @@ class SwitchDomain(AbstractFabric):
     Assumes: enough parallel switches to carry every endpoint at its full bandwidth.
     """
 
-    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    endpoints: Float[Array, "*b"] = integer(low=1.0)
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="payload per direction per endpoint", usual=(7.7e9, 3.6e12)
     )

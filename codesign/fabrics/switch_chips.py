@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer, quantity
 from ..hardware import Link
 from ..smooth import used_share
 from ..typed_jax import asarray
@@ -23,7 +23,7 @@ class SwitchChips(AbstractFabric):
     Source: [nvidia_h100_whitepaper], four NVSwitch for eight accelerators.
     """
 
-    endpoints: Float[Array, "*b"] = quantity(low=1.0)
+    endpoints: Float[Array, "*b"] = integer(low=1.0)
     bandwidth_bytes_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="per direction per endpoint", usual=(7.7e9, 3.6e12)
     )

@@ -10,7 +10,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..fields import as_leaves, quantity
+from ..fields import as_leaves, integer, quantity
 
 
 class AbstractProtocol(eqx.Module):
@@ -86,7 +86,7 @@ class Pcie(AbstractProtocol):
     transfers_per_s: Float[Array, "*b"] = quantity(
         low=1.0, doc="bits per second on a lane, before encoding", usual=(2.5e9, 1.28e11, "PCIe 1.0 to 7.0")
     )
-    lanes: Float[Array, "*b"] = quantity(low=1.0, high=32.0, default=16.0)
+    lanes: Float[Array, "*b"] = integer(low=1.0, high=32.0, default=16.0)
     encoding_ratio: Float[Array, "*b"] = quantity(low=0.5, high=1.0, default=128 / 130)
     max_payload_bytes: Float[Array, "*b"] = quantity(low=64.0, high=4096.0, default=128.0)
     tlp_overhead_bytes: Float[Array, "*b"] = quantity(default=24.0, doc="header, sequence number, CRCs, framing")

@@ -33,9 +33,9 @@ class Metrics(eqx.Module):
     """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
-    (`scale_up.edge`), feasible up to 1, infinite where there is nothing to use; `violations` the broken rules of the
-    plan (feasible at 0), `extra` what only this kind of job or network has (TTFT, TPOT, `count.scale_out.switches`,
-    `log_perplexity_penalty` where sums are rounded).
+    (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is
+    nothing to use; `violations` the broken rules of the plan (feasible at 0), `extra` what only this kind of job or
+    network has (TTFT, TPOT, `count.scale_out.switches`, `log_perplexity_penalty` where sums are rounded).
     Powers include the facility's overhead.
     """
 
@@ -227,6 +227,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
     for name in cluster.levels:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
+    usage |= cluster.crowded(ops, layout, scenario.workload.repeats(layout))
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if pool is not None:

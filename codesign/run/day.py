@@ -16,7 +16,7 @@ from ..results import numbers_of
 from ..scenario import Scenario
 from ..strict_json import dumps
 from ..units import HOUR_S, KWH, engineering
-from ..workloads.daily_load import read_load
+from ..workloads.daily_load import MOST_PER_S, read_load
 from ..workloads.under_load import AbstractGoodputServing
 from .day_sizes import Size, replica_devices, served, sized, sizes
 from .left_files import write_text
@@ -40,8 +40,8 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
     Raises:
         ConfigError: no such run or load, or a design without an agreement.
     """
-    if not 0 <= busiest < np.inf:
-        raise ConfigError(f"day: --busiest {busiest:g} must be requests/s above 0")
+    if not 0 <= busiest <= MOST_PER_S:
+        raise ConfigError(f"day: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
     rates = read_load(load)
     rates = rates * busiest / rates.max() if busiest else rates
     prepare_jax()

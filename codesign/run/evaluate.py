@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from ..config import check_memory, check_plan
 from ..config.checks import check_hopeful
+from ..config.consistency import check_boxes
 from ..config.load_checks import check_load
+from ..config.outcome_checks import check_outcome
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
 from ..no_end import remarks_text
@@ -29,18 +31,20 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         remarks: lines of how the overrides came about, for stderr.
 
     Raises:
-        ConfigError: bad configuration, a plan that breaks a rule, or memory that does not suffice.
+        ConfigError: bad configuration, a plan that breaks a rule, or a design that cannot run.
     """
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
     check_hopeful(scenario)
     scenario, instead = legal_start(scenario, overrides)
     check_plan(scenario)
+    check_boxes(scenario)
     check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
     account = priced(roomy)
     numbers, drawn = numbers_in(account), uncertain(roomy)
     check_load(scenario, numbers)
+    check_outcome(scenario, numbers)
     for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
         print(line, file=sys.stderr)
     say_default(overrides)

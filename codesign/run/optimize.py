@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.as_sold import in_words
+from ..config.consistency import check_boxes
 from ..errors import ConfigError, suggestion
 from ..fields import replace
 from ..foreign import written
@@ -20,7 +21,7 @@ from ..report import build_report
 from ..report.run_folder import CONF, MANIFEST, WRITTEN
 from ..results import Results, collect, placed
 from ..scenario import Scenario
-from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace, under_assumption
+from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Problem, Progress, Trace, under_assumption
 from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
@@ -105,6 +106,15 @@ def check_study(study: Study) -> None:
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
     for problem in problems:
         refuse_without_logarithm(study.search, problem)
+        _check_boxes(problem)
+
+
+def _check_boxes(problem: Problem) -> None:
+    """Devices must fill boxes, however many may be chosen."""
+    counts = {name: problem.space.lists.get(name, ()) for name in ("device_count", "prefill_devices")}
+    listed = [{f"plan.{name}": float(value)} for name, values in counts.items() for value in values]
+    for change in listed or [{}]:
+        check_boxes(replace(problem.scenario, change))
 
 
 def _some_design(study: Study) -> Scenario:

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from ..config import check_memory, check_plan, study_from_resolved
+from ..config.consistency import check_boxes
+from ..config.outcome_checks import check_outcome
 from ..config.study import scenario_from_config
 from ..errors import ConfigError
 from ..fields import replace
@@ -178,8 +180,12 @@ def _checked(scenario: Scenario) -> dict[str, float]:
             " simulated: take 0"
         )
     check_plan(scenario)
+    check_boxes(scenario)
     check_memory(scenario)
-    return numbers_of(scenario)
+    numbers = numbers_of(scenario)
+    if not isinstance(work, AbstractOpenServing):  # whose load is that of the command
+        check_outcome(scenario, numbers)
+    return numbers
 
 
 def engine_of(scenario: Scenario) -> tuple[Engine, float]:

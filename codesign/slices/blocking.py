@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..smooth import at_most
 from ..typed_jax import arange, asarray, ones, zeros
 
@@ -72,7 +72,7 @@ class SharedRack(eqx.Module):
     Source: [kaufman1981]; effective capacities [lumorph_notes].
     """
 
-    capacity: Float[Array, "*b"] = quantity(low=1.0, high=float(MOST), doc="accelerators")
+    capacity: Float[Array, "*b"] = integer(low=1.0, high=float(MOST), doc="accelerators")
     load: Float[Array, "*b"] = quantity(low=1e-3, high=10.0, default=0.8, doc="offered accelerators over capacity")
     effective_ratio: Float[Array, "*b"] = quantity(low=0.1, high=1.0, default=1.0, doc="at a load of 0.8")
     sizes: tuple[int, ...] = static(default=tuple(range(1, 17)), converter=tuple)

@@ -1,6 +1,7 @@
 """Topologies from files: a YAML edge list, or node-link JSON as networkx writes it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 PLACE = ("box", "rail", "layer")
+PARALLEL = "give parallel links one edge with a `width`; an edge leads both ways unless it is `one_way: true`"
 FORMATS = "a YAML edge list (endpoints, edges) nor node-link JSON (nodes, links)"
 
 
@@ -43,7 +45,10 @@ def read_topology(path: str | Path) -> Topology:
         graph = _edge_list(found, path.name)
     else:
         raise ConfigError(f"topology file {path.name} is neither {FORMATS}")
-    return from_networkx(graph, str(found.get("name", path.stem)), forwards=bool(found.get("forwards", False)))
+    forwards = found.get("forwards", False)
+    if not isinstance(forwards, bool):
+        raise ConfigError(f"topology file {path.name}: forwards = {forwards!r}; allowed: true or false")
+    return from_networkx(graph, str(found.get("name", path.stem)), forwards=forwards)
 
 
 def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
@@ -52,11 +57,15 @@ def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
     for node in nodes:
         if not is_mapping(node) or not isinstance(node.get("id"), str | int):
             raise ConfigError(f"topology file {name}: node {node!r}; allowed: a mapping with an `id`, word or number")
+    _refuse_repeated([str(node["id"]) for node in nodes], "nodes", name)
     known = {node["id"] for node in nodes}
     for link in _listed(found, edges, name, (list,)):
         for end in ("source", "target"):
             if not is_mapping(link) or not isinstance(link.get(end), str | int) or link[end] not in known:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
+    ends = [(str(link["source"]), str(link["target"])) for link in _listed(found, edges, name, (list,))]
+    both = ends if found.get("directed", False) else [tuple(sorted(pair)) for pair in ends]
+    _refuse_repeated([" -> ".join(pair) for pair in both], edges, name, PARALLEL)
     graph: Any = import_module("networkx").node_link_graph(found, edges=edges)  # a tenth of a second to load
     if graph.is_multigraph():
         raise ConfigError(f"topology file {name} is a multigraph: give parallel links one edge with a `width`")
@@ -67,6 +76,7 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
     graph, listed = new_graph(), _listed(found, "endpoints", name, (list, dict))
     if not listed:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
+    _refuse_repeated([str(end) for end, _ in _named(listed)], "endpoints", name)
     for number, (end, values) in enumerate(_named(listed)):
         if values is not None and not is_mapping(values):
             raise ConfigError(f"topology file {name}: endpoint {end} = {values!r}; allowed: {{box: 0}} or nothing")
@@ -74,7 +84,9 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
             if key not in PLACE:
                 raise ConfigError(f"topology file {name}: endpoint {end}: no key {key!r}{suggestion(key, PLACE)}")
         graph.add_node(str(end), endpoint=number, **(values or {}))
-    switches = {str(node) for node in _listed(found, "switches", name, (list,))}
+    named = [str(node) for node in _listed(found, "switches", name, (list,))]
+    _refuse_repeated([*(end for end in map(str, graph.nodes) if end in named), *named], "switches", name)
+    switches = set(named)
     graph.add_nodes_from(switches)
     for edge in _listed(found, "edges", name, (list,)):
         if not is_mapping(edge) or "from" not in edge or "to" not in edge:
@@ -85,10 +97,32 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
                 raise ConfigError(f"topology file {name}: edge {ends[0]} -> {ends[1]} names the unknown node {end!r}")
         values = {key: value for key, value in edge.items() if key not in ("from", "to", "one_way")}
         _check_keys(values, f"topology file {name}: edge {ends[0]} -> {ends[1]}")
-        graph.add_edge(*ends, **values)
-        if not edge.get("one_way"):
-            graph.add_edge(*reversed(ends), **values)
+        for pair in (ends,) if _is_one_way(edge, name) else (ends, ends[::-1]):
+            if graph.has_edge(*pair):
+                raise ConfigError(f"topology file {name}: edges has {pair[0]} -> {pair[1]} twice; {PARALLEL}")
+            graph.add_edge(*pair, **values)
     return _own_kinds(graph)
+
+
+def _is_one_way(edge: Mapping[str, Any], name: str) -> bool:
+    """Whether a link of a list leads in one direction alone."""
+    value = edge.get("one_way", False)
+    if not isinstance(value, bool):
+        raise ConfigError(
+            f"topology file {name}: edge {edge['from']} -> {edge['to']}: one_way = {value!r}; allowed: true or false"
+        )
+    return value
+
+
+def _refuse_repeated(names: Sequence[str], key: str, name: str, helps: str = "name each once") -> None:
+    """Names of a list must differ.
+
+    Raises:
+        ConfigError: the first that stands there twice.
+    """
+    twice = next((one for one, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ConfigError(f"topology file {name}: {key} has {twice} twice; {helps}")
 
 
 def _named(listed: Any) -> list[tuple[Any, Any]]:

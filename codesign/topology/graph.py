@@ -97,8 +97,9 @@ def from_networkx(
 ) -> Topology:
     """Check a networkx graph and turn it into arrays.
 
-    Nodes may carry `endpoint` (device number), `box`, `rail`, `layer`; without any `endpoint` the nodes of degree one
-    are the devices. Edges carry `kind`, `width` and either a kind that `links` prices or their own numbers.
+    Nodes may carry `endpoint` (device numbers 0, 1, ..., each once), `box`, `rail`, `layer`; without any `endpoint`
+    the nodes of degree one are the devices. Edges carry `kind`, `width` and either a kind that `links` prices or their
+    own numbers.
 
     Args:
         graph: directed, or undirected for links that run both ways.
@@ -107,7 +108,8 @@ def from_networkx(
         extra: `forwards`, `orders`.
 
     Raises:
-        ConfigError: no endpoint, a link without bandwidth, a negative number, a part that cannot be reached.
+        ConfigError: no endpoint, device numbers that repeat or leave one out, a link without bandwidth, a negative
+            number, a part that cannot be reached.
     """
     directed: Any = graph if graph.is_directed() else graph.to_directed()
     nodes = list(directed.nodes)
@@ -158,7 +160,17 @@ def _endpoints(graph: "nx.DiGraph[Any]", name: str) -> list[Any]:
         numbered = {node: i for i, node in enumerate(leaves)}
     if len(numbered) < 2:
         raise ConfigError(f"topology {name} has {len(numbered)} endpoints: give nodes an `endpoint` number, 0, 1, ...")
-    return sorted(numbered, key=lambda node: numbered[node])
+    ordered = sorted(numbered, key=lambda node: numbered[node])
+    for place, node in enumerate(ordered):
+        if numbered[node] == place:
+            continue
+        twice = place > 0 and numbered[ordered[place - 1]] == numbered[node]
+        why = f"is that of {ordered[place - 1]} too" if twice else f"comes where {place} should"
+        raise ConfigError(
+            f"topology {name}: {node}: endpoint = {numbered[node]} {why}; allowed: the numbers 0 to {len(ordered) - 1},"
+            " each once"
+        )
+    return ordered
 
 
 def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] | None, name: str) -> list[float]:

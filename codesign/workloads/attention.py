@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Work
 from ..smooth import at_least
 from .layer_operations import (
@@ -58,9 +58,9 @@ class GroupedQueryAttention(AbstractAttention):
     recomputation before the product with the values, whose result nothing needs.
     """
 
-    heads: Float[Array, "*b"] = quantity(low=1.0)
-    kv_heads: Float[Array, "*b"] = quantity(low=1.0)
-    head_dim: Float[Array, "*b"] = quantity(low=1.0)
+    heads: Float[Array, "*b"] = integer(low=1.0)
+    kv_heads: Float[Array, "*b"] = integer(low=1.0)
+    head_dim: Float[Array, "*b"] = integer(low=1.0)
     causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
     fused: bool = static(default=True)
     separate_projections: bool = static(default=False)
@@ -227,12 +227,12 @@ class LatentAttention(AbstractAttention):
     Source: [deepseek2024v2] section 2.1.
     """
 
-    heads: Float[Array, "*b"] = quantity(low=1.0)
-    q_rank: Float[Array, "*b"] = quantity(low=0.0, doc="0: queries straight from the hidden state")
-    kv_rank: Float[Array, "*b"] = quantity(low=1.0)
-    nope_dim: Float[Array, "*b"] = quantity(low=1.0)
-    rope_dim: Float[Array, "*b"] = quantity(low=0.0)
-    value_dim: Float[Array, "*b"] = quantity(low=1.0)
+    heads: Float[Array, "*b"] = integer(low=1.0)
+    q_rank: Float[Array, "*b"] = integer(low=0.0, doc="0: queries straight from the hidden state")
+    kv_rank: Float[Array, "*b"] = integer(low=1.0)
+    nope_dim: Float[Array, "*b"] = integer(low=1.0)
+    rope_dim: Float[Array, "*b"] = integer(low=0.0)
+    value_dim: Float[Array, "*b"] = integer(low=1.0)
     causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
 
     def _query_parameters(self, hidden: Array) -> Array:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fabrics import Group
-from ..fields import quantity
+from ..fields import integer
 from ..smooth import at_least
 
 __all__ = ["Family", "counted_bytes", "model_parallel_group", "offloaded_bytes_per_element"]
@@ -25,11 +25,11 @@ BLOCK_CROSSINGS = 2.0  # forward and backward, across every block's boundary
 class Family(eqx.Module):
     """A model of the tables' family and the batch: `heads` equals `layers`, the feed-forward is four times as wide."""
 
-    layers: Float[Array, "*b"] = quantity(low=1.0)
-    hidden: Float[Array, "*b"] = quantity(low=1.0)
-    head_dim: Float[Array, "*b"] = quantity(low=1.0)
-    sequence: Float[Array, "*b"] = quantity(low=1.0, default=2048.0)
-    batch: Float[Array, "*b"] = quantity(low=1.0, default=3072.0, doc="sequences a step")
+    layers: Float[Array, "*b"] = integer(low=1.0)
+    hidden: Float[Array, "*b"] = integer(low=1.0)
+    head_dim: Float[Array, "*b"] = integer(low=1.0)
+    sequence: Float[Array, "*b"] = integer(low=1.0, default=2048.0)
+    batch: Float[Array, "*b"] = integer(low=1.0, default=3072.0, doc="sequences a step")
 
     def elements(self) -> Array:
         """Activation elements of one step over all layers."""

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..smooth import at_least, maximum
 from .broken_rules import batching_violations, broken_batching
 from .kinds import Kinds, known_kinds
@@ -79,7 +79,7 @@ class AbstractContinuousServing(AbstractServing):
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
-    block_tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
     asynchronous: bool = static(default=False)
     prompt_kinds: Kinds = known_kinds("prompt_kinds")
     answer_kinds: Kinds = known_kinds("answer_kinds")

@@ -16,6 +16,7 @@ __all__ = ["Day", "read_load", "replicas_by_hour"]
 
 COLUMNS = ("hour", "requests_per_s")
 ROUNDING = 1e-9  # of a replica
+MOST_PER_S = 1e12  # requests, as of a workload
 HELP = f"a CSV file with the columns {', '.join(COLUMNS)}, or a YAML list of requests/s, one an hour from hour 0"
 
 
@@ -91,4 +92,8 @@ def _rate(value: Any, hour: int, what: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         said = "is empty" if value in (None, "") else f"= {value!r} is no rate"
         raise ConfigError(f"{what}, hour {hour}: requests_per_s {said}: give a number of 0 or more")
+    if rate > MOST_PER_S:
+        raise ConfigError(
+            f"{what}, hour {hour}: requests_per_s = {rate:g} is more than {MOST_PER_S:g}; give requests a second"
+        )
     return rate

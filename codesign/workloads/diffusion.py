@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..cost import partly_hidden_s
 from ..fabrics import Group
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Work
 from ..smooth import at_least
 from .base import AbstractWorkload
@@ -35,14 +35,14 @@ class DiffusionTransformer(eqx.Module):
     Source: [peebles2023dit] section 3 and table 1; [flux2024].
     """
 
-    hidden: Float[Array, "*b"] = quantity(low=1.0)
-    layers: Float[Array, "*b"] = quantity(low=1.0, doc="blocks, joint ones included")
-    heads: Float[Array, "*b"] = quantity(low=1.0)
-    image_tokens: Float[Array, "*b"] = quantity(low=1.0, doc="patches of an image")
-    text_tokens: Float[Array, "*b"] = quantity(default=0.0, doc="that attend beside them")
-    joint_layers: Float[Array, "*b"] = quantity(default=0.0, doc="blocks with weights for image and text apart")
+    hidden: Float[Array, "*b"] = integer(low=1.0)
+    layers: Float[Array, "*b"] = integer(low=1.0, doc="blocks, joint ones included")
+    heads: Float[Array, "*b"] = integer(low=1.0)
+    image_tokens: Float[Array, "*b"] = integer(low=1.0, doc="patches of an image")
+    text_tokens: Float[Array, "*b"] = integer(default=0.0, doc="that attend beside them")
+    joint_layers: Float[Array, "*b"] = integer(default=0.0, doc="blocks with weights for image and text apart")
     modulation: Float[Array, "*b"] = quantity(default=6.0, doc="vectors a block that is not joint")
-    branches: Float[Array, "*b"] = quantity(low=1.0, high=2.0, default=2.0, doc="2 with classifier-free guidance")
+    branches: Float[Array, "*b"] = integer(low=1.0, high=2.0, default=2.0, doc="2 with classifier-free guidance")
     name: str = static(default="diffusion_transformer")
 
     def tokens(self) -> Array:
@@ -66,12 +66,12 @@ class ImagePlan(AbstractPlan):
 
     axes: ClassVar[tuple[str, ...]] = ("tp", "cut", "guide")
 
-    tp: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0)
-    cut: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="parts of an image")
-    guide: Float[Array, "*b"] = quantity(low=1.0, high=2.0, default=1.0, doc="ranks for the branches of guidance")
-    images: Float[Array, "*b"] = quantity(low=1.0, high=1e6, default=1.0, doc="together on one replica")
+    tp: Float[Array, "*b"] = integer(low=1.0, high=64.0, default=1.0)
+    cut: Float[Array, "*b"] = integer(low=1.0, high=64.0, default=1.0, doc="parts of an image")
+    guide: Float[Array, "*b"] = integer(low=1.0, high=2.0, default=1.0, doc="ranks for the branches of guidance")
+    images: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=1.0, doc="together on one replica")
     cut_overlap: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="hidden of what parts of an image send")
-    device_count: Float[Array, "*b"] | None = quantity(low=1.0, default=None)
+    device_count: Float[Array, "*b"] | None = integer(low=1.0, default=None)
 
     def ranks(self) -> Array:
         """All three."""
@@ -107,7 +107,7 @@ class ImageSampling(AbstractWorkload):
     )  # fmt: skip
 
     model: DiffusionTransformer
-    steps: Float[Array, "*b"] = quantity(low=1.0, default=50.0)
+    steps: Float[Array, "*b"] = integer(low=1.0, default=50.0)
     precision: Precision = Precision()
 
     @classmethod

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, switch
+from ..fields import integer, quantity, switch
 from ..hardware import Routing, Work
 from ..smooth import at_least, at_most, ratio
 from .attention import input_bytes, join_bytes
@@ -74,7 +74,7 @@ class DenseFeedForward(AbstractFeedForward):
     `fused_activation` 1 keeps nothing for the activation function's backward (a fused kernel redoes it).
     """
 
-    width: Float[Array, "*b"] = quantity(low=1.0, doc="intermediate size")
+    width: Float[Array, "*b"] = integer(low=1.0, doc="intermediate size")
     gated: Float[Array, "*b"] = switch(default=0.0)
     fused_activation: Float[Array, "*b"] = switch(default=0.0)
 
@@ -117,13 +117,13 @@ class MixtureOfExperts(AbstractFeedForward):
     Source: [fedus2022]; shared experts [dai2024].
     """
 
-    experts: Float[Array, "*b"] = quantity(low=1.0)
-    top_k: Float[Array, "*b"] = quantity(low=1.0)
-    expert_width: Float[Array, "*b"] = quantity(low=1.0)
+    experts: Float[Array, "*b"] = integer(low=1.0)
+    top_k: Float[Array, "*b"] = integer(low=1.0)
+    expert_width: Float[Array, "*b"] = integer(low=1.0)
     shared_experts: Float[Array, "*b"] = quantity(default=0.0)
     gated: Float[Array, "*b"] = switch(default=1.0)
-    dense_layers: Float[Array, "*b"] = quantity(default=0.0)
-    dense_width: Float[Array, "*b"] = quantity(default=0.0)
+    dense_layers: Float[Array, "*b"] = integer(default=0.0)
+    dense_width: Float[Array, "*b"] = integer(default=0.0)
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
 
     def _dense_share(self, layers: Array) -> Array:

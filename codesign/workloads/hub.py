@@ -32,24 +32,32 @@ def _near_layers(config: Values, layers: int, key: str) -> int:
             raise ConfigError(f"layer_types names {len(named)} of {layers} layers")
         return named.count("sliding_attention" if key == "sliding_window" else "chunked_attention")
     if key == "attention_chunk_size":  # layers that know positions; every fourth does not where nothing is said
-        knows = config.get("no_rope_layers") or [(layer + 1) % 4 for layer in range(layers)]
-        return sum(bool(layer) for layer in knows)
+        listed: Any = _optional(config, "no_rope_layers", (list,), "a list of a 0 or 1 for each layer")
+        if listed and (len(listed) != layers or not all(layer in (0, 1) for layer in listed)):
+            raise ConfigError(f"no_rope_layers = {listed!r} is not a list of a 0 or 1 for each of {layers} layers")
+        return sum(bool(layer) for layer in listed or [(layer + 1) % 4 for layer in range(layers)])
     period, full = config.get("sliding_window_pattern"), config.get("max_window_layers")
-    if isinstance(period, int) and period > 0:
+    if period is not None:
+        period = _count("", "sliding_window_pattern", period)
         return layers - layers // period
-    return max(layers - full, 0) if config.get("use_sliding_window") and isinstance(full, int) else layers
+    if full is not None:
+        full = _count("first_dense", "max_window_layers", full)
+    return max(layers - full, 0) if config.get("use_sliding_window") and full is not None else layers
 
 
 def _placed(attention: AbstractAttention, config: Values, layers: int) -> AbstractAttention:
     """Attention with the windows or chunks that the file asks for, where they are shorter than its longest context."""
     longest = config.get("max_position_embeddings")
+    if longest is not None:
+        longest = _count("", "max_position_embeddings", longest)
+    _optional(config, "use_sliding_window", (bool,), "true or false")
     for key in ("sliding_window", "attention_chunk_size"):
         window = config.get(key)
         if window is None or (key == "sliding_window" and not config.get("use_sliding_window", True)):
             continue
         window = _count(key, key, window)
         near = _near_layers(config, layers, key)
-        if near and not (isinstance(longest, int) and window >= longest):
+        if near and not (longest is not None and window >= longest):
             return LocalAttention(attention, window, near / layers, chunked=key != "sliding_window")
     return attention
 
@@ -73,6 +81,18 @@ def _count(name: str, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{key} = {value!r} is not a whole number in [{low}, {high}]")
     return value
+
+
+def _optional(config: Values, key: str, kinds: tuple[type, ...], allowed: str) -> Any:
+    """What a file says under a key that it may leave out; None where it says nothing.
+
+    Raises:
+        ConfigError: something of another kind.
+    """
+    value = config.get(key)
+    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        return value
+    raise ConfigError(f"{key} = {value!r} is not {allowed}")
 
 
 def _flag(name: str, key: str, value: Any) -> float:
@@ -164,6 +184,7 @@ def transformer_from_dict(config: Any, name: str) -> Transformer:
     try:
         if not isinstance(config, dict):
             raise ConfigError("not a JSON object")
+        _optional(config, "model_type", (str,), "a word")
         architecture = _architecture(config)
         config = _inside(config, architecture)
         values = _read(config, architecture)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..hardware import Work
 from ..smooth import at_least, ceil
 from ..units import BYTES
@@ -41,12 +41,12 @@ class LinearAttention(AbstractAttention):
     [yang2025deltanet].
     """
 
-    heads: Float[Array, "*b"] = quantity(low=1.0, doc="of values")
-    key_heads: Float[Array, "*b"] = quantity(low=1.0, doc="of queries and keys (groups)")
-    key_dim: Float[Array, "*b"] = quantity(low=1.0, doc="state size")
-    value_dim: Float[Array, "*b"] = quantity(low=1.0)
-    convolution: Float[Array, "*b"] = quantity(low=1.0, default=4.0, doc="tokens")
-    chunk: Float[Array, "*b"] = quantity(low=1.0, default=64.0, doc="tokens")
+    heads: Float[Array, "*b"] = integer(low=1.0, doc="of values")
+    key_heads: Float[Array, "*b"] = integer(low=1.0, doc="of queries and keys (groups)")
+    key_dim: Float[Array, "*b"] = integer(low=1.0, doc="state size")
+    value_dim: Float[Array, "*b"] = integer(low=1.0)
+    convolution: Float[Array, "*b"] = integer(low=1.0, default=4.0, doc="tokens")
+    chunk: Float[Array, "*b"] = integer(low=1.0, default=64.0, doc="tokens")
     delta: bool = static(default=True)
     state: str = static(default="fp32")
 

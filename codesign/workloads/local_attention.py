@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..smooth import at_most
 from .attention import AbstractAttention, GroupedQueryAttention
 from .layer_operations import BlockComm, BlockOp, Precision, Shard, scaled
@@ -27,7 +27,7 @@ class LocalAttention(AbstractAttention):
     """
 
     attention: AbstractAttention
-    window: Float[Array, "*b"] = quantity(low=1.0, doc="tokens")
+    window: Float[Array, "*b"] = integer(low=1.0, doc="tokens")
     share: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="of the layers that have it")
     chunked: bool = static(default=False)
 

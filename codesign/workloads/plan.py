@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ConfigError
 from ..fabrics import ALGORITHMS, Group
-from ..fields import quantity, switch
+from ..fields import integer, quantity, switch
 from ..smooth import at_least, at_most
 from ..typed_jax import ones_like
 from .plan_fields import AbstractPlan, Change, named
@@ -44,31 +44,31 @@ class AbstractModelPlan(AbstractPlan):
     whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
 
-    tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
-    pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
-    cp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
-    ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel")
-    row_shards: Float[Array, "*b"] = quantity(
+    tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
+    pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
+    cp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
+    ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
+    row_shards: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"
     )
-    column_shards: Float[Array, "*b"] = quantity(
+    column_shards: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by columns"
     )
-    virtual_stages: Float[Array, "*b"] = quantity(
+    virtual_stages: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
     )
-    micro_batch: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="sequences")
-    chunk: Float[Array, "*b"] = quantity(
+    micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
+    chunk: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
     )
-    attention_dp: Float[Array, "*b"] = quantity(
+    attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
     sequence_parallel: Float[Array, "*b"] = switch(
         default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
     )
-    zero: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
+    zero: Float[Array, "*b"] = integer(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
@@ -100,24 +100,22 @@ class AbstractModelPlan(AbstractPlan):
     )
     tp_algorithm: Float[Array, "*b"] = named("tp_algorithm", ALGORITHMS, 0.0, "inside tensor-parallel groups")
     data_algorithm: Float[Array, "*b"] = named("data_algorithm", ALGORITHMS, 0.0, "of all other collectives")
-    prefill_devices: Float[Array, "*b"] = quantity(
+    prefill_devices: Float[Array, "*b"] = integer(
         high=MOST, default=0.0, doc="accelerators of a pool that computes prompts; 0: prompts beside decodes (serving)"
     )
-    prefill_tp: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
-    prefill_pp: Float[Array, "*b"] = quantity(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
-    prefill_ep: Float[Array, "*b"] = quantity(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
-    prefill_attention_dp: Float[Array, "*b"] = quantity(
+    prefill_tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
+    prefill_pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
+    prefill_ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
     )
-    prefill_chunk: Float[Array, "*b"] = quantity(
+    prefill_chunk: Float[Array, "*b"] = integer(
         high=MOST, default=0.0, doc="tokens of prompts that a step of that pool takes at most; 0: as many as `chunk`"
     )
     prefill_load: Float[Array, "*b"] = quantity(
         low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
     )
-    device_count: Float[Array, "*b"] | None = quantity(
-        low=1.0, high=MOST, default=None, doc="in place of the cluster's"
-    )
+    device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
     axes: ClassVar[tuple[str, ...]] = (
         "tp", "attention_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",

@@ -82,7 +82,7 @@ class AbstractPlan(eqx.Module):
 
 def named(field: str, words: Sequence[str], default: float, doc: str) -> Any:
     """A number of a plan whose values have names, in the order of the numbers that stand for them."""
-    metadata = {"low": 0.0, "high": float(len(words) - 1), "doc": doc, "words": tuple(words)}
+    metadata = {"low": 0.0, "high": float(len(words) - 1), "doc": doc, "words": tuple(words), "integer": True}
     return eqx.field(converter=functools.partial(_number, field, words), default=default, metadata=metadata)
 
 

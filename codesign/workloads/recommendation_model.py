@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
-from ..fields import as_leaf, quantity, static
+from ..fields import as_leaf, integer, quantity, static
 from ..hardware import Work
 from ..units import BYTES
 from .popularity import hot_share
@@ -36,9 +36,9 @@ class EmbeddingTables(eqx.Module):
     Assumes: equal tables. A model whose tables differ is described by their mean and the sharding's `imbalance`.
     """
 
-    count: Float[Array, "*b"] = quantity(low=1.0)
-    rows: Float[Array, "*b"] = quantity(low=1.0, doc="of one table")
-    dimension: Float[Array, "*b"] = quantity(low=1.0, doc="elements of a row")
+    count: Float[Array, "*b"] = integer(low=1.0)
+    rows: Float[Array, "*b"] = integer(low=1.0, doc="of one table")
+    dimension: Float[Array, "*b"] = integer(low=1.0, doc="elements of a row")
     pooling: Float[Array, "*b"] = quantity(low=0.0, default=1.0, doc="rows added up, per table and sample")
     skew: Float[Array, "*b"] = quantity(high=3.0, default=0.0, doc="Zipf exponent of row popularity")
     index_bytes: Float[Array, "*b"] = quantity(low=1.0, high=16.0, default=8.0)
@@ -80,7 +80,7 @@ class RecommendationModel(eqx.Module):
 
     name: str = static()
     tables: EmbeddingTables
-    dense_features: Float[Array, "*b"] = quantity(low=0.0, default=0.0)
+    dense_features: Float[Array, "*b"] = integer(low=0.0, default=0.0)
     bottom: tuple[Any, ...] = eqx.field(converter=_widths, default=())
     top: tuple[Any, ...] = eqx.field(converter=_widths, default=())
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ConfigError
-from ..fields import quantity
+from ..fields import integer
 from ..smooth import at_least, ceil
 from ..typed_jax import asarray
 from .attention import AbstractAttention
@@ -37,22 +37,22 @@ class ShapedPlan(AbstractModelPlan):
     with two kinds of attention may have the full one in every layer, every fourth, ...; no law of quality knows of it.
     """
 
-    layers: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of the model")
-    hidden: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="numbers that a token is")
-    width: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of dense feed-forward networks")
-    heads: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of attention")
-    kv_heads: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of keys and values")
-    experts: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of a layer")
-    top_k: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="experts that a token visits")
-    expert_width: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of one expert")
-    vocab: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="words")
-    kv_rank: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="of latent attention")
-    full_every: Float[Array, "*b"] | None = quantity(
+    layers: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of the model")
+    hidden: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="numbers that a token is")
+    width: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of dense feed-forward networks")
+    heads: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of attention")
+    kv_heads: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of keys and values")
+    experts: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of a layer")
+    top_k: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="experts that a token visits")
+    expert_width: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of one expert")
+    vocab: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="words")
+    kv_rank: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="of latent attention")
+    full_every: Float[Array, "*b"] | None = integer(
         low=1.0, high=MOST, default=None, doc="layers, of which one has full attention: the others windows or states"
     )
-    window: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="tokens that such a layer sees")
-    context: Float[Array, "*b"] | None = quantity(low=1.0, high=MOST, default=None, doc="tokens of a sequence")
-    tokens: Float[Array, "*b"] | None = quantity(low=1.0, high=1e18, default=None, doc="trained on")
+    window: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="tokens that such a layer sees")
+    context: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="tokens of a sequence")
+    tokens: Float[Array, "*b"] | None = integer(low=1.0, high=1e18, default=None, doc="trained on")
 
     def shape(self) -> dict[str, Array]:
         """Fields of the shape that are given."""

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity
+from ..fields import integer
 from ..hardware import Work
 from ..smooth import at_most
 from .attention import AbstractAttention, LatentAttention
@@ -24,9 +24,9 @@ class SparseAttention(AbstractAttention):
     """
 
     attention: LatentAttention
-    selected: Float[Array, "*b"] = quantity(low=1.0, doc="tokens")
-    index_heads: Float[Array, "*b"] = quantity(low=1.0)
-    index_dim: Float[Array, "*b"] = quantity(low=1.0)
+    selected: Float[Array, "*b"] = integer(low=1.0, doc="tokens")
+    index_heads: Float[Array, "*b"] = integer(low=1.0)
+    index_dim: Float[Array, "*b"] = integer(low=1.0)
 
     @property
     def heads(self) -> Array:

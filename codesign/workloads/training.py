@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..cost import partly_hidden_s
-from ..fields import quantity, static
+from ..fields import integer, quantity, static
 from ..smooth import at_least, at_most, ceil, ratio
 from .base import AbstractWorkload
 from .broken_rules import broken
@@ -35,10 +35,10 @@ class AbstractTraining(AbstractWorkload):
     words: ClassVar[Words] = TRAINING
 
     model: Transformer
-    sequence: Float[Array, "*b"] = quantity(
+    sequence: Float[Array, "*b"] = integer(
         low=1.0, doc="tokens per sequence", usual=(1.0, 1e7, "the longest published context")
     )
-    global_batch: Float[Array, "*b"] = quantity(low=1.0, doc="sequences per step")
+    global_batch: Float[Array, "*b"] = integer(low=1.0, doc="sequences per step")
     precision: Precision = Precision()
     optimizer: Adam = Adam()
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import quantity, static, switch
+from ..fields import integer, static, switch
 from .attention import AbstractAttention, GroupedQueryAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward
 from .layer_operations import BlockComm, BlockOp, Shard, elementwise, linear, norm
@@ -27,11 +27,11 @@ class Transformer(eqx.Module):
     """
 
     name: str = static()
-    hidden: Float[Array, "*b"] = quantity(low=1.0)
-    layers: Float[Array, "*b"] = quantity(low=1.0)
+    hidden: Float[Array, "*b"] = integer(low=1.0)
+    layers: Float[Array, "*b"] = integer(low=1.0)
     attention: AbstractAttention
     feed_forward: AbstractFeedForward
-    vocab: Float[Array, "*b"] = quantity(default=0.0)
+    vocab: Float[Array, "*b"] = integer(default=0.0)
     tied_embeddings: Float[Array, "*b"] = switch(default=0.0)
     norm_vectors: float = static(default=1.0)
     dropout: bool = static(default=False)

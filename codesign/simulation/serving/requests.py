@@ -17,6 +17,7 @@ ARRIVAL = "arrival_s"
 COLUMNS = (ARRIVAL, "input_tokens", "output_tokens")
 BEYOND = "beyond the header"  # what stands in a row after its last column
 MOST_TOKENS = 1e12  # of a request in a trace
+MOST_PER_S = 1e12  # requests, as of a workload
 LEAST_REQUESTS = 2  # that have a gap between them
 
 
@@ -110,7 +111,7 @@ def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
     columns = {
         name: np.array([_number(row[name], name, f"{what}, line {line}") for line, row in rows]) for name in wanted
     }
-    prompts, outputs = (np.rint(columns[name]).astype(int) for name in COLUMNS if name != ARRIVAL)
+    prompts, outputs = (columns[name].astype(int) for name in COLUMNS if name != ARRIVAL)
     if len(prompts) < LEAST_REQUESTS:
         raise ConfigError(f"{what} has {len(prompts)} requests: at least {LEAST_REQUESTS} say anything")
     lines = [line for line, _ in rows]
@@ -147,6 +148,12 @@ def _rising(came: Numbers, lines: list[int], what: str) -> Numbers:
         raise ConfigError(f"{what}, line {line}: arrival_s is {by:g} s before the row above: sort the file by it")
     if not came[-1] > came[0]:
         raise ConfigError(f"{what}: all {len(came)} requests come at {came[0]:g} s: arrival_s must rise, in seconds")
+    rate = (len(came) - 1) / float(came[-1] - came[0])
+    if rate > MOST_PER_S:
+        raise ConfigError(
+            f"{what}: arrival_s rises by {came[-1] - came[0]:g} s over {len(came)} requests, {rate:.4g} requests/s;"
+            f" allowed: at most {MOST_PER_S:g}: give seconds"
+        )
     return came - came[0]
 
 
@@ -158,6 +165,11 @@ def _number(text: Any, column: str, where: str) -> float:
         value = math.nan
     if column != ARRIVAL and math.isfinite(value) and not 1 <= value <= MOST_TOKENS:
         raise ConfigError(f"{where}: {column} = {value:g} is outside [1, {MOST_TOKENS:g}]")
+    if column == ARRIVAL and value < 0:
+        raise ConfigError(f"{where}: {column} = {text} is before 0; count seconds from the first request or earlier")
+    if column != ARRIVAL and math.isfinite(value) and not value.is_integer():
+        near = f"{math.floor(value)} or {math.ceil(value)}"
+        raise ConfigError(f"{where}: {column} = {text} is not a whole number of tokens; take {near}")
     if not math.isfinite(value):
         said = "is empty" if text is None or not text.strip() else f"= {text!r} is no number"
         raise ConfigError(f"{where}: {column} {said}; fill it in or leave the row out")
