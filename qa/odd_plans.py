@@ -71,6 +71,7 @@ class Family(NamedTuple):
     models: tuple[str, ...]
     fields: Mapping[str, Sequence[float]]
     batch: str = ""
+    words: tuple[str, ...] = ()
 
 
 FAMILIES = {
@@ -83,8 +84,8 @@ FAMILIES = {
     "any_schedule": Family(
         "any_schedule", DENSE, {n: v for n, v in STEPS.items() if n in ("tp", "pp", "chunk", "micro_batch")}
     ),
-    "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS),
-    "disaggregated_at_rate": Family("disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS),
+    "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS, words=("prefill=same",)),
+    "disaggregated_at_rate": Family("disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",)),
     "recommendation": Family("recommendation", ("dlrm_criteo",), TABLES),
     "recommendation_training": Family("recommendation_training", ("dlrm_12t",), TABLES),
     "images": Family("images", ("flux_1_dev", "dit_xl_2"), {"tp": VALUES, "cp": VALUES, "micro_batch": (1, 2, 3, 7)}),
@@ -109,7 +110,7 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
     how = FAMILIES[family]
     devices, model = int(rng.choice(DEVICES)), str(rng.choice(how.models))
     device = str(rng.choice(["h100_sxm", "h200_sxm", "b200", "mi300x", "a100_80gb_sxm"]))
-    words = [f"workload={how.workload}", f"model={model}", f"accelerator={device}", f"cluster.device_count={devices}"]
+    words = [f"workload={how.workload}", f"model={model}", f"accelerator={device}", f"cluster.device_count={devices}", *how.words]
     words += (
         [f"{how.batch}={int(rng.choice([devices, 2 * devices, 3 * devices, 5 * devices, 72]))}"] if how.batch else []
     )
