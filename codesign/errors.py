@@ -12,7 +12,7 @@ read or write; nothing else is caught.
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["CodesignError", "ConfigError", "DataError", "WriteError", "either", "suggestion"]
+__all__ = ["CodesignError", "ConfigError", "DataError", "WriteError", "either", "is_text", "suggestion"]
 
 
 LONGEST, LONGEST_WORD = 1_900, 300  # characters of a message, and of one word of it: some repeat what they were given
@@ -32,6 +32,11 @@ def one_line(message: str) -> str:
         words = message.split(" ")
         message = " ".join(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}..." for word in words)
     return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
+
+
+def is_text(word: str) -> bool:
+    """Whether a word can be written as UTF-8: half of a pair of surrogates, as bytes of arguments become, cannot."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in word)
 
 
 class ConfigError(CodesignError):

@@ -24,7 +24,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, either, suggestion
+from ..errors import ConfigError, either, is_text, suggestion
 from ..plain_yaml import is_list, is_mapping
 from ..shipped import conf_dir
 from .construct import parameters, resolve
@@ -144,6 +144,8 @@ def _parse(text: str) -> Override:
     """An override, which nobody may change: the same text is asked for several times."""
     if len(text) > LONGEST:
         raise ConfigError(f"override {text[:40]!r}... has {len(text):,} characters; allowed: at most {LONGEST:,}")
+    if not is_text(text):
+        raise ConfigError(f"override {text!r} is no text of UTF-8")
     called = RESOLVER.search(text)
     if called:
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ConfigError, one_line
+from ..errors import ConfigError, is_text, one_line
 from ..foreign import UNREADABLE, read_frame, refuse_irregular
 from .terminal import console
 
@@ -121,6 +121,8 @@ class Frames:
         """
         import duckdb
 
+        if not is_text(sql):
+            raise ConfigError(f"query: {sql!r} is no text of UTF-8")
         try:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
