@@ -11,8 +11,10 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import socket
 import stat
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -27,6 +29,8 @@ __all__ = ["frame_bytes", "is_replaceable", "make_folder", "write_bytes", "write
 
 SUFFIX = ".partial"
 OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of what is open already, a regular file included
+BY_NUMBER = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 LONGEST_NAME = 60  # characters of a file's name that the name of its partial file repeats
 _numbers = itertools.count()
 
@@ -55,7 +59,7 @@ def writing(path: Path | str) -> Generator[BinaryIO]:
     path = Path(path)
     with _naming(path):
         if not is_replaceable(path):
-            with open(path, "ab") as file:  # what was printed to an open file stays
+            with _open_as_it_is(path) as file:
                 yield file
             return
         target = Path(os.path.realpath(path))
@@ -169,6 +173,16 @@ def _opened(target: Path, partial: Path) -> Generator[BinaryIO]:
         if mode is not None:
             partial.chmod(stat.S_IMODE(mode))
         yield file
+
+
+def _open_as_it_is(path: Path) -> BinaryIO:
+    """A device, a pipe, or what this process has open: written where that has come to."""
+    name = os.path.abspath(path)
+    number = BY_NUMBER.fullmatch(name)
+    if name not in STANDARD and number is None:
+        return open(path, "wb")
+    sys.stdout.flush()
+    return os.fdopen(os.dup(int(number[1]) if number else STANDARD[name]), "wb")
 
 
 def _partial(target: Path) -> Path:
