@@ -1,8 +1,8 @@
 """Writing of files that a user asked for: whole or not at all, and through to devices, pipes and links.
 
-A regular file, or one that does not exist yet, is written beside its place and renamed into it. A link stays a link: the
-file that it leads to is replaced. A device or a pipe is written to as it is. Where anything cannot be written, nothing
-of it is left, and the error names the path.
+A regular file, or one that does not exist yet, is written beside its place and renamed into it. A link stays a link:
+the file that it leads to is replaced. A device or a pipe is written to as it is. Where anything cannot be written,
+nothing of it is left, and the error names the path.
 """
 
 import contextlib

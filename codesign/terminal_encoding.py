@@ -67,7 +67,7 @@ def lenient_output(*, restore: bool) -> Generator[None]:
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None and not restore:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # or the next file has its number
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (or the next file has its number)
         elif hasattr(stream, "reconfigure"):
             before.append((stream.reconfigure, stream.errors))
             stream.reconfigure(errors=ERRORS)

@@ -46,7 +46,7 @@ class Refused(RequestHandler):
 
 
 def has_session(request: object) -> bool:
-    """Whether a request for a socket names a session as Bokeh's page does: the protocol, and a token that can be read."""
+    """Whether a request for a socket names a session as Bokeh's page does: its protocol, and a token."""
     headers: Mapping[str, str] = getattr(request, "headers", {})
     words = [word.strip() for word in headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if len(words) != 2 or words[0] != PROTOCOL or len(words[1]) > LONGEST_SESSION:
