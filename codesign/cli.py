@@ -113,7 +113,8 @@ def _check_texts(options: argparse.Namespace) -> None:
     """Refuse bytes that are no UTF-8, but in names of files that are there."""
     for name in TEXTS:
         value = getattr(options, name, None)
-        for text in value if isinstance(value, list) else [value]:
+        texts: list[object] = list(value) if isinstance(value, list) else [value]
+        for text in texts:
             if isinstance(text, str) and not is_text(text) and not os.path.lexists(text):
                 raise ConfigError(f"{options.command}: {text!r} is no text of UTF-8")
 

@@ -66,7 +66,9 @@ def lenient_output(*, restore: bool) -> Generator[None]:
     before: list[tuple[Callable[..., Any], str]] = []
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
-        if stream is None and not restore:
+        if stream is None:
+            if restore:
+                continue
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (or the next file has its number)
         elif hasattr(stream, "reconfigure"):
             before.append((stream.reconfigure, stream.errors))

@@ -176,6 +176,10 @@ def _first(item: Override) -> str:
 
 def _check_options(item: Override) -> None:
     group = item.key_or_group
+    if not item.is_delete() and not item.is_sweep_override() and item.value() == []:
+        alone = f" ({group}=null takes it away)" if group in OPTIONAL else ""
+        known = suggestion("", available(group)) if group in groups() else ""
+        raise ConfigError(f"{group} = [] names no option{alone}{known}")
     if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
         if group.split("/")[0] not in {"hydra", *groups()}:
             raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
@@ -204,6 +208,7 @@ def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
 def _admit_value(item: Override, base: Any) -> str:
     """`key=value` where the key exists, `++key=value` where the class that stands there has such an argument."""
     node, keys = base, item.key_or_group.split(".")
+    _check_shape(item, base)
     if item.key_or_group in OPEN:
         return f"++{item.input_line}"
     for depth, key in enumerate(keys):
@@ -226,6 +231,21 @@ def _admit_value(item: Override, base: Any) -> str:
                 )
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)
+
+
+def _check_shape(item: Override, base: Any) -> None:
+    """Refuse a list or a number where a mapping stands, and a mapping or a number where a list stands."""
+    node = base
+    for key in item.key_or_group.split("."):
+        node = node.get(key) if is_mapping(node) else None
+    value = None if item.is_sweep_override() else item.value()
+    number = isinstance(value, int | float)
+    given = "a list" if is_list(value) else "a mapping" if is_mapping(value) else "a number"
+    if is_mapping(node) and (is_list(value) or number):
+        known = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not {given}{known}")
+    if is_list(node) and (is_mapping(value) or number) and not item.key_or_group.startswith("space."):
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a list, not {given}: write [A,B]")
 
 
 def _arguments(node: Any) -> list[str]:

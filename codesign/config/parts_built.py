@@ -16,7 +16,7 @@ from ..search import Problem
 from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
 from .construct import Built
-from .groups import expand
+from .groups import available, expand, groups
 from .in_units import in_si
 from .space_checks import check_variables
 from .traced_requests import with_trace
@@ -70,7 +70,7 @@ def scenario_of(built: Built) -> Scenario:
     """
     for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": AbstractPlan}.items():
         if not isinstance(built.objects[key], kind):
-            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}{choice(key)}")
     workload, plan = built.objects["workload"], built.objects["plan"]
     if not isinstance(plan, workload.plan_class):
         wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
@@ -79,6 +79,11 @@ def scenario_of(built: Built) -> Scenario:
     check_formats(scenario)
     check_reach(scenario)
     return scenario
+
+
+def choice(key: str) -> str:
+    """What to type for a part, where a group of its name has files of it."""
+    return f"; choose one with {key}=NAME{suggestion('', available(key))}" if key in groups() else ""
 
 
 def problem_of(built: Built) -> Problem:
