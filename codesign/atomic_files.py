@@ -36,16 +36,12 @@ _numbers = itertools.count()
 
 
 def is_replaceable(path: Path) -> bool:
-    """Whether a path is a regular file, or nothing yet, so that a file may be renamed into its place.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
+    """Whether a path is a regular file, or nothing yet, so that a file may be renamed into its place."""
     if os.path.abspath(path).startswith(OPEN_FILES):
         return False
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
+    except (OSError, ValueError):  # nothing there, or nothing that can be looked at: writing will say why
         return True
 
 

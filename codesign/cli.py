@@ -110,13 +110,27 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _check_texts(options: argparse.Namespace) -> None:
-    """Refuse bytes that are no UTF-8, but in names of files that are there."""
+    """Refuse bytes that are no UTF-8, but in names of files that are there.
+
+    In the C locale Python keeps every byte beyond ASCII as half of a pair, those of UTF-8 too.
+    """
     for name in TEXTS:
         value = getattr(options, name, None)
-        texts: list[object] = list(value) if isinstance(value, list) else [value]
-        for text in texts:
-            if isinstance(text, str) and not is_text(text) and not os.path.lexists(text):
-                raise ConfigError(f"{options.command}: {text!r} is no text of UTF-8")
+        if isinstance(value, list):
+            texts: list[object] = list(value)
+            setattr(options, name, [_text_of(options.command, text) for text in texts])
+        elif value is not None:
+            setattr(options, name, _text_of(options.command, value))
+
+
+def _text_of(command: str, word: object) -> object:
+    """A word as UTF-8."""
+    if not isinstance(word, str) or is_text(word) or os.path.lexists(word):
+        return word
+    try:
+        return word.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError as error:
+        raise ConfigError(f"{command}: {word!r} is no text of UTF-8") from error
 
 
 def _optimize(options: argparse.Namespace) -> int:

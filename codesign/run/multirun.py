@@ -30,6 +30,7 @@ from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
 from .designs_table import designs_table
+from .folder_lock import alone_in
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, trace_once
 from .setup import prepare_jax
@@ -77,12 +78,18 @@ def multirun(arguments: list[str]) -> int:
         0, or 2 where a job found no feasible design or was refused.
 
     Raises:
-        ConfigError: an override that no job could take.
+        ConfigError: an override that no job could take, or a folder that another process writes to.
     """
     overrides = admit(arguments)
     given = [text for text in overrides if text.split("=")[0] == PLACE]
     place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
+    with alone_in(root, PLACE):
+        return _run_all(arguments, ours, place, root)
+
+
+def _run_all(arguments: list[str], ours: list[str], place: str, root: Path) -> int:
+    """All jobs, in a folder that no other process writes to; returns as `multirun` does."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
