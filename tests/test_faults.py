@@ -58,7 +58,7 @@ def started(folder: Path, *words: str, **environment: str) -> subprocess.Popen[b
 @pytest.mark.parametrize("text", [
     "~plan", "~cluster", "~workload", "plan=[]", "workload=[]", "objective=[]", "memory=[]", "cluster=[]", "cluster=3",
     "cluster.levels=3", "cluster.levels={}", "cluster.host=[]", "cluster.network.scale_up=[]", "space.hardware=[]",
-    "objective.limits=3", "workload.precision=3", "workload.model=[]", "plan.tp=\udcff",
+    "workload.precision=3", "workload.model=[]", "plan.tp=\udcff",
 ])  # fmt: skip
 def test_a_part_that_is_none_is_one_line(text):
     """Of designs and of studies: the key, and what is allowed."""

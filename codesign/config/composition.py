@@ -234,18 +234,22 @@ def _admit_value(item: Override, base: Any) -> str:
 
 
 def _check_shape(item: Override, base: Any) -> None:
-    """Refuse a list or a number where a mapping stands, and a mapping or a number where a list stands."""
+    """Refuse a list where a mapping stands, and a mapping or a number where a list stands."""
     node = base
     for key in item.key_or_group.split("."):
         node = node.get(key) if is_mapping(node) else None
     value = None if item.is_sweep_override() else item.value()
-    number = isinstance(value, int | float)
-    given = "a list" if is_list(value) else "a mapping" if is_mapping(value) else "a number"
-    if is_mapping(node) and (is_list(value) or number):
+    if is_mapping(node) and is_list(value):
         known = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
-        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not {given}{known}")
-    if is_list(node) and (is_mapping(value) or number) and not item.key_or_group.startswith("space."):
-        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a list, not {given}: write [A,B]")
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not a list{known}")
+    if (
+        is_list(node)
+        and (is_mapping(value) or isinstance(value, int | float))
+        and not item.key_or_group.startswith("space.")
+    ):
+        raise ConfigError(
+            f"{item.input_line}: {item.key_or_group} is a list, not {'a mapping' if is_mapping(value) else 'a number'}: write [A,B]"
+        )
 
 
 def _arguments(node: Any) -> list[str]:
