@@ -242,14 +242,9 @@ def _check_shape(item: Override, base: Any) -> None:
     if is_mapping(node) and is_list(value):
         known = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
         raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not a list{known}")
-    if (
-        is_list(node)
-        and (is_mapping(value) or isinstance(value, int | float))
-        and not item.key_or_group.startswith("space.")
-    ):
-        raise ConfigError(
-            f"{item.input_line}: {item.key_or_group} is a list, not {'a mapping' if is_mapping(value) else 'a number'}: write [A,B]"
-        )
+    kind = "a mapping" if is_mapping(value) else "a number" if isinstance(value, int | float) else ""
+    if is_list(node) and kind and not item.key_or_group.startswith("space."):
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a list, not {kind}: write [A,B]")
 
 
 def _arguments(node: Any) -> list[str]:
