@@ -2,9 +2,9 @@
 
     python qa/staged_against_jit.py --count 20 --seed 0       (`--jobs 3` designs of each structure)
 
-A scenario is a random accelerator, fabric, model, workload and plan of `conf/`, with random values of the plan and random
-factors on the numbers of the hardware. What the configuration refuses is drawn again. Every metric must agree to 1e-9,
-relative. Compiling one structure takes ten seconds to a minute.
+A scenario is a random accelerator, fabric, model, workload and plan of `conf/`, with random values of the plan and
+random factors on the numbers of the hardware. What the configuration refuses is drawn again. Every metric must agree
+to 1e-9, relative. Compiling one structure takes ten seconds to a minute.
 """
 
 import argparse
