@@ -366,13 +366,16 @@ def test_output_of_any_encoding_never_fails(encoding, monkeypatch):
         assert told == b"3 x 5 us <= 22 - +-+|## EUR ?? ? a\xffb\n"
 
 
-@pytest.mark.parametrize("settings", [
-    {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "cp1252:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0"},
-], ids=str)  # fmt: skip
-@pytest.mark.parametrize("words", [
-    ["report", "run"], ["query", "run"], ["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], ["--help"],
-    ["list", "limits"], ["validate", "--schema"], ["evaluate", "accelerator=h100_s\u00e9"],
-], ids=lambda words: words[0])  # fmt: skip
+ASCII, WINDOWS = {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "cp1252:strict"}
+C = {"LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize(("words", "settings"), [
+    (["report", "run"], C), (["query", "run"], ASCII), (["query", "run"], WINDOWS), (["--help"], ASCII),
+    (["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], WINDOWS),
+    (["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], C),
+    (["list", "limits"], C), (["validate", "--schema"], WINDOWS), (["evaluate", "accelerator=h100_s\u00e9"], ASCII),
+], ids=lambda value: " ".join(value)[:12])  # fmt: skip
 def test_every_command_writes_to_a_narrow_terminal(words, settings, tmp_path):
     write_run(tmp_path / "run")
     process = started(tmp_path, *words, PYTHONCOERCECLOCALE="0", **settings)
@@ -441,9 +444,9 @@ def test_what_a_killed_process_left_goes(tmp_path, monkeypatch):
 def test_files_of_a_killed_process_are_old_or_new(tmp_path):
     """`kill -9` at any instant, as of `codesign calibrate`: no file is half of anything."""
     script = (
-        "import itertools, sys; from pathlib import Path; from codesign.calibration.publish import publish\n"
+        "import itertools, sys; from pathlib import Path; from codesign.atomic_files import write_files\n"
         "for n in itertools.count():\n"
-        "    publish({Path(sys.argv[1]) / f'{k}.yaml': f'{n} ' * 20_000 for k in range(5)})\n"
+        "    write_files({Path(sys.argv[1]) / f'{k}.yaml': f'{n} ' * 20_000 for k in range(5)})\n"
         "    print(n, flush=True)\n"
     )
     rng, settings = random.Random(0), os.environ | {"PYTHONPATH": str(ROOT)}
