@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from . import evidence_commands
 from .command_line import parser
@@ -117,8 +117,7 @@ def _check_texts(options: argparse.Namespace) -> None:
     for name in TEXTS:
         value = getattr(options, name, None)
         if isinstance(value, list):
-            texts: list[object] = list(value)
-            setattr(options, name, [_text_of(options.command, text) for text in texts])
+            setattr(options, name, [_text_of(options.command, text) for text in cast(list[object], value)])
         elif value is not None:
             setattr(options, name, _text_of(options.command, value))
 
