@@ -7,20 +7,27 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from . import evidence_commands
 from .command_line import parser
-from .errors import CodesignError, ConfigError, suggestion
+from .errors import CodesignError, ConfigError, is_text, suggestion
 from .frames import roomy
 from .loading import later
+from .terminal_encoding import lenient_output
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LISTS = ("metrics", "variables", "limits")
+TEXTS = ("overrides", "words", "what", "names", "name", "kind", "sql", "only", "load")  # of commands, by argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a CodesignError, or a file that cannot be read or written, becomes one line and exit code 2."""
+    with lenient_output(restore=arguments is not None):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
         signal.signal(signal.SIGINT, _leave)
@@ -93,12 +100,36 @@ def _dispatch(words: list[str]) -> int:
         asked, where = (commands[known.command], f"{known.command}: ") if known.command else (top, "")
         options = [text for action in asked._actions for text in action.option_strings]
         raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
+    _check_texts(known)
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
     from .config import own_files
 
     with own_files(*known.conf):
         return FUNCTIONS[known.command](known)
+
+
+def _check_texts(options: argparse.Namespace) -> None:
+    """Refuse bytes that are no UTF-8, but in names of files that are there.
+
+    In the C locale Python keeps every byte beyond ASCII as half of a pair, those of UTF-8 too.
+    """
+    for name in TEXTS:
+        value = getattr(options, name, None)
+        if isinstance(value, list):
+            setattr(options, name, [_text_of(options.command, text) for text in cast(list[object], value)])
+        elif value is not None:
+            setattr(options, name, _text_of(options.command, value))
+
+
+def _text_of(command: str, word: object) -> object:
+    """A word as UTF-8."""
+    if not isinstance(word, str) or is_text(word) or os.path.lexists(word):
+        return word
+    try:
+        return word.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError as error:
+        raise ConfigError(f"{command}: {word!r} is no text of UTF-8") from error
 
 
 def _optimize(options: argparse.Namespace) -> int:

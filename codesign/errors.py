@@ -3,6 +3,7 @@
 `CodesignError`
     `ConfigError`  a key, value or combination that the configuration may not have
     `DataError`    a table of measurements that cannot be read as what it claims to be
+    `WriteError`   a file or folder that cannot be written; an `OSError` as well
 
 The command line prints the message on one line and exits with code 2, as it does for a file that the system refuses to
 read or write; nothing else is caught.
@@ -11,7 +12,7 @@ read or write; nothing else is caught.
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["CodesignError", "ConfigError", "DataError", "either", "suggestion"]
+__all__ = ["CodesignError", "ConfigError", "DataError", "WriteError", "either", "is_text", "suggestion"]
 
 
 LONGEST, LONGEST_WORD = 1_900, 300  # characters of a message, and of one word of it: some repeat what they were given
@@ -33,12 +34,30 @@ def one_line(message: str) -> str:
     return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
 
 
+def is_text(word: str) -> bool:
+    """Whether a word can be written as UTF-8: half of a pair of surrogates, as bytes of arguments become, cannot."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in word)
+
+
 class ConfigError(CodesignError):
     """Bad configuration: names the key, the value and what is allowed."""
 
 
 class DataError(CodesignError):
     """A measured table that does not follow the schema."""
+
+
+class WriteError(CodesignError, OSError):
+    """A file or folder that cannot be written: the message names it and says why.
+
+    Args:
+        message: one line.
+        number: `errno` of the system, where it gave one.
+    """
+
+    def __init__(self, message: object = "", number: int | None = None):
+        super().__init__(message)
+        self.errno = number
 
 
 MOST_BEGUN = 8  # options that begin with a word and are still worth listing

@@ -1,13 +1,15 @@
 """Texts that take long to make, kept on disk for the next process under a hash of all that they depend on.
 
-Nothing is kept before a command says where (`keep_in`). What cannot be read or written is made anew each time.
+A file holds the checksum of its text in the first line, and the text. Nothing is kept before a command says where
+(`keep_in`). What is damaged is made anew, in silence; what cannot be read or written is made anew each time.
 """
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from .atomic_files import make_folder, write_text
 
 MOST_KEPT = 200  # texts of a kind, unless another number is said; the longest has 60 KB
 _place: list[Path] = []
@@ -40,15 +42,15 @@ def kept_text(
         kind: folder.
         key: as `key_of` has it.
         make: the text; an empty one is not kept.
-        is_whole: whether what was read is a text that `make` could have made.
+        is_whole: whether what was read is a text that `make` could have made; asked of undamaged ones alone.
         most: texts of this kind; none: `MOST_KEPT`.
     """
     if not _place:
         return make()
     path = _place[0] / kind / f"{key}.json"
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = path.read_text(encoding="utf-8")
-        if is_whole(found):
+        noted, _, found = path.read_bytes().decode().partition("\n")
+        if noted == _checksum(found) and is_whole(found):
             return found
     made = make()
     if made:
@@ -57,12 +59,14 @@ def kept_text(
     return made
 
 
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _write(path: Path, text: str, most: int) -> None:
     """Whole or not at all; the oldest of too many goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    make_folder(path.parent)
+    write_text(path, f"{_checksum(text)}\n{text}")
     written = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
     for old in written[:-most]:
         with contextlib.suppress(OSError):

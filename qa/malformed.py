@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [root] if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path else []
 
-from codesign.cli import main as codesign  # noqa: E402
-from codesign.config.composition import compose  # noqa: E402
-from codesign.config.parts_built import plain  # noqa: E402
-from codesign.run.setup import prepare_jax  # noqa: E402
+from codesign.cli import main as codesign
+from codesign.config.composition import compose
+from codesign.config.parts_built import plain
+from codesign.run.setup import prepare_jax
 
 LONGEST_S, LONGEST_LINE = 60, 2_000
 TOLERANCE = 1e-6  # of a used share

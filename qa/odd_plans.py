@@ -72,6 +72,7 @@ class Family(NamedTuple):
     fields: Mapping[str, Sequence[float]]
     batch: str = ""
     words: tuple[str, ...] = ()
+    space: tuple[str, ...] = ("space=fixed",)
 
 
 FAMILIES = {
@@ -82,13 +83,15 @@ FAMILIES = {
     "at_rate": Family("at_rate", (*DENSE, *EXPERTS), STEPS),
     "goodput": Family("goodput", ("llama31_8b", "mixtral_8x7b"), STEPS),
     "any_schedule": Family(
-        "any_schedule", DENSE, {n: v for n, v in STEPS.items() if n in ("tp", "pp", "chunk", "micro_batch")}
+        "any_schedule", DENSE, {name: STEPS[name] for name in ("tp", "pp", "chunk")}, space=("space=kinds_of_steps",)
     ),
     "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS, words=("prefill=same",)),
-    "disaggregated_at_rate": Family("disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",)),
+    "disaggregated_at_rate": Family(
+        "disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",)
+    ),
     "recommendation": Family("recommendation", ("dlrm_criteo",), TABLES),
     "recommendation_training": Family("recommendation_training", ("dlrm_12t",), TABLES),
-    "images": Family("images", ("flux_1_dev", "dit_xl_2"), {"tp": VALUES, "cp": VALUES, "micro_batch": (1, 2, 3, 7)}),
+    "images": Family("images", ("flux_1_dev", "dit_xl_2"), {"tp": VALUES, "images": (1, 2, 3, 7), "guide": (1, 2)}),
 }
 GOALS = {
     "training": ("time_s", "energy_j", "usd_per_million_tokens", "time_s ** 0.5 * joules_per_token"),
@@ -110,12 +113,13 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
     how = FAMILIES[family]
     devices, model = int(rng.choice(DEVICES)), str(rng.choice(how.models))
     device = str(rng.choice(["h100_sxm", "h200_sxm", "b200", "mi300x", "a100_80gb_sxm"]))
-    words = [f"workload={how.workload}", f"model={model}", f"accelerator={device}", f"cluster.device_count={devices}", *how.words]
+    words = [f"workload={how.workload}", f"model={model}", f"accelerator={device}", *how.words]
+    words += [f"cluster.device_count={devices}"]
     words += (
         [f"{how.batch}={int(rng.choice([devices, 2 * devices, 3 * devices, 5 * devices, 72]))}"] if how.batch else []
     )
     try:
-        study = composed(*words, "space=fixed", "search=certified")
+        study = composed(*words, *how.space, "search=certified")
     except ConfigError:
         return None
     for _ in range(TRIES):
@@ -140,12 +144,13 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
 def _lists(how: Family, base: Scenario, rng: np.random.Generator) -> tuple[dict[str, list[float]], Scenario]:
     """Random lists of some fields, values in any order, and the scenario with random degrees that are not listed."""
     names = [str(name) for name in rng.permutation(list(how.fields))]
-    lists: dict[str, list[float]] = {}
+    steps = how.space != ("space=fixed",)
+    lists: dict[str, list[float]] = {"micro_batch": list(range(1, int(rng.integers(3, 9))))} if steps else {}
     for name in names[: int(rng.integers(3, 7))]:
         values = rng.permutation(how.fields[name])[: int(rng.integers(1, 4))].tolist()
         if math.prod(map(len, lists.values())) * len(values) <= MOST:
             lists[name] = values
-    degrees = [name for name in names if name in ("tp", "pp") and name not in lists]
+    degrees = [name for name in names if name in ("tp", "pp") and name not in lists and hasattr(base.plan, name)]
     own = {f"plan.{name}": jnp.asarray(float(rng.choice(how.fields[name]))) for name in degrees}
     return lists, replace(base, own)
 

@@ -72,6 +72,7 @@ def test_a_pool_without_devices_leaves_plans_legal():
         "model=llama31_8b",
         "accelerator=h100_sxm",
         "cluster.device_count=8",
+        "prefill=same",
         "space=fixed",
     )
     study = study_from_config(*words)

@@ -19,6 +19,8 @@ FOUNDATION = {
     "units",
     "showing",
     "errors",
+    "atomic_files",
+    "terminal_encoding",
     "smooth",
     "cost",
     "by_numpy",

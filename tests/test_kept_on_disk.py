@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_composed_anew(text, kept_here, tmp_path):
     (path,) = (kept_here / "composed").iterdir()
     path.write_text(text, encoding="utf-8")
     assert kept((), [], lambda: made) is made
-    assert kept_files._read(path.read_text(encoding="utf-8")) is not None
+    assert kept_files._read(path.read_text(encoding="utf-8").partition("\n")[2]) is not None
 
 
 def test_what_json_would_change_is_not_kept(kept_here):

@@ -63,6 +63,21 @@ def test_chunks_cover_the_grid_once(run, tmp_path):
         "select * from 'designs.parquet'",
         "select * from glob('/*')",
         "select cast('x' as integer)",
+        "select * from duckdb_settings()",
+        "select name, value from pg_catalog.pg_settings",
+        "select current_setting('memory_limit')",
+        "select * from query('select * from duckdb_settings()')",
+        "select * from query_table('duckdb_settings')",
+        "with t as (select * from duckdb_settings()) select * from t",
+        "select (select count(*) from duckdb_memory()) from designs",
+        "select * from information_schema.tables",
+        "select * from sqlite_master",
+        "select write_log('x')",
+        "select sleep_ms(1)",
+        "show all tables",
+        "reset memory_limit",
+        "select '\ud800'",
+        "select '\udcff' from designs",
         "select error('\x1b[31m')",
     ],
 )
@@ -74,6 +89,24 @@ def test_what_is_no_question_is_one_line(run, sql, capsys, tmp_path, monkeypatch
     assert err.startswith("codesign: query: ")
     assert "\x1b" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "with t as (select 1 as a), u as (select a + 1 as b from t) select * from u",
+        "with recursive t(n) as (select 1 union all select n + 1 from t where n < 3) select sum(n) from t",
+        "select d.rank from designs as d join (select unnest([1, 2]) as r) on r = d.rank",
+        "select * from range(3)",
+        "from designs select count(*)",
+        "describe designs",
+        "summarize DESIGNS",
+        "select list_sum([1, 2]), now() > timestamp '2000-01-01', version_ from (select 1 as version_)",
+        "select a.rank from designs a, lateral (select a.rank + 1)",
+    ],
+)
+def test_what_is_a_question_is_answered(run, sql, capsys):
+    assert main(["query", str(run), sql]) == 0, capsys.readouterr().err
 
 
 def test_no_run_and_damaged_frames_are_one_line(run, capsys, tmp_path):

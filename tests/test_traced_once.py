@@ -1,6 +1,5 @@
 """Programs kept on disk: what comes back is what was traced, and anything else is traced anew."""
 
-import json
 import subprocess
 import sys
 from collections import OrderedDict
@@ -93,7 +92,7 @@ print(len(base_of(study_from_config({STUDY!r}).problem.scenario).program.equatio
 
 @pytest.mark.parametrize("damage", [
     lambda text: "", lambda text: text[: len(text) // 2], lambda text: "[1, 2]", lambda text: "[[]]",
-    lambda text: text.replace("mul", "add", 1), lambda text: json.dumps(["", json.loads(text)[1]]),
+    lambda text: text.replace("mul", "add", 1), lambda text: text.partition("\n")[2],
 ])  # fmt: skip
 def test_what_is_damaged_is_traced_anew(disk, tmp_path, damage):
     """And kept whole again."""
@@ -124,7 +123,7 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [
     lambda text: text[: len(text) // 2], lambda text: text.replace("mul", "add", 1),
-    lambda text: json.dumps(["", json.loads(text)[1]]),
+    lambda text: text.partition("\n")[2],
 ])  # fmt: skip
 def test_packs_that_are_damaged_are_made_anew(disk, tmp_path, damage):
     """The same rows and slopes, and texts that are whole again."""

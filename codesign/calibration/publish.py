@@ -1,9 +1,9 @@
-"""Results on disk: all of them once everything is fitted, each file in one step."""
+"""Results on disk: all of them once everything is fitted."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from ..atomic_files import write_files
 
 
 def publish(texts: Mapping[Path, str | bytes]) -> list[Path]:
@@ -11,16 +11,9 @@ def publish(texts: Mapping[Path, str | bytes]) -> list[Path]:
 
     Args:
         texts: path -> content; folders are made.
+
+    Raises:
+        WriteError: one cannot be written; none is then.
     """
-    for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text if isinstance(text, bytes) else text.encode())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+    write_files(texts)
     return list(texts)

@@ -24,7 +24,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, either, suggestion
+from ..errors import ConfigError, either, is_text, suggestion
 from ..plain_yaml import is_list, is_mapping
 from ..shipped import conf_dir
 from .construct import parameters, resolve
@@ -144,6 +144,8 @@ def _parse(text: str) -> Override:
     """An override, which nobody may change: the same text is asked for several times."""
     if len(text) > LONGEST:
         raise ConfigError(f"override {text[:40]!r}... has {len(text):,} characters; allowed: at most {LONGEST:,}")
+    if not is_text(text):
+        raise ConfigError(f"override {text!r} is no text of UTF-8")
     called = RESOLVER.search(text)
     if called:
         raise ConfigError(
@@ -174,6 +176,10 @@ def _first(item: Override) -> str:
 
 def _check_options(item: Override) -> None:
     group = item.key_or_group
+    if not item.is_delete() and not item.is_sweep_override() and item.value() == []:
+        alone = f" ({group}=null takes it away)" if group in OPTIONAL else ""
+        known = suggestion("", available(group)) if group in groups() else ""
+        raise ConfigError(f"{group} = [] names no option{alone}{known}")
     if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
         if group.split("/")[0] not in {"hydra", *groups()}:
             raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
@@ -202,6 +208,7 @@ def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
 def _admit_value(item: Override, base: Any) -> str:
     """`key=value` where the key exists, `++key=value` where the class that stands there has such an argument."""
     node, keys = base, item.key_or_group.split(".")
+    _check_shape(item, base)
     if item.key_or_group in OPEN:
         return f"++{item.input_line}"
     for depth, key in enumerate(keys):
@@ -224,6 +231,20 @@ def _admit_value(item: Override, base: Any) -> str:
                 )
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)
+
+
+def _check_shape(item: Override, base: Any) -> None:
+    """Refuse a list where a mapping stands, and a mapping or a number where a list stands."""
+    node = base
+    for key in item.key_or_group.split("."):
+        node = node.get(key) if is_mapping(node) else None
+    value = None if item.is_sweep_override() else item.value()
+    if is_mapping(node) and is_list(value):
+        known = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not a list{known}")
+    kind = "a mapping" if is_mapping(value) else "a number" if isinstance(value, int | float) else ""
+    if is_list(node) and kind and not item.key_or_group.startswith("space."):
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a list, not {kind}: write [A,B]")
 
 
 def _arguments(node: Any) -> list[str]:

@@ -17,7 +17,7 @@ from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
 from .consistency import check_experts, check_levels
 from .construct import Built
-from .groups import expand
+from .groups import available, expand, groups
 from .in_units import in_si
 from .space_checks import check_variables
 from .traced_requests import with_trace
@@ -71,7 +71,7 @@ def scenario_of(built: Built) -> Scenario:
     """
     for key, kind in {"cluster": Cluster, "workload": AbstractWorkload, "plan": AbstractPlan}.items():
         if not isinstance(built.objects[key], kind):
-            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}{choice(key)}")
     workload, plan = built.objects["workload"], built.objects["plan"]
     if not isinstance(plan, workload.plan_class):
         wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
@@ -82,6 +82,11 @@ def scenario_of(built: Built) -> Scenario:
     check_levels(scenario.cluster)
     check_experts(scenario)
     return scenario
+
+
+def choice(key: str) -> str:
+    """What to type for a part, where a group of its name has files of it."""
+    return f"; choose one with {key}=NAME{suggestion('', available(key))}" if key in groups() else ""
 
 
 def problem_of(built: Built) -> Problem:

@@ -1,7 +1,7 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from .composition import compose
 from .construct import build
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins
-from .parts_built import SCENARIO, complete, overridden, plain, problem_of, scenario_of
+from .parts_built import SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .space_checks import refuse_overruled
 from .starting import names, started
@@ -170,6 +170,7 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
         composed = compose(_texts(overrides))
         with naming_files(overrides):
             resolved = plain(composed, overrides)
+            _refuse_absent(resolved, SCENARIO)
             _check_settings(resolved)
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
@@ -270,12 +271,21 @@ def _written(value: Any) -> str:
     return "null" if value is None else repr(value)
 
 
+def _refuse_absent(resolved: dict[str, Any], keys: Iterable[str]) -> None:
+    """Refuse a configuration that lacks a part, as where an override took it away, or has a list or a number there."""
+    for key in keys:
+        if resolved.get(key) is None:
+            raise ConfigError(f"{key} is missing: a study needs it{choice(key)}")
+        if not is_mapping(resolved[key]):
+            raise ConfigError(f"{key} = {resolved[key]!r} must be a mapping of keys to values{choice(key)}")
+
+
 def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
     _refuse_unread(resolved)
     asked = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
-    for key in asked:
-        if key not in resolved:
-            raise ConfigError(f"{key} is missing: a study needs it")
+    _refuse_absent(resolved, asked)
+    if "seed" not in resolved:
+        raise ConfigError("seed is missing: a study needs it; the usual one is seed=0")
     _check_settings(resolved)
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
@@ -283,7 +293,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
     built = build({key: complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
         if key in asked and not isinstance(built.objects[key], kind):
-            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}")
+            raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}{choice(key)}")
     problem, search = problem_of(built), built.objects["search"]
     if isinstance(search, Mix):
         search = search.bound(_mixed(search, overrides))

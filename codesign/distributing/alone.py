@@ -15,7 +15,7 @@ class Alone(AbstractRunner):
     """
 
     chunk_s: float = 10.0
-    workers: int = 1
+    workers: int | None = 1
     retries: int = 0
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import rmtree, which
 from typing import Any
 
+from ..atomic_files import make_folder, write_bytes
 from ..errors import ConfigError
 from .base import TICK_S, AbstractRunner, Result, Task, lost, needed
 from .replies import Reply, packed, reply_to, search_path
@@ -40,7 +41,7 @@ class Slurm(AbstractRunner):
         cluster: slurm, or local: processes of this machine that submitit starts, for trying things out.
     """
 
-    workers: int = 8
+    workers: int | None = 8
     chunk_s: float = 20.0
     retries: int = 2
     folder: str = "runs"
@@ -78,10 +79,10 @@ class Slurm(AbstractRunner):
         self.refuse()
         if not tasks:
             return
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        make_folder(Path(self.folder))
         box = Path(tempfile.mkdtemp(prefix="slurm-", dir=self.folder)).absolute()
         try:
-            (box / "work.pkl").write_bytes(packed(work))
+            write_bytes(box / "work.pkl", packed(work))
             left = dict(enumerate(tasks))
             for _ in range(self.retries + 1):
                 for reply in self._array(box, left):
@@ -155,9 +156,7 @@ def _serve(box: str, share: dict[int, Any]) -> None:
     """A job: reply to its tasks one after the other."""
     work = (Path(box) / "work.pkl").read_bytes()
     for number, task in share.items():
-        partial = Path(box) / f"{number}.{os.getpid()}.partial"
-        partial.write_bytes(pickle.dumps(reply_to(work, task)))
-        os.replace(partial, Path(box) / f"{number}.reply")
+        write_bytes(Path(box) / f"{number}.reply", pickle.dumps(reply_to(work, task)))
 
 
 def _arrived(box: Path, left: dict[int, Any]) -> Iterator[Reply]:

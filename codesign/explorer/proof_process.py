@@ -6,10 +6,16 @@ import sys
 from ..config import own_files
 from ..errors import CodesignError
 from ..run.optimize import optimize
+from ..terminal_encoding import lenient_output
 
 
 def main(words: list[str]) -> int:
     """Search, with lower priority, into a folder; what is wrong is one line."""
+    with lenient_output(restore=False):
+        return _prove(words)
+
+
+def _prove(words: list[str]) -> int:
     os.nice(int(words[0]))
     folders, asked = list[str](), words[2:]
     while asked[:1] == ["--conf"]:

@@ -2,12 +2,14 @@
 
 The token stands first in every address of the server, that of scripts and of the socket too. What does not begin with
 it is refused with 403 whatever it asks for, and so is a request whose host is not this machine's own address, as those
-of a page are that makes its name lead here.
+of a page are that makes its name lead here. A socket is opened for a session that the server made itself: it names
+Bokeh's protocol and the session's own token.
 """
 
 import logging
 import secrets
 import signal
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,6 +17,7 @@ from bokeh.application import Application
 from bokeh.application.handlers import FunctionHandler
 from bokeh.document import Document
 from bokeh.server.server import Server
+from bokeh.util.token import get_session_id, get_token_payload
 from tornado.routing import Matcher, Rule
 from tornado.web import RequestHandler
 
@@ -29,6 +32,7 @@ TOKEN_BYTES = 24
 CLOSE_MS = 5_000  # after a reader has gone, its proof is given up
 READERS = 8  # at a time
 READING = ("GET", "HEAD")
+PROTOCOL, LONGEST_SESSION = "bokeh", 16_384  # of a socket; characters of a session's token, which repeats headers
 
 
 class Refused(RequestHandler):
@@ -41,8 +45,21 @@ class Refused(RequestHandler):
         cast(Any, self).finish("403: this page needs the address that `codesign explore` printed\n")
 
 
+def has_session(request: object) -> bool:
+    """Whether a request for a socket names a session as Bokeh's page does: its protocol, and a token."""
+    headers: Mapping[str, str] = getattr(request, "headers", {})
+    words = [word.strip() for word in headers.get("Sec-WebSocket-Protocol", "").split(",")]
+    if len(words) != 2 or words[0] != PROTOCOL or len(words[1]) > LONGEST_SESSION:
+        return False
+    try:
+        session, payload = get_session_id(words[1]), get_token_payload(words[1])
+        return isinstance(cast(object, session), str) and isinstance(payload["session_expiry"], int)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+        return False
+
+
 class Stranger(Matcher):
-    """Matches requests without the token, for another host, or that ask for anything but to read."""
+    """Matches requests without the token, for another host, for a socket of no session, or to do more than read."""
 
     def __init__(self, token: str, host: Callable[[], str]):
         self._token, self._host = token, host
@@ -52,7 +69,9 @@ class Stranger(Matcher):
         first = getattr(request, "path", "/").split("/")[1:2]
         known = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
         reads = getattr(request, "method", "") in READING
-        return None if known and reads and getattr(request, "host", "") == self._host() else {}
+        ours = known and reads and getattr(request, "host", "") == self._host()
+        socket = getattr(request, "path", "").rstrip("/").endswith("/ws")
+        return None if ours and (not socket or has_session(request)) else {}
 
 
 def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:

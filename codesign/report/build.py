@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from ..atomic_files import make_folder, write_files
 from ..objective import feasible
 from . import bars, candidates_page, charts, how_sure, interactive, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
@@ -80,14 +81,12 @@ def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     run = read_run(path)
     sections = [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
     folder = run.path / "figures"
-    folder.mkdir(exist_ok=True)
     drawn = {part.picture.name: part.picture.png for part in sections if part.picture and (pictures or not part.shown)}
-    for name in FIGURES:  # a figure of an earlier report goes where this one has none
-        (folder / f"{name}.png").unlink(missing_ok=True)
-    for name, png in drawn.items():
-        (folder / f"{name}.png").write_bytes(png)
     page = run.path / "report.html"
-    page.write_text(_page(run, sections), encoding="utf-8")
+    make_folder(folder)
+    write_files({folder / f"{name}.png": png for name, png in drawn.items()} | {page: _page(run, sections)})
+    for name in set(FIGURES) - set(drawn):  # a figure of an earlier report goes where this one has none
+        (folder / f"{name}.png").unlink(missing_ok=True)
     return page
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..atomic_files import frame_bytes, write_files
 from ..errors import ConfigError
 from ..strict_json import dumps
 from ..units import percent
@@ -27,16 +28,16 @@ def write(found: Comparison, folder: Path) -> Path:
     Returns:
         The page.
     """
-    found.table.to_parquet(folder / FRAME, index=False)
+    files: dict[Path, str | bytes] = {folder / FRAME: frame_bytes(found.table)}
     for name in MORE:
         frame: pd.DataFrame = getattr(found, name)
         if not frame.empty:
-            frame.to_parquet(folder / f"{name}.parquet", index=False)
+            files[folder / f"{name}.parquet"] = frame_bytes(frame)
     facts = {
         "goal": found.goal, "maximised": found.maximised, "job": found.job, "along": found.along,
         "words": dataclasses.asdict(found.words), **found.facts,
     }  # fmt: skip
-    (folder / FACTS).write_text(dumps(facts, indent=2), encoding="utf-8")
+    write_files(files | {folder / FACTS: dumps(facts, indent=2)})
     return write_page(found, folder)
 
 
@@ -65,8 +66,6 @@ def write_page(found: Comparison, folder: Path) -> Path:
         name: (png, "data:image/png;base64," + base64.b64encode(png).decode("ascii"))
         for name, png in drawn.pictures(found).items()
     }
-    for name, (png, _) in pictures.items():
-        (folder / f"{name}.png").write_bytes(png)
     page = folder / PAGE
     text = rendered(
         "comparison.html.j2",
@@ -80,7 +79,7 @@ def write_page(found: Comparison, folder: Path) -> Path:
         share=percent,
         without=without,
     )
-    page.write_text(text, encoding="utf-8")
+    write_files({folder / f"{name}.png": png for name, (png, _) in pictures.items()} | {page: text})
     return page
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..atomic_files import write_files
 from . import drawing
 from .labels import is_number, number
 
@@ -39,13 +40,13 @@ def write_experiment_report(
         The page.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[Path, str | bytes] = {}
     lines = [f"# {title}", ""]
     if text:
         lines += [text.strip(), ""]
     for name, frame in tables.items():
         file = f"{_file_name(name)}.csv"
-        frame.to_csv(folder / file, index=False, float_format="%.10g", lineterminator="\n")
+        files[folder / file] = frame.to_csv(index=False, float_format="%.10g", lineterminator="\n")
         is_claims = set(CLAIMS) <= set(frame.columns)
         shown = _claims(frame) if is_claims else frame
         lines += [f"## {name}", ""]
@@ -62,10 +63,10 @@ def write_experiment_report(
         lines += [f"[{len(frame)} rows as CSV]({file})", ""]
     for name, figure in (figures or {}).items():
         file = f"{_file_name(name)}.png"
-        (folder / file).write_bytes(figure if isinstance(figure, bytes) else drawing.render(figure))
+        files[folder / file] = figure if isinstance(figure, bytes) else drawing.render(figure)
         lines += [f"## {name}", "", f"![{name}]({file})", ""]
     page = folder / "README.md"
-    page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    write_files(files | {page: "\n".join(lines).rstrip() + "\n"})
     return page
 
 

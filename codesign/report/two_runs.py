@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..atomic_files import write_text
 from ..no_end import has_ends
 from ..units import unit_of
 from . import interactive, wording
@@ -141,5 +142,5 @@ def compare_runs(first: Path | str, second: Path | str) -> Path:
         overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
         script=interactive.own_script(),
     )
-    page.write_text(text, encoding="utf-8")
+    write_text(page, text)
     return page

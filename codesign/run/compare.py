@@ -10,13 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import CodesignError, ConfigError
+from ..atomic_files import write_text
+from ..errors import CodesignError, ConfigError, WriteError
 from ..report.candidates_page import write
 from ..report.side_by_side import Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
-from .left_files import new_folder, versions, write_text
+from .left_files import new_folder, versions
 from .optimize import check_study, run_study
 from .setup import prepare_jax
 from .terminal import console
@@ -99,6 +100,8 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
         write_text(folder / "job.txt", " ".join(candidate.overrides))
         if done.interrupted:
             raise KeyboardInterrupt
+    except WriteError:
+        raise
     except CodesignError as error:
         found = dataclasses.replace(candidate, why=str(error))
     if found.why:

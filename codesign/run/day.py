@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from ..atomic_files import write_files
 from ..errors import ConfigError
 from ..report.drawing import render
 from ..report.replicas import day_figure
@@ -19,7 +20,6 @@ from ..units import HOUR_S, KWH, engineering
 from ..workloads.daily_load import MOST_PER_S, read_load
 from ..workloads.under_load import AbstractGoodputServing
 from .day_sizes import Size, replica_devices, served, sized, sizes
-from .left_files import write_text
 from .setup import prepare_jax
 from .simulate import design_of
 from .terminal import console, job_text
@@ -55,10 +55,11 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
         _show(console(), scenario, table, told)
     if run:
         folder = run / FOLDER
-        folder.mkdir(exist_ok=True)
-        write_text(folder / "summary.json", dumps(told, indent=2))
-        write_text(folder / "hours.csv", table.to_csv(index=False, float_format="%.6g"))
-        (folder / "day.png").write_bytes(render(day_figure(table)))
+        write_files({
+            folder / "summary.json": dumps(told, indent=2),
+            folder / "hours.csv": table.to_csv(index=False, float_format="%.6g"),
+            folder / "day.png": render(day_figure(table)),
+        })  # fmt: skip
         out.print(f"kept: {folder}")
     return 0
 

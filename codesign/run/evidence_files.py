@@ -1,12 +1,12 @@
 """What a proof rests on, in the run folder: `certificate/` with numbers only, written by a search, read to verify."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..atomic_files import frame_bytes, write_files
 from ..errors import ConfigError
 from ..foreign import read_frame, read_json
 from ..search import Evidence
@@ -19,20 +19,14 @@ TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
 def write_evidence(evidence: Evidence, folder: Path) -> None:
     """Tables as compressed Parquet, the header last: with it the certificate is whole."""
     target = folder / FOLDER
-    target.mkdir(exist_ok=True)
-    header = evidence.header | {"counts": {}}
+    header, files = evidence.header | {"counts": {}}, dict[Path, str | bytes]()
     for name, columns in evidence.tables.items():
         frame = pd.DataFrame(columns)
         header["counts"][name] = len(frame)
         split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
-        partial = target / f"{name}.parquet.partial"
-        frame.to_parquet(
-            partial, index=False, compression="zstd", use_dictionary=False, use_byte_stream_split=split or False
-        )
-        os.replace(partial, target / f"{name}.parquet")
-    partial = target / f"{HEADER}.partial"
-    partial.write_text(dumps(header, indent=1), encoding="utf-8")
-    os.replace(partial, target / HEADER)
+        how = {"compression": "zstd", "use_dictionary": False, "use_byte_stream_split": split or False}
+        files[target / f"{name}.parquet"] = frame_bytes(frame, **how)
+    write_files(files | {target / HEADER: dumps(header, indent=1)})
 
 
 def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:

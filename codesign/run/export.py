@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ..atomic_files import write_files
 from ..errors import ConfigError, suggestion
 from ..report.run_folder import read_run
 from .export_k8s import k8s
@@ -13,7 +14,6 @@ from .export_sglang import sglang
 from .export_torchtitan import torchtitan
 from .export_trtllm import trtllm
 from .export_vllm import vllm
-from .left_files import write_text
 
 TARGETS: dict[str, Callable[[Deployment], dict[str, str]]] = {
     "vllm": vllm, "sglang": sglang, "trtllm": trtllm, "megatron": megatron, "torchtitan": torchtitan, "k8s": k8s,
@@ -40,8 +40,7 @@ def export_design(run: str, to: str, design: int, out: str | None) -> int:
             sys.stdout.write((f"# ---- {name}\n" if several else "") + text + ("\n" if several else ""))
         return 0
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        write_text(folder / name, text)
+    write_files({folder / name: text for name, text in files.items()})
+    for name in files:
         print(folder / name)
     return 0

@@ -1,11 +1,13 @@
 """The folder of a run: made, and filled with what was asked, what was found and what made it."""
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..atomic_files import make_folder, write_frame, write_text
 from ..config import Study, own_files
 from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
@@ -21,6 +24,8 @@ from ..plain_yaml import write_yaml
 from ..report.run_folder import CONF
 from ..results import Results
 from ..search import Trace
+from ..search.exhaustive.chunk_files import FOLDER as CHUNKS
+from ..search.exhaustive.grid import CHECKPOINT
 from ..strict_json import dumps
 from .evidence_files import write_evidence
 
@@ -43,6 +48,22 @@ def new_folder(root: Path, name: str) -> Path:
     raise ConfigError(f"cannot make a run folder: {str(root / stamp)!r} and 98 more exist")
 
 
+def discard_run(folder: Path) -> None:
+    """Remove what a run wrote before its disk was full, but for the state that a search can be continued from."""
+    resumable = {CHECKPOINT, CHUNKS}
+    for path in folder.iterdir():
+        if path.name not in resumable:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        elif path.is_dir():
+            with contextlib.suppress(OSError):  # it holds chunks
+                path.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
 def write_inputs(study: Study, folder: Path) -> None:
     """Resolved configuration, overrides, own files, versions and what is unusual, before the search starts."""
     write_text(folder / "config.yaml", write_yaml(study.resolved))
@@ -52,7 +73,7 @@ def write_inputs(study: Study, folder: Path) -> None:
     write_unusual(study.unusual, folder)
     with own_files(*study.conf):
         for place, text in own_texts().items():
-            (folder / CONF / place).parent.mkdir(parents=True, exist_ok=True)
+            make_folder((folder / CONF / place).parent)
             write_text(folder / CONF / place, text)
 
 
@@ -81,20 +102,6 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
     }  # fmt: skip
     write_text(folder / "summary.json", dumps(summary, indent=2))
     write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-def write_frame(path: Path, frame: pd.DataFrame) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    frame.to_parquet(partial, index=False)
-    os.replace(partial, path)
 
 
 def versions() -> dict[str, Any]:

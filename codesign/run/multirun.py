@@ -16,12 +16,13 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from ..atomic_files import make_folder, write_bytes, write_frame, write_text
 from ..config import Study, build, compose, conf_dir, own_files, plain, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
 from ..config.own import own_folders
 from ..config.plugins import plugin_folders
-from ..errors import CodesignError, ConfigError, suggestion
+from ..errors import CodesignError, ConfigError, WriteError, suggestion
 from ..foreign import read_text, refuse_changed
 from ..plain_yaml import read_yaml, write_yaml
 from ..report.labels import unit_of
@@ -29,8 +30,8 @@ from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
 from .designs_table import designs_table
+from .folder_lock import alone_in
 from .infeasible import refuse_infeasible
-from .left_files import write_frame, write_text
 from .optimize import check_study, run_study, trace_once
 from .setup import prepare_jax
 from .terminal import console, texts
@@ -77,12 +78,18 @@ def multirun(arguments: list[str]) -> int:
         0, or 2 where a job found no feasible design or was refused.
 
     Raises:
-        ConfigError: an override that no job could take.
+        ConfigError: an override that no job could take, or a folder that another process writes to.
     """
     overrides = admit(arguments)
     given = [text for text in overrides if text.split("=")[0] == PLACE]
     place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
+    with alone_in(root, PLACE):
+        return _run_all(arguments, ours, place, root)
+
+
+def _run_all(arguments: list[str], ours: list[str], place: str, root: Path) -> int:
+    """All jobs, in a folder that no other process writes to; returns as `multirun` does."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
@@ -191,7 +198,7 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
         config: what they compose to, if that is known.
     """
     prepare_jax()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
@@ -208,6 +215,8 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
         refuse_infeasible(study, found.results.best, found.trace.certificate)
         goal = study.objective.goal
         return f"{label}: {goal} {texts(study)(goal, float(found.results.best['objective']))}"
+    except WriteError:  # of this job nothing is left, and the next one would fare alike
+        raise
     except CodesignError as error:
         write_text(folder / "error.txt", f"{error}\n")
         return f"{label}: {error}"
@@ -259,7 +268,7 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
     with style():
         figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)
         if figure is not None:
-            (root / "phases.png").write_bytes(render(figure))
+            write_bytes(root / "phases.png", render(figure))
             console().print(f"how the best design changes: {root / 'phases.png'}")
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from ..atomic_files import write_text
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.as_sold import in_words
 from ..config.consistency import check_boxes
-from ..errors import ConfigError, suggestion
+from ..errors import ConfigError, WriteError, suggestion
 from ..fields import replace
 from ..foreign import written
 from ..non_dominated import spread_rows
@@ -30,7 +31,7 @@ from .designs_table import designs_table
 from .devices import add_devices
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
-from .left_files import new_folder, write_inputs, write_results, write_text, write_unusual
+from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
 from .setup import prepare_jax
 from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
 from .unusual import say_default, say_devices, say_not_held, unusual_answer, warn
@@ -158,7 +159,18 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
     Args:
         study, folder, out: what, where, and what is told to whoever waits.
         alone: no job of many, which show nothing and whose page is made when it is asked for (`codesign report`).
+
+    Raises:
+        WriteError: a file cannot be written; of the folder nothing is left but what a search can be continued from.
     """
+    try:
+        return _run_study(study, folder, out, alone=alone)
+    except WriteError:
+        discard_run(folder)
+        raise
+
+
+def _run_study(study: Study, folder: Path, out: Console, *, alone: bool) -> Done:
     started = time.perf_counter()
     write_inputs(study, folder)
     watched = Watch(out if alone else Console(quiet=True), texts(study))

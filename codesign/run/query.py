@@ -4,7 +4,7 @@ Frames are handed to it by name; then it is cut off from everything outside and 
 """
 
 import csv
-import os
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ConfigError, one_line
+from ..atomic_files import is_replaceable, writing
+from ..errors import ConfigError, is_text, one_line
 from ..foreign import UNREADABLE, read_frame, refuse_irregular
+from .query_guard import refuse_others
 from .terminal import console
 
 SHOWN = 40  # rows in the terminal
@@ -41,8 +43,9 @@ def query_run(run: str, sql: str | None, csv_file: str | None = None) -> int:
         return 0
     names, rows = database.answer(sql)
     if csv_file:
+        plain = is_replaceable(Path(csv_file))
         count = _write(Path(csv_file), names, rows)
-        console().print(f"{count:,} rows: {csv_file}", highlight=False, soft_wrap=True)
+        console(stderr=not plain).print(f"{count:,} rows: {csv_file}", highlight=False, soft_wrap=True)
         return 0
     _show(names, rows, "")
     return 0
@@ -121,10 +124,14 @@ class Frames:
         """
         import duckdb
 
+        if not is_text(sql):
+            raise ConfigError(f"query: {sql!r} is no text of UTF-8")
         try:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise ConfigError(f"query: {sql!r} must be one SELECT; tables: {', '.join(self._tables)}")
+            tree = self._database.cursor().execute("select json_serialize_sql(?::varchar)", [sql]).fetchone()
+            refuse_others(str(tree[0]) if tree else "{}", self._tables)
             cursor = self._database.execute(statements[0])
         except self._errors as error:
             said = _first_line(error)
@@ -182,16 +189,14 @@ def _cell(value: Any) -> str:
 
 def _write(path: Path, names: list[str], rows: Any) -> int:
     """All rows, whole or not at all; returns how many."""
-    partial, count = path.with_name(path.name + ".partial"), 0
-    try:
-        with open(partial, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(names)
-            for row in rows:
-                writer.writerow(row)
-                count += 1
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    count = 0
+    with writing(path) as binary:
+        file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+        file.flush()
+        file.detach()
     return count

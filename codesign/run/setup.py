@@ -6,16 +6,20 @@ from pathlib import Path
 
 
 def prepare_jax() -> None:
-    """Call before anything is built or jitted."""
+    """Call before anything is built or jitted; a folder that JAX was told of by somebody else stays JAX's own."""
     from ..kept_on_disk import keep_in
     from ..typed_jax import configure, configured
+    from .compiled_on_disk import FOLDER, keep_compiled
 
     configure("jax_enable_x64", True)
     logging.getLogger("jax").setLevel(logging.WARNING)
     folder = cache_folder()
     keep_in(folder)
-    if folder is not None and not configured("jax_compilation_cache_dir"):
-        configure("jax_compilation_cache_dir", str(folder))
+    if folder is None or configured("jax_compilation_cache_dir"):
+        return
+    compiled = folder / FOLDER
+    if keep_compiled(compiled):
+        configure("jax_compilation_cache_dir", str(compiled))
         configure("jax_persistent_cache_min_compile_time_secs", 0)
         configure("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -11,6 +11,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from ..atomic_files import write_files
 from ..config import check_memory, check_plan, study_from_resolved
 from ..config.consistency import check_boxes
 from ..config.outcome_checks import check_outcome
@@ -40,7 +41,6 @@ from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.kinds import Kinds, drawn_from
 from ..workloads.open_loop import OpenLoop
 from ..workloads.under_load import AbstractOpenServing
-from .left_files import write_text
 from .setup import prepare_jax
 from .simulate_forms import bounds, open_form
 from .simulate_forms import told as form_told
@@ -306,8 +306,6 @@ def _simulated(
 
 def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     folder = run / FOLDER
-    folder.mkdir(exist_ok=True)
-    write_text(folder / "summary.json", dumps(told, indent=2))
     line, handed = found.timeline, found.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
-    (folder / "timeline.png").write_bytes(render(figure))
+    write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})

@@ -9,6 +9,7 @@ import re
 import shlex
 from pathlib import Path
 
+from ..atomic_files import write_files
 from ..errors import ConfigError, suggestion
 from ..shipped import conf_dir
 from .skeleton_texts import CLASSES, EXPERIMENT, FILES, GROUPS, PYPROJECT
@@ -54,10 +55,7 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
         made[f"{package}/__init__.py"] = begun
     if not (project / "pyproject.toml").exists():
         made["pyproject.toml"] = PYPROJECT.format(package=package, project=package.replace("_", "-"))
-    for place, text in made.items():
-        path = project / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    write_files({project / place: text for place, text in made.items()})
     return [project / place for place in made]
 
 
@@ -75,8 +73,7 @@ def new_file(kind: str, name: str, conf: Path | str) -> Path:
     path = Path(conf) / kind / f"{name}.yaml"
     if path.exists():
         raise ConfigError(f"{str(path)!r} exists already: choose another name, or edit that file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(next(iter(_files(kind, name, "").values())), encoding="utf-8")
+    write_files({path: next(iter(_files(kind, name, "").values()))})
     return path
 
 

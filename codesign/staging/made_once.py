@@ -1,4 +1,4 @@
-"""What takes long to make, made once for all processes: kept as JSON with a hash of itself, under a hash of its origin.
+"""What takes long to make, made once for all processes: kept as JSON, under a hash of its origin.
 
 Beside what is asked for the hash has every module of this package, and JAX, NumPy and Python themselves. What has no
 words is not kept, nor is what does not come back as it was.
@@ -6,7 +6,6 @@ words is not kept, nor is what does not come back as it was.
 
 import contextlib
 import functools
-import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -52,36 +51,28 @@ def made_once(
     def text() -> str:
         found.append(make())
         with contextlib.suppress(CannotBeKept):
-            body = dumps(as_plain(found[-1]))
-            return dumps([_hash(body), body])
+            return dumps(as_plain(found[-1]))
         return ""
 
     def is_whole(text: str) -> bool:
         with contextlib.suppress(CannotBeKept):
-            found.append(from_plain(_body(text)))
+            found.append(from_plain(_tree(text)))
         return bool(found)
 
     kept_text(kind, key, text, is_whole, most)
     return found[-1]
 
 
-def _body(text: str) -> Any:
-    """What a text says that has a hash of itself.
+def _tree(text: str) -> Any:
+    """What a text says.
 
     Raises:
-        CannotBeKept: it is damaged.
+        CannotBeKept: nothing.
     """
     try:
-        told, body = json.loads(text)
-        if not isinstance(body, str) or _hash(body) != told:
-            raise CannotBeKept("a damaged text")
-        return json.loads(body)
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise CannotBeKept("no text of ours") from error
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _depends_on() -> Iterator[str]:

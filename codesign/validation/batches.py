@@ -19,7 +19,7 @@ from ..scenario import Cluster, Scenario
 from ..workloads import Precision
 from .many import at_many
 from .named_residual import NumberedResidual, numbered
-from .sheets import Same, Sheet
+from .sheets import Number, Same, Sheet, number_of
 
 PIECE = 1024  # rows that are priced together: their arrays stay in a cache
 PARTS = {  # class of kernel -> the part its number format plays in a precision
@@ -72,26 +72,27 @@ def sized(cluster: Cluster, devices: float) -> Cluster:
 
 
 def batches(scenarios: Sequence[Scenario | Sheet]) -> list[Batch]:
-    """Scenarios sorted by structure and stacked."""
+    """Scenarios sorted by structure and by the shapes of their numbers, and stacked."""
     kinds: dict[Any, list[tuple[int, list[Any]]]] = {}
     for place, scenario in enumerate(scenarios):
         leaves, structure = scenario if isinstance(scenario, Sheet) else jax.tree.flatten(scenario)
-        kinds.setdefault(structure, []).append((place, leaves))
-    return [_stacked(structure, members) for structure, members in kinds.items()]
+        shapes = tuple((at, shape) for at, leaf in enumerate(leaves) if (shape := getattr(leaf, "shape", ())))
+        kinds.setdefault((structure, shapes), []).append((place, leaves))
+    return [_stacked(structure, members) for (structure, _), members in kinds.items()]
 
 
 def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
-    known: dict[int, float] = {}  # one conversion for each array; those of a cluster are shared by its rows
+    known: dict[int, Number] = {}  # one conversion for each array; those of a cluster are shared by its rows
 
-    def number(leaf: Any) -> float:
+    def number(leaf: Any) -> Number:
         if isinstance(leaf, float):
             return leaf
         if id(leaf) not in known:
-            known[id(leaf)] = float(leaf)
+            known[id(leaf)] = number_of(leaf)
         return known[id(leaf)]
 
-    rows = np.array([[number(leaf) for leaf in leaves] for _, leaves in members])
-    return Batch([place for place, _ in members], jax.tree.unflatten(structure, list(np.ascontiguousarray(rows.T))))
+    columns = zip(*([number(leaf) for leaf in leaves] for _, leaves in members), strict=True)
+    return Batch([place for place, _ in members], jax.tree.unflatten(structure, [np.array(one) for one in columns]))
 
 
 def vectorised(function: Callable[[Scenario], tuple[Any, ...]]) -> Priced:

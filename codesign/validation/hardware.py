@@ -7,7 +7,7 @@ import equinox as eqx
 
 from .. import fields
 from ..calibration.constants import REFERENCE, build
-from ..calibration.gpus import accelerator_of
+from ..calibration.gpus import accelerator_of, accelerators
 from ..config import scenario_from_config
 from ..config.groups import aliases, conf_dir
 from ..errors import ConfigError, suggestion
@@ -99,7 +99,8 @@ def left_out_cluster(device: str) -> Cluster:
     """
     own, owner = measured_cluster(device), accelerator_of(device) or accelerator_option(device)
     kernels: dict[str, dict[str, AbstractKernel]] = {}
-    for kind, formats in own.accelerator.kernels.items():
+    described = owner in accelerators()  # of others neither they nor relatives were measured
+    for kind, formats in own.accelerator.kernels.items() if described else ():
         entries = {name: left_out(owner, REFERENCE, kind, name) for name in formats}
         lent = {name: _on_chip(build(entry), own, kind, name) for name, entry in entries.items() if entry}
         if lent:

@@ -8,13 +8,18 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ..scenario import Scenario
 
-__all__ = ["Same", "Sheet", "sheet_of"]
+__all__ = ["Number", "Same", "Sheet", "number_of", "sheet_of"]
 
 FIRST, STEP = 8191.0, 64.0
 """Marks that stand for the numbers while a scenario is built: multiples and sums of them are none of them."""
+
+
+Number = float | np.ndarray
+"""A leaf of a scenario: a number, or several where a part has one for each of its dimensions, as a torus."""
 
 
 class Sheet(NamedTuple):
@@ -37,8 +42,13 @@ class Same:
         return isinstance(other, Same) and self.value is other.value
 
 
+def number_of(leaf: Any) -> Number:
+    """A leaf as a plain number, or as an array of them."""
+    return float(leaf) if np.ndim(leaf) == 0 else np.asarray(leaf, dtype=float)
+
+
 class _Form(NamedTuple):
-    leaves: list[Any]
+    leaves: list[Number]
     structure: Any
     places: dict[str, list[int]]
 
@@ -62,7 +72,7 @@ def sheet_of(key: Hashable, build: Callable[[Mapping[str, float]], Scenario], nu
     if whole not in _forms:
         _forms[whole] = _form(build, tuple(numbers))
     form = _forms[whole]
-    leaves = list(form.leaves)
+    leaves: list[Any] = list(form.leaves)
     for name, places in form.places.items():
         for place in places:
             leaves[place] = numbers[name]
@@ -72,8 +82,9 @@ def sheet_of(key: Hashable, build: Callable[[Mapping[str, float]], Scenario], nu
 def _form(build: Callable[[Mapping[str, float]], Scenario], names: tuple[str, ...]) -> _Form:
     marks = {name: FIRST + STEP * index for index, name in enumerate(names)}
     leaves, structure = jax.tree.flatten(build(marks))
-    values = [float(leaf) for leaf in leaves]
-    places = {name: [at for at, value in enumerate(values) if value == mark] for name, mark in marks.items()}
+    values = [number_of(leaf) for leaf in leaves]
+    single = [(at, value) for at, value in enumerate(values) if isinstance(value, float)]
+    places = {name: [at for at, value in single if value == mark] for name, mark in marks.items()}
     lost = [name for name, found in places.items() if not found]
     if lost:
         raise ValueError(f"{', '.join(lost)} stands in no leaf")

@@ -12,6 +12,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from ...atomic_files import make_folder, writing
 from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
 from ...plain_yaml import is_list, is_mapping
@@ -29,9 +30,10 @@ LEAF = "leaf."
 def write(path: Path, told: dict[str, Any], centre: np.ndarray, whiten: np.ndarray, parameters: Any) -> None:
     """One compressed file: words, what makes the features, the parameters in half precision."""
     leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     arrays = {"told": np.array(dumps(told)), "centre": np.asarray(centre), "whiten": np.asarray(whiten)} | leaves
-    np.savez_compressed(path, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
+    with writing(path) as file:
+        np.savez_compressed(file, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
 
 
 def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:

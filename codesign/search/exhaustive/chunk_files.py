@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...atomic_files import writing
 from ...errors import ConfigError
 from ...foreign import UNREADABLE, checksum, read_frame
 from .chunks import Portion, study_of
@@ -38,20 +39,15 @@ def save_portion(portion: Portion, sweep: Sweep, folder: Path) -> Path:
     """The file of a portion of one chunk, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        WriteError: it cannot be written.
     """
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     first, blocks = portion.chunks[0].tolist()
     path = folder / name_of(portion.study, first, blocks)
     row = _row(portion, sweep)
     table = pa.table({name: pa.array([value]) for name, value in row.items()})
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        parquet.write_table(table, partial, write_page_checksum=True)
-        os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    with writing(path) as file:
+        parquet.write_table(table, file, write_page_checksum=True)
     return path
 
 

@@ -2,13 +2,13 @@
 
 import copy
 import hashlib
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from ...atomic_files import writing
 from ...errors import ConfigError
 from ...foreign import checksum, read_arrays
 from ...non_dominated import non_dominated_rows
@@ -76,12 +76,10 @@ class Kept:
 
     def save(self, path: Path, study: str) -> None:
         """Whole or not at all."""
-        partial = path.with_name(path.name + ".partial")
         arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         words = {"edition": EDITION, "study": study, "checksum": checksum(arrays)}
-        with open(partial, "wb") as file:
+        with writing(path) as file:
             np.savez(file, allow_pickle=False, **{name: np.array(word) for name, word in words.items()}, **arrays)
-        os.replace(partial, path)
 
     @classmethod
     def load(cls, path: Path, study: str) -> "Kept":
