@@ -55,8 +55,8 @@ class Slurm(AbstractRunner):
         self.check()
         if self.cluster not in CLUSTERS:
             raise ConfigError(f"runner.cluster = {self.cluster!r} must be one of {', '.join(CLUSTERS)}")
-        if self.workers < 1 or self.minutes < 1 or not self.memory_gb > 0:
-            raise ConfigError("runner.workers, runner.minutes and runner.memory_gb must be positive")
+        if self.minutes < 1 or not self.memory_gb > 0:
+            raise ConfigError("runner.minutes and runner.memory_gb must be positive")
 
     def refuse(self) -> None:
         """No submitit, or no Slurm."""
@@ -95,7 +95,7 @@ class Slurm(AbstractRunner):
 
     def _array(self, box: Path, left: dict[int, Any]) -> Iterator[Reply | None]:
         """Replies to the tasks that are left, while the jobs of one array run; what is replied to is left no more."""
-        shares = [dict(list(left.items())[number :: self.workers]) for number in range(self.workers)]
+        shares = [dict(list(left.items())[number :: self.count]) for number in range(self.count)]
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = search_path()
         try:
