@@ -35,10 +35,10 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
     """
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
+    check_boxes(scenario)
     check_hopeful(scenario)
     scenario, instead = legal_start(scenario, overrides)
     check_plan(scenario)
-    check_boxes(scenario)
     check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
     account = priced(roomy)
