@@ -37,6 +37,7 @@ MOST = 300  # combinations of a study
 LEVELS = 9  # hardware points for each combination, where the hardware varies
 GAP = 1e-4
 SAME = 1e-7
+KINDS = [1, 2, 5, 10, 17, 28]  # tokens of prompts, of which no step lies between
 TRIES = 200  # lists that are drawn until two plans are legal
 HARDWARE = {
     "hbm_bandwidth": f"{A}.hbm.bandwidth_bytes_per_s",
@@ -82,9 +83,7 @@ FAMILIES = {
     "continuous": Family("continuous", (*DENSE, *EXPERTS), STEPS),
     "at_rate": Family("at_rate", (*DENSE, *EXPERTS), STEPS),
     "goodput": Family("goodput", ("llama31_8b", "mixtral_8x7b"), STEPS),
-    "any_schedule": Family(
-        "any_schedule", DENSE, {name: STEPS[name] for name in ("tp", "pp", "chunk")}, space=("space=kinds_of_steps",)
-    ),
+    "any_schedule": Family("any_schedule", DENSE, {"tp": VALUES, "pp": VALUES}, space=("space=kinds_of_steps",)),
     "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS, words=("prefill=same",)),
     "disaggregated_at_rate": Family(
         "disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",)
@@ -145,7 +144,8 @@ def _lists(how: Family, base: Scenario, rng: np.random.Generator) -> tuple[dict[
     """Random lists of some fields, values in any order, and the scenario with random degrees that are not listed."""
     names = [str(name) for name in rng.permutation(list(how.fields))]
     steps = how.space != ("space=fixed",)
-    lists: dict[str, list[float]] = {"micro_batch": list(range(1, int(rng.integers(3, 9))))} if steps else {}
+    kinds = {"micro_batch": list(range(1, int(rng.integers(3, 8)))), "chunk": KINDS[: int(rng.integers(2, 6))]}
+    lists: dict[str, list[float]] = dict(kinds) if steps else {}
     for name in names[: int(rng.integers(3, 7))]:
         values = rng.permutation(how.fields[name])[: int(rng.integers(1, 4))].tolist()
         if math.prod(map(len, lists.values())) * len(values) <= MOST:
