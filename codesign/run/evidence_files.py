@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 
 from ..errors import ConfigError
-from ..foreign import read_frame, read_json
+from ..foreign import checksum, read_frame, read_json, written
+from ..report.run_folder import RunFolder
 from ..search import Evidence
 from ..strict_json import dumps
+from ..verification import Refuted
 
 FOLDER, HEADER = "certificate", "certificate.json"
 TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
@@ -20,10 +22,11 @@ def write_evidence(evidence: Evidence, folder: Path) -> None:
     """Tables as compressed Parquet, the header last: with it the certificate is whole."""
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
-    header = evidence.header | {"counts": {}}
+    header = evidence.header | {"counts": {}, "sums": {}}
     for name, columns in evidence.tables.items():
         frame = pd.DataFrame(columns)
         header["counts"][name] = len(frame)
+        header["sums"][name] = checksum({str(column): frame[column].to_numpy() for column in frame})
         split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
         partial = target / f"{name}.parquet.partial"
         frame.to_parquet(
@@ -47,9 +50,32 @@ def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.
     header = read_json(target / HEADER, f"{str(target / HEADER)!r}")
     if not isinstance(header, dict):
         raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
-    tables, counts = {}, header.get("counts")
+    tables, counts, noted = {}, header.get("counts"), header.get("sums")
+    if noted is not None and not isinstance(noted, dict):
+        raise ConfigError(f"{str(target / HEADER)!r}: sums should be a mapping of tables to checksums")
     for name in dict.fromkeys((*TABLES, *(counts if isinstance(counts, dict) else ()))):
         path = target / f"{name}.parquet"
         frame = read_frame(path, f"{str(path)!r}")
         tables[name] = {str(column): frame[column].to_numpy() for column in frame}
+        if noted is not None and not _is_noted(tables[name], noted.get(name)):
+            raise ConfigError(f"{str(path)!r} is not the table that {HEADER} tells of")
     return header, tables
+
+
+def _is_noted(table: dict[str, np.ndarray], noted: Any) -> bool:
+    """Whether a table is the one of which this checksum was kept."""
+    return all(column.dtype != object for column in table.values()) and checksum(table) == noted
+
+
+def check_belongs(header: dict[str, Any], folder: RunFolder) -> None:
+    """The certificate is of this configuration, and of as many designs.
+
+    Raises:
+        Refuted: it is of another run, or of a release that did not say.
+    """
+    if header.get("of") != written(folder.path, ["config.yaml"])["config.yaml"]:
+        raise Refuted(f"{HEADER} is of another configuration than config.yaml")
+    if header.get("designs") != len(folder.designs):
+        raise Refuted(f"{HEADER} is of {header.get('designs')} designs, designs.parquet has {len(folder.designs)}")
+    if not isinstance(header.get("sums"), dict):
+        raise Refuted(f"{HEADER} has no checksums of its tables")

@@ -17,7 +17,7 @@ from ..fields import replace
 from ..foreign import written
 from ..non_dominated import spread_rows
 from ..report import build_report
-from ..report.run_folder import CONF, MANIFEST, WRITTEN
+from ..report.run_folder import MANIFEST, noted_names
 from ..results import Results, collect, placed
 from ..scenario import Scenario
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Progress, Trace, under_assumption
@@ -176,8 +176,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -
         answer = unusual_answer(study, results)
         warn(answer)
         write_unusual((*study.unusual, *answer), folder)
-        kept = [str(path.relative_to(folder)) for path in sorted((folder / CONF).rglob("*.yaml"))]
-        write_text(folder / MANIFEST, dumps(written(folder, [*WRITTEN, *kept]), indent=1))
+        write_text(folder / MANIFEST, dumps(written(folder, noted_names(folder)), indent=1))
         page = build_report(folder, pictures=False) if alone else None
     if page is not None:
         show(study, results, trace, out)

@@ -1,6 +1,7 @@
 """What a search claims, in numbers: made here, read by terminal, report, `summary.json` and `codesign verify`."""
 
 import dataclasses
+import decimal
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ T = TypeVar("T")
 CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
 OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")
 OF_MIX = ("bound_of_own_hardware", "alone_infeasible", "workloads")
+MARGIN = 4e-9  # log taken off a bound before it is told: what deriving it anew may lose to rounding
+DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
 class Wanted(NamedTuple):
@@ -30,6 +33,14 @@ class Wanted(NamedTuple):
     def value(self, log: float) -> float | None:
         """The quantity of a value of the row; None where there is none."""
         return math.exp(self.sign * log) if math.isfinite(log) else None
+
+    def told(self, log: float) -> float | None:
+        """The quantity of a bound as it is told: a little less than was found, in few digits, so that it holds anew."""
+        found = self.value(log - MARGIN)
+        if found is None or not 0 < found < math.inf:
+            return found
+        way = decimal.ROUND_FLOOR if self.sign > 0 else decimal.ROUND_CEILING
+        return float(decimal.Context(prec=DIGITS, rounding=way).create_decimal_from_float(found))
 
     @property
     def sense(self) -> str:
@@ -243,8 +254,8 @@ def certify(
         bounded: the bound is of all designs.
         more: further parts.
     """
-    bound = wanted.value(lower) if convex and bounded else None
-    gap = upper - lower
+    bound = wanted.told(lower) if convex and bounded else None
+    gap = upper - (wanted.sign * math.log(bound) if bound else -math.inf)
     return Certificate(
         certified=convex and bounded and closed, convex=convex, reason=reason, goal=wanted.name, sense=wanted.sense,
         best=wanted.value(upper), bound=bound, **more,
