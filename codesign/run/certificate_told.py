@@ -1,5 +1,6 @@
 """The certificate of `summary.json`, from which terminal and report are made: what of it follows from other files."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..results import Results
 from ..search import AbstractSearch, Amortised, Certified, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
 from ..search.base import CERTIFIED
-from ..search.certificate import Certificate, ProvenFront
+from ..search.certificate import Binding, Certificate, ProvenFront
 from ..search.claims import (
     LATE,
     claim_of_best,
@@ -85,11 +86,12 @@ def check_certificate(
     told = folder.summary["certificate"]
     same("summary.json", told, _plain(own), "certificate", "what can be read")
     _check_words(study, own)
-    rest = ["certificate.history"] if own.history else []
+    rest = ["certificate.history"] * bool(own.history)
     _check_history(own)
     if own.constraints is not None and asked is not None:
         _check_used(own, asked, folder, results)
-        rest += ["certificate.constraints beyond the used share"] if own.constraints else []
+        others = [entry.name for entry in dataclasses.fields(Binding) if entry.name not in ("constraint", "used")]
+        rest += [f"certificate.constraints.{name}" for name in others if own.constraints]
     if own.at_bounds is not None and asked is not None:
         _check_edges(study.search, own, asked, folder)
     if own.front is not None:
@@ -98,8 +100,7 @@ def check_certificate(
     rest += ["certificate.convexity.worst"] * bool(own.convexity and own.convexity.worst)
     rest += ["certificate.amortised"] * bool(own.amortised)
     rest += ["certificate.reason"] * bool(own.reason)
-    if own.workloads:
-        rest += ["certificate.workloads: own_bound, counts"]
+    rest += ["certificate.workloads.own_bound", "certificate.workloads.counts"] * bool(own.workloads)
     rest += ["certificate.bound_of_own_hardware"] * (own.bound_of_own_hardware is not None)
     known = {"open": 0} if own.certified and not isinstance(study.search, Mix) else {}
     if own.front is not None:
@@ -109,7 +110,7 @@ def check_certificate(
     rest += [name for name in counted(folder.summary["counts"], known) if name != "counts.plans"]
     rest += [f"seconds.{name}" for name in folder.summary["seconds"]]
     _check_methods(study, folder)
-    return rest
+    return [f"summary.{name}" for name in rest]
 
 
 def _plain(own: Certificate) -> Any:
@@ -269,7 +270,7 @@ def check_plans(counts: dict[str, Any], plans: int | None) -> list[str]:
         Refuted: another number.
     """
     if plans is None:
-        return ["counts.plans"] if "plans" in counts else []
+        return ["summary.counts.plans"] if "plans" in counts else []
     if is_mapping(counts) and counts.get("plans", plans) != plans:
         raise Refuted(f"summary.json: counts.plans is {counts.get('plans')}, there are {plans:,} legal plans")
     return []

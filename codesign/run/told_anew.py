@@ -168,7 +168,7 @@ def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived"
     """
     place = f"{file}: {where}" if where else file
     if is_mapping(told) and is_mapping(found):
-        for key in (*found, *told):
+        for key in dict.fromkeys((*found, *told)):
             inner = f"{where}.{key}" if where else str(key)
             if key not in told or key not in found:
                 side = f"{how} is one" if key not in told else f"{how} is none"

@@ -98,7 +98,8 @@ def _answered(
             plans = answer.numbers.get("plans") if answer.numbers.get("every_plan") else None
             rest += check_plans(folder.summary["counts"], None if plans is None else plans // _combinations(study))
             answer.checks.append(check_page(folder))
-            answer.checks.append(f"not checked: {', '.join(('versions.json', 'figures/', *dict.fromkeys(rest)))}")
+            rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]
+            answer.checks.append(f"not checked: {', '.join(rest)}")
     except Refuted as found:
         return Answer(False, f"not verified: {found}", begun.checks), {}
     return answer, _took(stored)

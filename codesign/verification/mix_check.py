@@ -111,12 +111,12 @@ def _check_bound(
     """Everything that the bound rests on, derived anew."""
     if [part.name for part in certificate.parts] != list(asked.workloads):
         raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
-    plans, every = 0, True
+    plans, exact = 0, True
     for k, (part, one) in enumerate(zip(certificate.parts, asked.workloads.values(), strict=True)):
         told("covering the spaces", k, len(models))
         with _of(part.name):
             found = cover(part.plans, one)
-            plans, every = plans + found.plans, every and found.exact
+            plans, exact = plans + found.plans, exact and found.exact
     answer.checks.append(
         f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
     )
