@@ -105,11 +105,9 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         held = dict(header.get("held") or {})
         listed = dict(header["plan"]) | held
         plan = {str(name): np.asarray(values, dtype=float) for name, values in listed.items()}
-        views, counts = header["views"], header["counts"]
+        views, counts = dict[str, list[Any]](header["views"]), dict[str, Any](header["counts"])
         version = header["version"]
-        if not isinstance(views, Mapping) or not isinstance(counts, Mapping):
-            raise TypeError("views and counts should be mappings")
-        if any(names.ndim != 1 or not np.isfinite(names).all() for names in plan.values()):
+        if any(values.ndim != 1 or not np.isfinite(values).all() for values in plan.values()):
             raise ValueError("values of a plan field are no list of numbers")
         views = {str(int(number)): [str(name) for name in names] for number, names in views.items()}
         if sorted(map(int, views)) != list(range(len(views))):

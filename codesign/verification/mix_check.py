@@ -135,7 +135,7 @@ def _check_bound(
     left = [int(mine.sum()) for mine in floors.left]
     said = f"{len(certificate.rounds)} rounds of duals, {floors.tangents:,} weighted tangents"
     answer.numbers |= {
-        "every_plan": every,
+        "every_plan": exact,
         "plans": plans,
         "rounds": len(certificate.rounds),
         "cuts": floors.tangents,
