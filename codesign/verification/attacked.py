@@ -11,6 +11,7 @@ import numpy as np
 from .derivation import Refuted
 
 FLOOR, MOST = 1 << 16, 1_000_000  # designs tried where nobody says how many: at least and at most
+FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
 Told = Callable[[str, int, int], None]
 
@@ -47,8 +48,8 @@ class Attempt(Protocol):
         """Try so many."""
         ...
 
-    def polish(self) -> int:
-        """Improve the best; says how many."""
+    def polish(self, share: float = 1.0) -> int:
+        """Improve a share of the best; says how many."""
         ...
 
 
@@ -87,7 +88,7 @@ def attacked(tried: Attempt, designs: int | Effort, rng: np.random.Generator, to
     def tell(done: int, total: int) -> None:
         told("attack", done, total)
 
-    asked = designs if isinstance(designs, int) else designs.designs
+    asked, share = designs if isinstance(designs, int) else designs.designs, 1.0
     if asked is not None or isinstance(designs, int):
         tried.run(asked or 0, rng, tell)
     else:
@@ -97,5 +98,7 @@ def attacked(tried: Attempt, designs: int | Effort, rng: np.random.Generator, to
         possible = FLOOR * (1 + (designs.until - there) / max(there - began, 1e-3))
         if possible >= 2 * FLOOR:
             tried.run(min(int(possible), MOST), rng, tell)
+        else:
+            share = FEW
     told("polishing", 0, 1)
-    return tried.polish()
+    return tried.polish(share)
