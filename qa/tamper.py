@@ -11,6 +11,7 @@ traceback. Accepted may be what the answer itself says is not checked, and other
 
 import argparse
 import contextlib
+import copy
 import hashlib
 import io
 import json
@@ -31,7 +32,9 @@ import pandas as pd
 
 from codesign.cli import main
 from codesign.foreign import checksum
+from codesign.run import told_anew
 from codesign.run.optimize import optimize
+from codesign.verification import whole_check
 
 SMALL = (
     "experiment=codesign_175b", "space.plan.tp=[8]", "space.plan.pp=[8,16]", "space.plan.virtual_stages=[1,2]",
@@ -115,6 +118,35 @@ def unchecked(text: str) -> list[str]:
     """What an answer says is not checked."""
     found = re.search(r"not checked: (.*?) verification", " ".join(text.split()))
     return [] if found is None else found.group(1).split(", ")
+
+
+@contextlib.contextmanager
+def once():
+    """Price the same designs of the same study once, and trace its model once: both follow from nothing else."""
+    priced, traced, study = told_anew.results_anew, whole_check.CheckedModel, [""]
+    known: dict[Any, Any] = {}
+
+    def results(asked: Any, folder: Any, raw: pd.DataFrame) -> Any:
+        texts = [(folder.path / name).read_bytes() for name in ("config.yaml", "overrides.txt")]
+        study[0] = hashlib.sha256(b" ".join(texts)).hexdigest()
+        points = raw[[name for name in raw.columns if str(name).startswith("var.") or name == "method"]]
+        drawn = any(str(name).endswith("_low") for name in raw.columns), repr(folder.summary.get("regret"))
+        key = (study[0], points.to_csv(float_format="%.17g"), drawn, repr(folder.summary.get("errors")))
+        if key not in known:
+            known[key] = priced(asked, folder, raw)
+        return copy.deepcopy(known[key])
+
+    def model(asked: Any) -> Any:
+        key = (study[0], asked.goal, repr(asked.values))
+        if key not in known:
+            known[key] = traced(asked)
+        return known[key]
+
+    told_anew.results_anew, whole_check.CheckedModel = results, model
+    try:
+        yield
+    finally:
+        told_anew.results_anew, whole_check.CheckedModel = priced, traced
 
 
 # -- changes; each returns what it did, or nothing where the folder has no such thing
@@ -514,7 +546,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 seconds, wrong = time.perf_counter() - began, len(tally.wrong)
                 print(f"{number} of {options.count}, {wrong} wrong, {seconds:.0f} s", file=sys.stderr, flush=True)
 
-        tally = tampered(known, options.count, options.seed, Path(scratch), tell, options.kinds)
+        with once():
+            tally = tampered(known, options.count, options.seed, Path(scratch), tell, options.kinds)
     print("\n".join([*tally.lines(), *tally.wrong]))
     words = ("refused", "accepted", "traceback", "told as not checked", "another proof of the same bound")
     print("; ".join(f"{tally.count(word)} {word}" for word in words))

@@ -1,6 +1,7 @@
 """The certificate of `summary.json`, from which terminal and report are made: what of it follows from other files."""
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..search.claims import (
     claim_of_whole,
     closed,
 )
+from ..strict_json import dumps
 from ..typed_jax import asarray
 from ..verification import Asked, Refuted
 from .told_anew import SAME, counted, same
@@ -115,10 +117,6 @@ def check_certificate(
 
 def _plain(own: Certificate) -> Any:
     """As it comes back from a file."""
-    import json
-
-    from ..strict_json import dumps
-
     return json.loads(dumps(own.as_plain()))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, study_from_config
-from ..foreign import read_frame, written
+from ..foreign import read_frame, read_json, written
 from ..plain_yaml import is_list, is_mapping, read_yaml, write_yaml
 from ..report.build import text_of_page, without_pictures
 from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, RunFolder, noted_names
@@ -43,8 +43,6 @@ def check_files(path: Path) -> str:
     Raises:
         Refuted: naming the first that is not.
     """
-    from ..foreign import read_json
-
     if not (path / MANIFEST).is_file():
         raise Refuted(f"{MANIFEST} is missing, so what the run wrote is not known: {ONCE}")
     noted = read_json(path / MANIFEST, f"{str(path / MANIFEST)!r}")
@@ -84,20 +82,35 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
     return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
 
 
+def results_anew(study: Study, folder: RunFolder, raw: pd.DataFrame) -> Results:
+    """All frames of the designs of a folder, priced again.
+
+    Args:
+        study: that the overrides compose.
+        folder: tells whether there were intervals.
+        raw: the designs as they stand in their file.
+
+    Raises:
+        Refuted: naming a design that the study does not have.
+    """
+    points, methods = _points(study, raw)
+    trace_once(study)
+    results = collect(study.problem, Trace(points, methods), study.seed, study.provenance)
+    drawn = any(str(name).endswith("_low") for name in raw.columns)
+    if drawn or folder.summary.get("regret") or folder.summary.get("errors"):
+        add_intervals(study, results)
+    add_devices(study, results)
+    return results
+
+
 def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
-    """All frames, priced again at the designs of the folder.
+    """All frames, priced again, against those of the folder.
 
     Raises:
         Refuted: naming file, row and column of the first number that differs.
     """
     raw = read_frame(folder.path / "designs.parquet", "designs.parquet")
-    points, methods = _points(study, raw)
-    trace_once(study)
-    results = collect(study.problem, Trace(points, methods), study.seed, study.provenance)
-    told = {*raw.columns}
-    if folder.summary.get("regret") or folder.summary.get("errors") or any(str(name).endswith("_low") for name in told):
-        add_intervals(study, results)
-    add_devices(study, results)
+    results = results_anew(study, folder, raw)
     checks: list[str] = []
     for name in FRAMES:
         path = folder.path / f"{name}.parquet"
@@ -206,8 +219,6 @@ def _leaves(value: Any) -> int:
 
 
 def _json(folder: RunFolder, name: str) -> Any:
-    from ..foreign import read_json
-
     if not (folder.path / name).is_file():
         raise Refuted(f"{name} is missing")
     return read_json(folder.path / name, name)
