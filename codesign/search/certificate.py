@@ -3,9 +3,10 @@
 import dataclasses
 import decimal
 import math
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -227,6 +228,7 @@ class Certificate:
             if read.get("history") is not None:
                 read["history"] = tuple((row[0], row[1], row[2]) for row in read["history"])
             read["alone_infeasible"] = tuple(read.get("alone_infeasible") or ())
+            _refuse_kinds(cls, read)
             return cls(**read)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise ConfigError(f"summary.json: certificate cannot be read: {str(error).splitlines()[0]}") from error
@@ -284,7 +286,40 @@ def _plain(value: Any) -> Any:
 def _of(kind: type[T], found: Mapping[str, Any]) -> T:
     """A part from what JSON holds of it; lists become tuples."""
     names = [f.name for f in dataclasses.fields(cast(Any, kind))]
-    return kind(**{name: _tuple(found[name]) for name in names if name in found})
+    read = {name: _tuple(found[name]) for name in names if name in found}
+    _refuse_kinds(kind, read)
+    return kind(**read)
+
+
+def _refuse_kinds(kind: type, read: Mapping[str, Any]) -> None:
+    """Refuse values that the fields of a class cannot have.
+
+    Raises:
+        TypeError: naming the first field.
+    """
+    hints = get_type_hints(kind)
+    for name, value in read.items():
+        if not _fits(value, hints[name]):
+            raise TypeError(f"{name} is {str(value)[:60]!r}, no {getattr(hints[name], '__name__', hints[name])}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind: plain ones, mappings and tuples of such, or one of several."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inside)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(one, inside[1]) for one in value.values())
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else inside
+        return len(kinds) == len(value) and all(map(_fits, value, kinds))
+    if hint in (float, int):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    return isinstance(value, type(None) if hint is None else hint)
 
 
 def _tuple(value: Any) -> Any:

@@ -165,14 +165,14 @@ def _refuse_others(
         raise Refuted("nodes.parquet: the nodes are not numbered as they stand")
 
 
-def claim_of(found: Mapping[str, Any]) -> StatedClaim:
+def claim_of(found: Any) -> StatedClaim:
     """The claim as it was written.
 
     Raises:
         Refuted: numbers that no claim can have, or what is no claim.
     """
     try:
-        return _claim_of(found)
+        return _claim_of(dict[str, Any](found))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise Refuted(f"the claim cannot be read: {type(error).__name__} {error}") from error
 
