@@ -12,7 +12,7 @@ from ..uncertainty import Cases as Stated
 from ..verification import Asked, Refuted, StatedClaim
 from ..verification.judged_cases import Case, StudyCases
 
-SAME = 1e-10  # relative; how well what is told and what is found here must agree
+SAME = 1e-9  # relative; how well what is told and what is found here must agree
 
 
 def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> StudyCases:

@@ -27,7 +27,7 @@ from ..search.claims import (
 from ..strict_json import dumps
 from ..typed_jax import asarray
 from ..verification import Asked, Refuted
-from .told_anew import SAME, counted, same
+from .told_anew import closeness, counted, same
 
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 SLACK = 2e-8  # relative; what is taken off a bound before it is told
@@ -88,10 +88,14 @@ def check_certificate(
     told = folder.summary["certificate"]
     same("summary.json", told, _plain(own), "certificate", "what can be read")
     _check_words(study, own)
+    if asked is not None and asked.cases is None and own.best is not None and own.front is None:
+        known = float(results.best["objective" if asked.goal == asked.objective.goal else PLAN_PREFIX + asked.goal])
+        if not math.isclose(own.best, known, rel_tol=closeness(study)):
+            raise Refuted(f"summary.json: certificate.best is {own.best:.12g}, derived is {known:.12g}")
     rest = ["certificate.history"] * bool(own.history)
     _check_history(own)
     if own.constraints is not None and asked is not None:
-        _check_used(own, asked, folder, results)
+        _check_used(own, asked, results, closeness(study))
         others = [entry.name for entry in dataclasses.fields(Binding) if entry.name not in ("constraint", "used")]
         rest += [f"certificate.constraints.{name}" for name in others if own.constraints]
     if own.at_bounds is not None and asked is not None:
@@ -197,7 +201,7 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _check_used(own: Certificate, asked: Asked, folder: RunFolder, results: Results) -> None:
+def _check_used(own: Certificate, asked: Asked, results: Results, close: float) -> None:
     """The used share of each constraint at the best design; with several cases, of the worst.
 
     Raises:
@@ -212,7 +216,7 @@ def _check_used(own: Certificate, asked: Asked, folder: RunFolder, results: Resu
         shares = {name: max(float(one[name]) for one in each) for name in each[0]}
     for row in own.constraints or ():
         known = shares.get(row.constraint)
-        if known is not None and not math.isclose(row.used, known, rel_tol=SAME, abs_tol=1e-8 * (known < 1e-6)):
+        if known is not None and not math.isclose(row.used, known, rel_tol=close, abs_tol=1e-8 * (known < 1e-6)):
             raise Refuted(f"summary.json: {row.constraint} is used to {row.used:.12g}, derived is {known:.12g}")
     absent = [name for name in shares if name not in {row.constraint for row in own.constraints or ()}]
     if absent and own.constraints:

@@ -74,7 +74,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
 def trace_once(study: Study) -> None:
     """So that designs and the draws of their intervals are priced by one trace."""
     if not isinstance(study.search, Mix):
-        trace_with_draws(_some_design(study))
+        trace_with_draws(some_design(study))
 
 
 def check_study(study: Study) -> None:
@@ -99,7 +99,7 @@ def check_study(study: Study) -> None:
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
-    jax.eval_shape(named, base_of(_some_design(study)).account.metrics)
+    jax.eval_shape(named, base_of(some_design(study)).account.metrics)
     _check_some_plan(study)
     study.search.refuse(study.problem)
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
@@ -107,7 +107,7 @@ def check_study(study: Study) -> None:
         refuse_without_logarithm(study.search, problem)
 
 
-def _some_design(study: Study) -> Scenario:
+def some_design(study: Study) -> Scenario:
     """A scenario of the structure that designs of the study have: fields that the space lists are numbers in it."""
     return study.space.place(study.scenario, {name: values[0] for name, values in study.space.lists.items()})
 

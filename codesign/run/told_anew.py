@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..config import Study, study_from_config
 from ..foreign import read_frame, read_json, written
+from ..loop_bodies import LOOPS
 from ..plain_yaml import is_list, is_mapping, read_yaml, write_yaml
 from ..report.build import text_of_page, without_pictures
 from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, RunFolder, noted_names
@@ -22,14 +23,16 @@ from ..results import Results, collect
 from ..rules import Rules
 from ..search import Trace
 from ..search.certificate import Certificate, columns_of
+from ..staging import base_of
 from ..strict_json import dumps
 from ..verification import Refuted
 from .devices import add_devices
 from .left_files import summary_of
-from .optimize import add_intervals, trace_once
+from .optimize import add_intervals, some_design, trace_once
 from .unusual import unusual_answer
 
 SAME = 1e-10  # relative; how well what is told and what is derived must agree
+LOOPED = 1e-8  # the same where the model has fixed points, which NumPy and a compiled loop leave at other last digits
 TINY = 1e-14  # absolute, of numbers of the summary: shares that are lost are differences
 DIFFERENCE = 1e-13  # absolute; the same of shares and slopes, small where large numbers nearly cancel
 BOX = 1e-8  # relative; how far outside its range a value may lie, for rounding
@@ -111,20 +114,20 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
     """
     raw = read_frame(folder.path / "designs.parquet", "designs.parquet")
     results = results_anew(study, folder, raw)
-    checks: list[str] = []
+    checks, close = list[str](), closeness(study)
     for name in FRAMES:
         path = folder.path / f"{name}.parquet"
         if not path.is_file():
             raise Refuted(f"{name}.parquet is missing")
         found = _as_kept(getattr(results, name))
-        _same_frame(path.name, raw if name == "designs" else read_frame(path, path.name), found)
+        _same_frame(path.name, raw if name == "designs" else read_frame(path, path.name), found, close)
         if len(found):
             checks.append(f"{name} {len(found):,} x {found.shape[1]}")
     own = folder.certificate
     if own is not None and own.workloads:
         kept = read_frame(folder.path / "workloads.parquet", "workloads.parquet")
-        _same_frame("workloads.parquet", kept, _as_kept(pd.DataFrame(columns_of(own.workloads))))
-    return results, [f"frames priced anew, rows x columns: {', '.join(checks)}"]
+        _same_frame("workloads.parquet", kept, _as_kept(pd.DataFrame(columns_of(own.workloads))), close)
+    return results, [f"frames priced anew, the same to {close:g}, rows x columns: {', '.join(checks)}"]
 
 
 def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, own: Certificate) -> str:
@@ -149,7 +152,7 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     assert is_mapping(seconds)
     trace = Trace({}, [], counts, seconds, claim, own)
     found = json.loads(dumps(summary_of(study, results, trace)))
-    same("summary.json", told, found)
+    same("summary.json", told, found, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
     same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
@@ -174,8 +177,14 @@ def check_page(folder: RunFolder) -> str:
     return "report.html says what these files give, but for its pictures"
 
 
-def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived") -> None:
-    """Compare two trees of plain values.
+def closeness(study: Study) -> float:
+    """How well numbers of a study must agree."""
+    equations = base_of(some_design(study)).program.equations
+    return LOOPED if any(equation.name in LOOPS for equation in equations) else SAME
+
+
+def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived", close: float = SAME) -> None:
+    """Compare two trees of plain values; `close` is how well numbers must agree, relatively.
 
     Raises:
         Refuted: naming the first place that differs.
@@ -187,19 +196,19 @@ def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived"
             if key not in told or key not in found:
                 side = f"{how} is one" if key not in told else f"{how} is none"
                 raise Refuted(f"{file}: {inner} is {'missing' if key not in told else 'there'}, {side}")
-            same(file, told[key], found[key], inner, how)
+            same(file, told[key], found[key], inner, how, close)
     elif is_list(told) and is_list(found):
         if len(told) != len(found):
             raise Refuted(f"{place} has {len(told)} entries, {how} are {len(found)}")
         for number, (one, other) in enumerate(zip(told, found, strict=True)):
-            same(file, one, other, f"{where}[{number}]", how)
-    elif not _alike(told, found):
+            same(file, one, other, f"{where}[{number}]", how, close)
+    elif not _alike(told, found, close):
         raise Refuted(f"{place} is {_short(told)}, {how} is {_short(found)}")
 
 
-def _alike(told: Any, found: Any) -> bool:
+def _alike(told: Any, found: Any, close: float) -> bool:
     if _is_number(told) and _is_number(found):
-        return told == found or math.isclose(told, found, rel_tol=SAME, abs_tol=TINY)
+        return told == found or math.isclose(told, found, rel_tol=close, abs_tol=TINY * close / SAME)
     return type(told) is type(found) and told == found
 
 
@@ -266,7 +275,7 @@ def _as_kept(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.read_parquet(buffer)
 
 
-def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame) -> None:
+def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame, close: float) -> None:
     """Compare every cell.
 
     Raises:
@@ -281,7 +290,7 @@ def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame) -> None:
     if len(told) != len(found):
         raise Refuted(f"{file} has {len(told)} rows, derived are {len(found)}")
     for name in names:
-        wrong = _differ(told[name], found[name], _rounding(file, name, found))
+        wrong = _differ(told[name], found[name], close, _rounding(file, name, found) * close / SAME)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise Refuted(
@@ -299,11 +308,11 @@ def _rounding(file: str, name: str, found: pd.DataFrame) -> float:
     return 0.0
 
 
-def _differ(told: pd.Series, found: pd.Series, rounding: float) -> np.ndarray:
+def _differ(told: pd.Series, found: pd.Series, close: float, rounding: float) -> np.ndarray:
     """Which cells of a column are not the same."""
     one, other = told.to_numpy(), found.to_numpy()
     if other.dtype.kind in "fiu" and one.dtype.kind in "fiu":
-        return ~np.isclose(one.astype(float), other.astype(float), rtol=SAME, atol=rounding, equal_nan=True)
+        return ~np.isclose(one.astype(float), other.astype(float), rtol=close, atol=rounding, equal_nan=True)
     if one.dtype.kind != other.dtype.kind:
         return np.ones(len(other), dtype=bool)
     none = told.isna().to_numpy() & found.isna().to_numpy()

@@ -10,7 +10,7 @@ import numpy as np
 
 from .derivation import Refuted
 
-FLOOR, MOST = 1 << 16, 1_000_000  # designs tried where nobody says how many: at least and at most
+FLOOR, MOST = 1 << 14, 1_000_000  # designs tried where nobody says how many: at least and at most
 FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
 Told = Callable[[str, int, int], None]

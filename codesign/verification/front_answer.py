@@ -17,9 +17,10 @@ from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, derivation_of
 from .directions import check_directions
 from .envelope import check_corners, envelope
-from .front_claims import SAME, VALUE, Front, check_points, front_of
+from .front_claims import SAME, Front, check_points, front_of
 from .inequality import derive
 from .model_answers import Asked, CheckedModel
+from .whole_check import VALUE as PRICED
 from .whole_check import described
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
@@ -160,7 +161,7 @@ def _check_designs(
     columns = [0, *(model.names.index(name) for name in model.levelled)]
     signs = np.array([asked.sign, *asked.levelled.values()])
     apart = np.abs(exact.rows[:, columns] - signs * np.log(values))
-    if apart.max(initial=0.0) > VALUE:
+    if apart.max(initial=0.0) > PRICED:
         lane, k = np.unravel_index(int(apart.argmax()), apart.shape)
         value, name = float(np.exp(signs[k] * exact.rows[lane, columns[k]])), (asked.goal, *asked.levelled)[k]
         raise Refuted(f"design {lane}: {name} is {value:.9g}, claimed is {values[lane, k]:.9g}")

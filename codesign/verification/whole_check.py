@@ -22,7 +22,7 @@ from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 
 SAME = 1e-8  # relative; how far a value may lie outside what it may be, for rounding
-VALUE = 1e-10  # relative; how well claimed values and those derived here must agree; a bound must hold as it stands
+VALUE = 1e-9  # relative; how well claimed values and those derived here must agree; a bound must hold as it stands
 LISTED = 1 << 16  # legal plans that designs are drawn from where there is no certificate
 SMALLEST = 1e-12  # gap that is none
 
