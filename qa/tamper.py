@@ -476,6 +476,11 @@ def sums_anew(folder: Path, mode: str) -> None:
         (folder / "written.json").write_text(json.dumps(sums, indent=1), encoding="utf-8")
 
 
+def worded(parts: Sequence[str]) -> list[str]:
+    """Places without the words behind them."""
+    return [part.split(" ")[0] for part in parts if part]
+
+
 def outcome(kind: str, mode: str, what: str, result: str, open_: Sequence[str]) -> str:
     """What an answer means: accepted, unless it says itself that this is not checked, or the proof is another one."""
     if result != "accepted":
@@ -483,7 +488,7 @@ def outcome(kind: str, mode: str, what: str, result: str, open_: Sequence[str]) 
     file, _, place = what.partition(": ")
     place = re.sub(r"\.\d+(?=\.|$)", "", place.split(" from ")[0])
     known = file if file in open_ else f"{Path(file).stem}.{place}"
-    if mode != AS_IS and any(known == part or known.startswith(f"{part}.") for part in open_):
+    if mode != AS_IS and any(known == part or known.startswith(f"{part}.") for part in worded(open_)):
         return "told as not checked"
     if mode == EVERY and (kind == NOISE or "of the proof" in kind or kind == "a number of certificate.json"):
         return "another proof of the same bound"
@@ -514,7 +519,8 @@ def tampered(
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(runs[name], folder, ignore=shutil.ignore_patterns("figures"))
         what = change(folder, rng)
-        if not what or ("written.json" in what and mode != AS_IS):
+        repaired = re.match(r"certificate/certificate.json: (sums|counts|of|designs)\b", what) and mode == EVERY
+        if not what or repaired or ("written.json" in what and mode != AS_IS):
             continue
         sums_anew(folder, mode)
         result, text = verified(folder)

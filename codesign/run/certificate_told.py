@@ -26,7 +26,7 @@ from ..search.claims import (
 )
 from ..strict_json import dumps
 from ..typed_jax import asarray
-from ..verification import Asked, Refuted
+from ..verification import Asked, AskedMix, Refuted
 from .told_anew import closeness, counted, same
 
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
@@ -107,6 +107,7 @@ def check_certificate(
     rest += ["certificate.amortised"] * bool(own.amortised)
     rest += ["certificate.reason"] * bool(own.reason)
     rest += ["certificate.workloads.own_bound", "certificate.workloads.counts"] * bool(own.workloads)
+    rest += ["certificate.workloads.own_design beyond its worth"] * bool(own.workloads)
     rest += ["certificate.bound_of_own_hardware"] * (own.bound_of_own_hardware is not None)
     known = {"open": 0} if own.certified and not isinstance(study.search, Mix) else {}
     if own.front is not None:
@@ -212,8 +213,7 @@ def _check_used(own: Certificate, asked: Asked, results: Results, close: float) 
     if asked.cases is None:
         shares = {str(name).removeprefix("limit."): float(best[name]) for name in best.index if "limit." in str(name)}
     else:
-        each = [asked.objective.usages(asked.metrics(point, scenario)) for scenario in asked.scenarios]
-        shares = {name: max(float(one[name]) for one in each) for name in each[0]}
+        shares = _shares(asked, point)
     for row in own.constraints or ():
         known = shares.get(row.constraint)
         if known is not None and not math.isclose(row.used, known, rel_tol=close, abs_tol=1e-8 * (known < 1e-6)):
@@ -221,6 +221,35 @@ def _check_used(own: Certificate, asked: Asked, results: Results, close: float) 
     absent = [name for name in shares if name not in {row.constraint for row in own.constraints or ()}]
     if absent and own.constraints:
         raise Refuted(f"summary.json: certificate.constraints has no {absent[0]}")
+
+
+def _shares(asked: Asked, point: dict[str, float]) -> dict[str, float]:
+    """Used share of each constraint by a design, in the case where it is largest."""
+    each = [asked.objective.usages(asked.metrics(point, scenario)) for scenario in asked.scenarios]
+    return {name: max(float(one[name]) for one in each) for name in each[0]}
+
+
+def check_workloads(study: Study, asked: AskedMix, own: Certificate) -> None:
+    """What is told of each workload of a mix: its goal and weight, used shares, what sharing costs.
+
+    Raises:
+        Refuted: naming workload and value.
+    """
+    close = closeness(study)
+    for row, weight, (name, one) in zip(own.workloads or (), asked.weights, asked.workloads.items(), strict=True):
+        if (row.workload, row.goal, row.weight) != (name, one.goal, weight):
+            raise Refuted(
+                f"summary.json: a workload is {row.workload}, {row.goal}, {row.weight:g}; asked for is {name}"
+            )
+        for constraint, share in _shares(one, row.design).items():
+            told = row.used.get(constraint, math.nan)
+            if not math.isclose(told, share, rel_tol=close, abs_tol=1e-8 * (share < 1e-6)):
+                raise Refuted(f"summary.json: {name} uses {told} of {constraint}, derived is {share:.12g}")
+        if row.costs is None or row.value is None or row.own_best is None:
+            continue
+        costs = math.expm1(one.sign * (math.log(row.value) - math.log(row.own_best)))
+        if not math.isclose(row.costs, costs, rel_tol=close, abs_tol=1e-12):
+            raise Refuted(f"summary.json: sharing costs {name} {row.costs}, derived is {costs:.12g}")
 
 
 def _check_edges(search: AbstractSearch, own: Certificate, asked: Asked, folder: RunFolder) -> None:

@@ -15,14 +15,14 @@ from ..errors import ConfigError
 from ..kept_on_disk import keep_in
 from ..objective import feasible
 from ..report.run_folder import RunFolder, read_run, readable
-from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
+from ..search import Certificate, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
 from ..search.certificate import CLAIMED, DIGITS
 from ..strict_json import dumps
 from ..verification import Answer, Asked, AskedMix, Derivation, Effort, Refuted, StatedClaim, derivation_of, verify
 from ..verification.derivation import claim_of
 from ..verification.whole_check import SAME, VALUE, check_listed
-from .cases import cases_of, check_shown, check_told
-from .certificate_told import check_certificate, check_plans, claim_anew
+from .cases import SHOWN, cases_of, check_shown, check_told
+from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
 from .evidence_files import FOLDER, check_belongs, read_evidence
 from .setup import prepare_jax
 from .terminal import console
@@ -131,6 +131,8 @@ def _proven(
     """The proof, checked."""
     asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
     if isinstance(asked, AskedMix):
+        if claimed.workloads:
+            check_workloads(study, asked, claimed)
         answer = answer_of_mix(asked, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
     elif claimed.front is not None:
         answer = answer_of_front(
@@ -202,6 +204,8 @@ def _answer(
             claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             proof = derivation_of(*stored)
         check_told(asked, study.search, study.seed, claimed, claim)
+        joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
+        check_shown(folder, claim, SAME if joined else SHOWN)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
         return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
@@ -238,8 +242,6 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
         Refuted: naming what differs.
     """
     best = folder.best
-    if asked.cases is not None:
-        check_shown(folder, claim)
     if not best.get("feasible"):
         return
     if claim.infeasible and asked.cases is None:

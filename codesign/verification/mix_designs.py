@@ -53,14 +53,14 @@ def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixDerivation 
     if stored is not None and len(stored) != count:
         raise Refuted(f"the certificate has {len(stored)} workloads, the mix {count}")
     shown = np.zeros(count)
-    if asked.relative and said:
+    if said:
         for k, ((name, one), each) in enumerate(zip(asked.workloads.items(), said, strict=True)):
             if each.own_best is None:
                 continue
             value = priced(one, each.own_design, f"{name}: its own best design")
             if not abs(value / each.own_best - 1) <= VALUE:
                 raise Refuted(f"{name}: its own best design has {one.goal} {value:.9g}, said is {each.own_best:.9g}")
-            shown[k] = one.sign * math.log(each.own_best)
+            shown[k] = one.sign * math.log(each.own_best) if asked.relative else 0.0
     elif asked.relative and stored is not None:
         raise Refuted("goals are relative to each workload's own best, but no designs are kept")
     if stored is not None and not np.allclose(stored, shown, rtol=0, atol=VALUE):
