@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 
 from ..errors import ConfigError
-from ..foreign import checksum, read_frame, read_json, written
-from ..report.run_folder import RunFolder
+from ..foreign import checksum, read_frame, read_json
 from ..search import Evidence
 from ..strict_json import dumps
-from ..verification import Refuted
 
 FOLDER, HEADER = "certificate", "certificate.json"
 TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
@@ -65,17 +63,3 @@ def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.
 def _is_noted(table: dict[str, np.ndarray], noted: Any) -> bool:
     """Whether a table is the one of which this checksum was kept."""
     return all(column.dtype != object for column in table.values()) and checksum(table) == noted
-
-
-def check_belongs(header: dict[str, Any], folder: RunFolder) -> None:
-    """The certificate is of this configuration, and of as many designs.
-
-    Raises:
-        Refuted: it is of another run, or of a release that did not say.
-    """
-    if header.get("of") != written(folder.path, ["config.yaml"])["config.yaml"]:
-        raise Refuted(f"{HEADER} is of another configuration than config.yaml")
-    if header.get("designs") != len(folder.designs):
-        raise Refuted(f"{HEADER} is of {header.get('designs')} designs, designs.parquet has {len(folder.designs)}")
-    if not isinstance(header.get("sums"), dict):
-        raise Refuted(f"{HEADER} has no checksums of its tables")

@@ -72,6 +72,24 @@ def _inside(path: Path, name: str) -> bool:
     )  # fmt: skip
 
 
+def check_belongs(stored: tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]], folder: RunFolder) -> None:
+    """A certificate is of this configuration, of as many designs, and numbers its nodes as they stand.
+
+    Raises:
+        Refuted: it is of another run, or of a release that did not say.
+    """
+    header, tables = stored
+    if header.get("of") != written(folder.path, ["config.yaml"])["config.yaml"]:
+        raise Refuted("certificate.json is of another configuration than config.yaml")
+    if header.get("designs") != len(folder.designs):
+        raise Refuted(f"certificate.json is of {header.get('designs')} designs, the frame has {len(folder.designs)}")
+    if not is_mapping(header.get("sums")):
+        raise Refuted("certificate.json has no checksums of its tables")
+    number = tables["nodes"].get("number")
+    if number is not None and not np.array_equal(number, np.arange(len(number))):
+        raise Refuted("nodes.parquet: the nodes are not numbered as they stand")
+
+
 def study_anew(folder: RunFolder) -> tuple[Study, str]:
     """The study that the overrides compose, which must be that of the configuration.
 

@@ -23,10 +23,10 @@ from ..verification.derivation import claim_of
 from ..verification.whole_check import SAME, VALUE, check_listed
 from .cases import SHOWN, cases_of, check_shown, check_told
 from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
-from .evidence_files import FOLDER, check_belongs, read_evidence
+from .evidence_files import FOLDER, read_evidence
 from .setup import prepare_jax
 from .terminal import console
-from .told_anew import check_files, check_page, frames_anew, study_anew, summary_anew
+from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 from .verify_front import answer_of_front, is_bounded
 from .verify_mix import answer_of_mix, asked_of_mix
 
@@ -88,13 +88,14 @@ def _answered(
         if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
             raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
         if stored is not None:
-            check_belongs(stored[0], folder)
+            check_belongs(stored, folder)
         with _Watch(out) as watch:
             watch("frames anew", 0, 1)
             rest = _told(study, folder, claimed, begun)
             answer = _proven(study, folder, claimed, stored, _effort(attack, _took(stored)), seed, watch)
         answer.checks = begun.checks + answer.checks
         if answer.verified:
+            _check_digits(claimed)
             plans = answer.numbers.get("plans") if answer.numbers.get("every_plan") else None
             rest += check_plans(folder.summary["counts"], None if plans is None else plans // _combinations(study))
             answer.checks.append(check_page(folder))
@@ -103,6 +104,16 @@ def _answered(
     except Refuted as found:
         return Answer(False, f"not verified: {found}", begun.checks), {}
     return answer, _took(stored)
+
+
+def _check_digits(claimed: Certificate) -> None:
+    """A bound has the digits that searches tell: one that was raised by less than one of them has more.
+
+    Raises:
+        Refuted: it has others.
+    """
+    if claimed.bound is not None and claimed.bound != float(f"{claimed.bound:.{DIGITS - 1}e}"):
+        raise Refuted(f"the bound {claimed.bound!r} has more than {DIGITS} digits: no search tells one so")
 
 
 def _told(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer) -> list[str]:
@@ -226,8 +237,6 @@ def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
         told, value = getattr(claimed, name), getattr(claim, name)
         if told != value:
             raise Refuted(f"summary.json claims {name} {told}, certificate.json {value}")
-    if claim.bound is not None and claim.bound != float(f"{claim.bound:.{DIGITS - 1}e}"):
-        raise Refuted(f"the bound {claim.bound!r} has more than {DIGITS} digits: no search tells one so")
     if claimed.certified and claim.bound is None and not claim.infeasible:
         raise Refuted("summary.json claims a proof, certificate.json neither a bound nor that nothing is feasible")
     return claim

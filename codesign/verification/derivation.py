@@ -146,7 +146,7 @@ def _refuse_others(
     views: Mapping[str, Any],
     variables: tuple[str, ...],
 ) -> None:
-    """Nothing is kept that is not read, and nodes are numbered as they stand.
+    """Nothing is kept that is not read.
 
     Raises:
         Refuted: naming the column.
@@ -161,8 +161,6 @@ def _refuse_others(
         others = [name for name in columns if name not in names]
         if others:
             raise Refuted(f"{file}.parquet: nobody reads column {others[0]!r}")
-    if not np.array_equal(nodes.get("number", ()), np.arange(len(nodes.get("number", ())))):
-        raise Refuted("nodes.parquet: the nodes are not numbered as they stand")
 
 
 def claim_of(found: Any) -> StatedClaim:
