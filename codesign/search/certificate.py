@@ -311,12 +311,13 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in inside)
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(one, inside[1]) for one in value.values())
+        return isinstance(value, dict) and all(_fits(one, inside[1]) for one in cast(dict[str, Any], value).values())
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
-        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else inside
-        return len(kinds) == len(value) and all(map(_fits, value, kinds))
+        parts = cast(tuple[Any, ...], value)
+        kinds = [inside[0]] * len(parts) if inside[-1] is Ellipsis else inside
+        return len(kinds) == len(parts) and all(map(_fits, parts, kinds))
     if hint in (float, int):
         return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
     return isinstance(value, type(None) if hint is None else hint)
