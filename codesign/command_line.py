@@ -94,7 +94,8 @@ def parser() -> Parser:
     one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
     one = command("verify", "check the proof of a run by a program of its own and attack it; exit code 0 or 1")
     one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
-    one.add_argument("--attack", type=int, default=1_000_000, metavar="N", help="designs that try to be better (10^6)")
+    text = "designs that try to be better (what twice the time of the search allows, 16,384 to 10^6)"
+    one.add_argument("--attack", type=int, default=None, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="of these designs (0)")
     one.add_argument("--json", action="store_true", help="print the answer and its numbers as JSON")
     one = command("simulate", "serve requests one by one on a design, beside its closed form")

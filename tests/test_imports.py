@@ -75,7 +75,7 @@ LAYERS = [
 ]
 ROOMS_OF_SEARCH = [  # the same within search/
     {"certificate", "settings"},
-    {"base", "blend"},
+    {"base", "blend", "claims"},
     {"sent_problem"},
     {"logarithms", "single", "branch_and_bound", "exhaustive"},
     {"robust", "grid_then_proof", "front", "descent"},

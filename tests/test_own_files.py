@@ -127,8 +127,8 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
         own_conf(run)
     changed.unlink()
     capsys.readouterr()
-    assert main(["verify", str(run)]) == 2
-    assert capsys.readouterr().err.endswith("chip.yaml' is missing: the run was composed with it\n")
+    assert main(["verify", str(run)]) == 1
+    assert "conf/accelerator/chip.yaml is missing: written.json has its checksum" in capsys.readouterr().out
 
 
 def test_a_job_that_is_run_elsewhere_knows_the_files_by_its_hydra_settings(mine: Path, monkeypatch, tmp_path):

@@ -65,7 +65,7 @@ def kept(stored: tuple[dict, dict], mine: np.ndarray) -> tuple[dict, dict]:
     some = mine[cuts["node"]]
     number = np.cumsum(mine) - 1
     less = {
-        "nodes": {name: column[mine] for name, column in tables["nodes"].items()},
+        "nodes": {name: column[mine] for name, column in tables["nodes"].items()} | {"number": np.arange(mine.sum())},
         "points": tables["points"],
         "cuts": {name: column[some] for name, column in cuts.items()},
     }

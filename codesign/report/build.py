@@ -4,6 +4,7 @@ import base64
 import functools
 import importlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..objective import feasible
 from . import bars, candidates_page, charts, how_sure, interactive, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
-from .run_folder import MissingPart, RunFolder, read_run
+from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
 
 NOTHING = Markup("")
 
@@ -79,15 +80,37 @@ def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     if (Path(path) / candidates_page.FACTS).is_file():
         return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
     run = read_run(path)
-    sections = [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
+    with readable(run.path):
+        sections = _sections(run, pictures)
+        text = _page(run, sections)
     folder = run.path / "figures"
     drawn = {part.picture.name: part.picture.png for part in sections if part.picture and (pictures or not part.shown)}
-    page = run.path / "report.html"
+    page = run.path / PAGE
     make_folder(folder)
-    write_files({folder / f"{name}.png": png for name, png in drawn.items()} | {page: _page(run, sections)})
+    write_files({folder / f"{name}.png": png for name, png in drawn.items()} | {page: text})
     for name in set(FIGURES) - set(drawn):  # a figure of an earlier report goes where this one has none
         (folder / f"{name}.png").unlink(missing_ok=True)
+    note_page(run.path)
     return page
+
+
+def text_of_page(run: RunFolder) -> str:
+    """What `report.html` says of a run, without its picture for those who print it.
+
+    Raises:
+        ConfigError: a field of the run is damaged.
+    """
+    with readable(run.path):
+        return without_pictures(_page(run, _sections(run, pictures=False)))
+
+
+def without_pictures(text: str) -> str:
+    """A page without the bytes of its pictures: other versions of the library draw other ones."""
+    return re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]*", "", text)
+
+
+def _sections(run: RunFolder, pictures: bool) -> list[Section]:
+    return [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
 
 
 def _page(run: RunFolder, sections: list[Section]) -> str:

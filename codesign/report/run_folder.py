@@ -1,8 +1,9 @@
 """A run folder as the search left it: read once, checked at the edge, never written to by what shows it."""
 
+import contextlib
 import functools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ..errors import ConfigError
-from ..foreign import read_frame, read_json, read_text, read_yaml_file, refuse_changed
+from ..foreign import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
 from ..search.certificate import Certificate
+from ..strict_json import dumps
 from ..workloads.words import SERVING, TRAINING, Words
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
@@ -23,6 +25,8 @@ WRITTEN = (
     "pareto.parquet", "ops.parquet", "elasticities.parquet", "links.parquet",
 )  # fmt: skip
 REQUIRED = ("config.yaml", "designs.parquet")
+PAGE = "report.html"
+READ = (".parquet", ".json", ".yaml", ".txt")  # endings of what a run is read from
 PLAN_PREFIX = "var."
 
 
@@ -182,6 +186,33 @@ class RunFolder:
         return table
 
 
+def noted_names(path: Path) -> list[str]:
+    """Files of a folder that a run is read from, those of its certificate and of the user's own among them."""
+    every = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.suffix in READ and file.is_file())
+    return sorted(name for name in every if name != MANIFEST and not name.startswith(f"{CHUNKS}/"))
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever a damaged field brings about, in one line.
+
+    Raises:
+        ConfigError: a field is missing, of another kind, or holds what it cannot.
+    """
+    try:
+        yield
+    except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        what = str(error).strip().splitlines() or [""]
+        raise ConfigError(f"{str(path)!r} has a damaged field: {type(error).__name__} {what[0]}") from error
+
+
+def note_page(path: Path) -> None:
+    """Keep the checksum of a page that was built, beside those of the files that it was built of."""
+    noted = _optional(path / MANIFEST, read_json)
+    if noted:
+        (path / MANIFEST).write_text(dumps(noted | written(path, [PAGE]), indent=1), encoding="utf-8")
+
+
 def own_conf(path: Path) -> tuple[Path, ...]:
     """The same of a folder that is not read.
 
@@ -222,6 +253,11 @@ def read_run(path: Path | str) -> RunFolder:
     if absent:
         raise ConfigError(f"{str(path)!r} is not a run of `codesign optimize`: it has no {' and no '.join(absent)}")
     refuse_changed(path, WRITTEN, MANIFEST)
+    with readable(path):
+        return _read(path)
+
+
+def _read(path: Path) -> RunFolder:
     designs = _frame(path / "designs.parquet")
     if designs.empty or "time_s" not in designs:
         lack = "no design" if designs.empty else "no column time_s"

@@ -12,7 +12,8 @@ from ..uncertainty import Cases as Stated
 from ..verification import Asked, Refuted, StatedClaim
 from ..verification.judged_cases import Case, StudyCases
 
-SAME = 1e-8  # relative; how well what is told and what is found here must agree
+SHOWN = 1e-12  # relative; how well a design that is claimed and the same in a frame must agree
+SAME = 1e-9  # relative; how well what is told and what is found here must agree
 
 
 def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> StudyCases:
@@ -50,8 +51,8 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certifi
                 raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
 
 
-def check_shown(folder: RunFolder, claim: StatedClaim) -> None:
-    """The design that is claimed must be among those of the frame, which shows them at nominal constants.
+def check_shown(folder: RunFolder, claim: StatedClaim, close: float = SHOWN) -> None:
+    """The design that is claimed must be among those of the frame; `close` is how well its values must agree.
 
     Raises:
         Refuted: it is not.
@@ -61,7 +62,7 @@ def check_shown(folder: RunFolder, claim: StatedClaim) -> None:
     shown = np.ones(len(folder.designs), dtype=bool)
     for name, value in claim.design.items():
         if PLAN_PREFIX + name in folder.designs:
-            shown &= np.isclose(folder.designs[PLAN_PREFIX + name].to_numpy(dtype=float), value, rtol=SAME, atol=0.0)
+            shown &= np.isclose(folder.designs[PLAN_PREFIX + name].to_numpy(dtype=float), value, rtol=close, atol=0.0)
     if not shown.any():
         raise Refuted("designs.parquet does not have the design that is claimed to be the best")
 

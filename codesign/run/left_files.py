@@ -20,6 +20,7 @@ from ..config import Study, own_files
 from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
 from ..errors import ConfigError
+from ..foreign import written
 from ..plain_yaml import write_yaml
 from ..report.run_folder import CONF
 from ..results import Results
@@ -89,9 +90,17 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
     for name, columns in trace.tables.items():
         write_frame(folder / f"{name}.parquet", pd.DataFrame(columns))
     if trace.evidence is not None:
+        trace.evidence.header["of"] = written(folder, ["config.yaml"]).get("config.yaml", "")
+        trace.evidence.header["designs"] = len(results.designs)
         write_evidence(trace.evidence, folder)
+    write_text(folder / "summary.json", dumps(summary_of(study, results, trace), indent=2))
+    write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run
+
+
+def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
+    """How the search went, and what it claims."""
     objective, proof = study.objective, trace.certificate
-    summary = {
+    return {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
@@ -100,8 +109,6 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
         "words": dataclasses.asdict(study.scenario.workload.words),
         "regret": results.regret, "catalogue": results.catalogue, "errors": results.errors,
     }  # fmt: skip
-    write_text(folder / "summary.json", dumps(summary, indent=2))
-    write_frame(folder / "designs.parquet", results.designs)  # last: with it the folder is a run
 
 
 def versions() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..fields import replace
 from ..foreign import written
 from ..non_dominated import spread_rows
 from ..report import build_report
-from ..report.run_folder import CONF, MANIFEST, WRITTEN
+from ..report.run_folder import MANIFEST, noted_names
 from ..results import Results, collect, placed
 from ..scenario import Scenario
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Problem, Progress, Trace, under_assumption
@@ -76,7 +76,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
 def trace_once(study: Study) -> None:
     """So that designs and the draws of their intervals are priced by one trace."""
     if not isinstance(study.search, Mix):
-        trace_with_draws(_some_design(study))
+        trace_with_draws(some_design(study))
 
 
 def check_study(study: Study) -> None:
@@ -101,7 +101,7 @@ def check_study(study: Study) -> None:
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
-    jax.eval_shape(named, base_of(_some_design(study)).account.metrics)
+    jax.eval_shape(named, base_of(some_design(study)).account.metrics)
     _check_some_plan(study)
     study.search.refuse(study.problem)
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
@@ -118,7 +118,7 @@ def _check_boxes(problem: Problem) -> None:
         check_boxes(replace(problem.scenario, change))
 
 
-def _some_design(study: Study) -> Scenario:
+def some_design(study: Study) -> Scenario:
     """A scenario of the structure that designs of the study have: fields that the space lists are numbers in it."""
     return study.space.place(study.scenario, {name: values[0] for name, values in study.space.lists.items()})
 
@@ -198,8 +198,7 @@ def _run_study(study: Study, folder: Path, out: Console, *, alone: bool) -> Done
         answer = unusual_answer(study, results)
         warn(answer)
         write_unusual((*study.unusual, *answer), folder)
-        kept = [str(path.relative_to(folder)) for path in sorted((folder / CONF).rglob("*.yaml"))]
-        write_text(folder / MANIFEST, dumps(written(folder, [*WRITTEN, *kept]), indent=1))
+        write_text(folder / MANIFEST, dumps(written(folder, noted_names(folder)), indent=1))
         page = build_report(folder, pictures=False) if alone else None
     if page is not None:
         show(study, results, trace, out)

@@ -3,47 +3,57 @@
 import dataclasses
 import math
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from omegaconf import OmegaConf
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..config import Study, study_from_resolved
+from ..config import Study
 from ..errors import ConfigError
 from ..kept_on_disk import keep_in
 from ..objective import feasible
-from ..report.run_folder import RunFolder, read_run
-from ..search import Certificate, Inverse, Mix, Pareto, Robust, Whole
+from ..report.run_folder import RunFolder, read_run, readable
+from ..search import Certificate, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
+from ..search.certificate import CLAIMED, DIGITS
 from ..strict_json import dumps
-from ..verification import Answer, Asked, AskedMix, Derivation, Refuted, StatedClaim, derivation_of, verify
+from ..verification import Answer, Asked, AskedMix, Derivation, Effort, Refuted, StatedClaim, derivation_of, verify
 from ..verification.derivation import claim_of
-from ..verification.whole_check import SAME, check_listed
-from .cases import cases_of, check_shown, check_told
+from ..verification.whole_check import SAME, VALUE, check_listed
+from .cases import SHOWN, cases_of, check_shown, check_told
+from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
 from .evidence_files import FOLDER, read_evidence
 from .setup import prepare_jax
 from .terminal import console
+from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 from .verify_front import answer_of_front, is_bounded
 from .verify_mix import answer_of_mix, asked_of_mix
 
 KEEPERS = (
     "certified", "grid_then_proof", "inverse", "whole", "pareto", "mix", "robust", "amortised with a proof",
 )  # fmt: skip
+TIMES = 2.0  # the time of the search that a check may take, if nobody says how many designs an attack has
+Stored = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 
-def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> int:
-    """Check the proof of a run folder and print the answer.
+def verify_run(run: str, attack: int | None, seed: int, *, as_json: bool = False) -> int:
+    """Check a run folder and print the answer.
+
+    Args:
+        run: the folder.
+        attack: designs to try; None: as many as the time of the search allows.
+        seed: of these.
+        as_json: print the answer as JSON.
 
     Returns:
         Exit code: 0 where nothing that is claimed is false, 1 where something is.
 
     Raises:
-        ConfigError: a folder without a proof that could be checked, or a count that is none.
+        ConfigError: a folder without a proof that could be checked, files that cannot be read, or a count that is none.
     """
-    if attack < 0:
+    if attack is not None and attack < 0:
         raise ConfigError(f"--attack {attack}: the number of designs to try cannot be negative")
     if seed < 0:
         raise ConfigError(f"--seed {seed}: a seed is 0 or more")
@@ -51,28 +61,119 @@ def verify_run(run: str, attack: int, seed: int, *, as_json: bool = False) -> in
     keep_in(None)  # what is verified is traced anew: a program that was kept may be one that the search read too
     wall, cpu = time.perf_counter(), time.process_time()
     folder = read_run(run)
-    claimed = folder.certificate
-    if claimed is None or not (claimed.front or claimed.goal):
-        raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
-    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides, folder.conf)
+    with readable(folder.path):
+        claimed = folder.certificate
+        if claimed is None or not (claimed.front or claimed.goal):
+            raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
+        answer, took = _answered(folder, claimed, attack, seed, Console(stderr=True, quiet=as_json))
+    seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+    _show(answer, seconds, took, as_json)
+    return 0 if answer.verified else 1
+
+
+def _answered(
+    folder: RunFolder, claimed: Certificate, attack: int | None, seed: int, out: Console
+) -> tuple[Answer, dict[str, float]]:
+    """The answer, and what the search took.
+
+    Raises:
+        ConfigError: see `verify_run`.
+    """
+    begun = Answer(False, "")
+    try:
+        begun.checks.append(check_files(folder.path))
+        study, text = study_anew(folder)
+        begun.checks.append(text)
+        stored = read_evidence(folder.path)
+        if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
+            raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
+        if stored is not None:
+            check_belongs(stored, folder)
+        with _Watch(out) as watch:
+            watch("frames anew", 0, 1)
+            rest = _told(study, folder, claimed, begun)
+            answer = _proven(study, folder, claimed, stored, _effort(attack, _took(stored)), seed, watch)
+        answer.checks = begun.checks + answer.checks
+        if answer.verified:
+            _check_digits(claimed)
+            plans = answer.numbers.get("plans") if answer.numbers.get("every_plan") else None
+            rest += check_plans(folder.summary["counts"], None if plans is None else plans // _combinations(study))
+            answer.checks.append(check_page(folder))
+            rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]
+            answer.checks.append(f"not checked: {', '.join(rest)}")
+    except Refuted as found:
+        return Answer(False, f"not verified: {found}", begun.checks), {}
+    return answer, _took(stored)
+
+
+def _check_digits(claimed: Certificate) -> None:
+    """A bound has the digits that searches tell: one that was raised by less than one of them has more.
+
+    Raises:
+        Refuted: it has others.
+    """
+    if claimed.bound is not None and claimed.bound != float(f"{claimed.bound:.{DIGITS - 1}e}"):
+        raise Refuted(f"the bound {claimed.bound!r} has more than {DIGITS} digits: no search tells one so")
+
+
+def _told(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer) -> list[str]:
+    """Check what the run tells beside its proof; names of what does not follow from anything.
+
+    Raises:
+        Refuted: naming what is not so.
+    """
+    results, texts = frames_anew(study, folder)
+    answer.checks.extend(texts)
+    claim = claim_anew(study, claimed, folder.summary.get("counts") or {})
+    answer.checks.append(summary_anew(study, folder, results, claim, claimed))
+    asked = None if isinstance(study.search, Mix) else asked_of(study)
+    return check_certificate(study, asked, folder, results, claimed)
+
+
+def _proven(
+    study: Study,
+    folder: RunFolder,
+    claimed: Certificate,
+    stored: Stored | None,
+    effort: Effort,
+    seed: int,
+    watch: "_Watch",
+) -> Answer:
+    """The proof, checked."""
     asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
-    stored = read_evidence(Path(run))
-    if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
-        raise ConfigError(f"{run!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
-    out = Console(stderr=True, quiet=as_json)
-    with _Watch(out) as watch:
-        if isinstance(asked, AskedMix):
-            answer = answer_of_mix(asked, claimed, stored, attack, seed, watch, same_claim, shown=folder.best)
-        elif claimed.front is not None:
-            answer = answer_of_front(asked, folder.designs, claimed.as_plain()["front"], stored, attack, seed, watch)
-        else:
-            answer = _answer(asked, study, folder, claimed, stored, attack, seed, watch)
+    if isinstance(asked, AskedMix):
+        if claimed.workloads:
+            check_workloads(study, asked, claimed)
+        answer = answer_of_mix(asked, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
+    elif claimed.front is not None:
+        answer = answer_of_front(
+            asked, folder.designs, folder.summary["certificate"]["front"], stored, effort, seed, watch
+        )
+    else:
+        answer = _answer(asked, study, folder, claimed, stored, effort, seed, watch)
     assuming = study.scenario.workload.words.assuming
     if answer.verified and assuming:
         answer = dataclasses.replace(answer, line=f"{answer.line}; all under the assumption that {assuming}")
-    seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-    _show(answer, seconds, (stored[0].get("took") if stored else None) or {}, as_json)
-    return 0 if answer.verified else 1
+    return answer
+
+
+def _effort(attack: int | None, took: dict[str, float]) -> Effort:
+    """So many designs, or until the check has taken what the search took, so many times."""
+    return Effort(attack, time.process_time() if not took else TIMES * took["cpu_s"])
+
+
+def _combinations(study: Study) -> int:
+    """Combinations of listed values, each of which has every plan."""
+    listed = study.search.values if isinstance(study.search, Whole) else {}
+    return math.prod(len({*map(float, values)}) for values in listed.values())
+
+
+def _took(stored: Stored | None) -> dict[str, float]:
+    """Seconds of the search; nothing where they are none."""
+    told = (stored[0].get("took") if stored else None) or {}
+    known = isinstance(told, dict) and {*told} == {"wall_s", "cpu_s"}
+    right = known and all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
+    return {name: float(value) for name, value in told.items()} if right else {}
 
 
 def asked_of(study: Study) -> Asked:
@@ -101,8 +202,8 @@ def _answer(
     study: Study,
     folder: RunFolder,
     claimed: Certificate,
-    stored: tuple[dict[str, Any], dict[str, Any]] | None,
-    attack: int,
+    stored: Stored | None,
+    attack: Effort,
     seed: int,
     watch: "_Watch",
 ) -> Answer:
@@ -114,6 +215,8 @@ def _answer(
             claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             proof = derivation_of(*stored)
         check_told(asked, study.search, study.seed, claimed, claim)
+        joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
+        check_shown(folder, claim, SAME if joined else SHOWN)
         _check_frame(asked, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as found:
         return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
@@ -130,9 +233,9 @@ def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
     Raises:
         Refuted: naming the value that differs.
     """
-    for name, value in (("best", claim.best), ("bound", claim.bound), ("gap", claim.gap)):
-        told = getattr(claimed, name)
-        if (told is None) != (value is None) or (told is not None and not math.isclose(told, value, rel_tol=SAME)):
+    for name in CLAIMED:
+        told, value = getattr(claimed, name), getattr(claim, name)
+        if told != value:
             raise Refuted(f"summary.json claims {name} {told}, certificate.json {value}")
     if claimed.certified and claim.bound is None and not claim.infeasible:
         raise Refuted("summary.json claims a proof, certificate.json neither a bound nor that nothing is feasible")
@@ -148,8 +251,6 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
         Refuted: naming what differs.
     """
     best = folder.best
-    if asked.cases is not None:
-        check_shown(folder, claim)
     if not best.get("feasible"):
         return
     if claim.infeasible and asked.cases is None:
@@ -159,7 +260,7 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
         check_listed(asked, point, "designs.parquet: the best design")
     value, excess = asked.nominal.priced(point)
     said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
-    if not math.isclose(value, said, rel_tol=SAME) or not feasible(excess):
+    if not math.isclose(value, said, rel_tol=VALUE) or not feasible(excess):
         raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
     if asked.cases is not None:
         value, excess = asked.priced(point)

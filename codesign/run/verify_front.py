@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 
 from ..search import Certificate
-from ..verification import Answer, Asked, verify_front, verify_unproven
+from ..search.front.front_evidence import STEPS
+from ..verification import Answer, Asked, Effort, verify_front, verify_unproven
 from ..verification.attacked import Told
-from ..verification.whole_check import SAME
+from ..verification.whole_check import VALUE
+
+WHOLE = 1e-3  # of a step: what float64 leaves of the last digits of a bound
 
 
 def is_bounded(claimed: Certificate) -> bool:
@@ -21,7 +24,7 @@ def answer_of_front(
     shown: pd.DataFrame,
     claimed: dict[str, Any],
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
-    attack: int,
+    attack: int | Effort,
     seed: int,
     watch: Told,
 ) -> Answer:
@@ -43,6 +46,11 @@ def answer_of_front(
     if told != claimed:
         names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
         return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
+    bounds = np.asarray(tables.get("statements", {}).get("bound", ()), dtype=float) * STEPS
+    if not np.allclose(bounds[np.isfinite(bounds)] % 1.0 * (1 - bounds[np.isfinite(bounds)] % 1.0), 0.0, atol=1e-4):
+        return Answer(
+            False, f"not verified: a statement's bound is no whole number of {1 / STEPS:g}: no search tells so"
+        )
     answer = verify_front(asked, header, tables, attack, seed, watch)
     if answer.verified and not _same_designs(shown, tables["designs"], told):
         return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
@@ -58,4 +66,4 @@ def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any
     one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
     other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
     one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
-    return bool(np.allclose(one, other, rtol=SAME, atol=0))
+    return bool(np.allclose(one, other, rtol=VALUE, atol=0))

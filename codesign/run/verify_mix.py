@@ -11,6 +11,7 @@ from ..verification import (
     Answer,
     Asked,
     AskedMix,
+    Effort,
     MixDerivation,
     Refuted,
     Said,
@@ -23,7 +24,7 @@ from ..verification import (
 from ..verification.attacked import Told
 from ..verification.derivation import claim_of
 from ..verification.model_answers import CheckedModel
-from ..verification.whole_check import SAME
+from ..verification.whole_check import VALUE
 from .cases import cases_of
 
 SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
@@ -49,7 +50,7 @@ def answer_of_mix(
     asked: AskedMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told,
     same_claim: SameClaim,
@@ -93,7 +94,7 @@ def _impossible(
     asked: AskedMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]],
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told,
     models: list[CheckedModel] | None,
@@ -122,7 +123,7 @@ def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
     """
     for name, value in said.design.items():
         told = float(shown.get(f"var.{name}", value))
-        if not math.isclose(told, value, rel_tol=SAME):
+        if not math.isclose(told, value, rel_tol=VALUE):
             raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
 
 

@@ -1,10 +1,12 @@
 """What a search claims, in numbers: made here, read by terminal, report, `summary.json` and `codesign verify`."""
 
 import dataclasses
+import decimal
 import math
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -19,6 +21,8 @@ T = TypeVar("T")
 CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
 OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")
 OF_MIX = ("bound_of_own_hardware", "alone_infeasible", "workloads")
+MARGIN = 4e-9  # log taken off a bound before it is told: what deriving it anew may lose to rounding
+DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
 class Wanted(NamedTuple):
@@ -30,6 +34,14 @@ class Wanted(NamedTuple):
     def value(self, log: float) -> float | None:
         """The quantity of a value of the row; None where there is none."""
         return math.exp(self.sign * log) if math.isfinite(log) else None
+
+    def told(self, log: float) -> float | None:
+        """The quantity of a bound as it is told: a little less than was found, in few digits, so that it holds anew."""
+        found = self.value(log - MARGIN)
+        if found is None or not 0 < found < math.inf:
+            return found
+        way = decimal.ROUND_FLOOR if self.sign > 0 else decimal.ROUND_CEILING
+        return float(decimal.Context(prec=DIGITS, rounding=way).create_decimal_from_float(found))
 
     @property
     def sense(self) -> str:
@@ -216,6 +228,7 @@ class Certificate:
             if read.get("history") is not None:
                 read["history"] = tuple((row[0], row[1], row[2]) for row in read["history"])
             read["alone_infeasible"] = tuple(read.get("alone_infeasible") or ())
+            _refuse_kinds(cls, read)
             return cls(**read)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise ConfigError(f"summary.json: certificate cannot be read: {str(error).splitlines()[0]}") from error
@@ -243,8 +256,8 @@ def certify(
         bounded: the bound is of all designs.
         more: further parts.
     """
-    bound = wanted.value(lower) if convex and bounded else None
-    gap = upper - lower
+    bound = wanted.told(lower) if convex and bounded else None
+    gap = upper - (wanted.sign * math.log(bound) if bound else -math.inf)
     return Certificate(
         certified=convex and bounded and closed, convex=convex, reason=reason, goal=wanted.name, sense=wanted.sense,
         best=wanted.value(upper), bound=bound, **more,
@@ -273,7 +286,41 @@ def _plain(value: Any) -> Any:
 def _of(kind: type[T], found: Mapping[str, Any]) -> T:
     """A part from what JSON holds of it; lists become tuples."""
     names = [f.name for f in dataclasses.fields(cast(Any, kind))]
-    return kind(**{name: _tuple(found[name]) for name in names if name in found})
+    read = {name: _tuple(found[name]) for name in names if name in found}
+    _refuse_kinds(kind, read)
+    return kind(**read)
+
+
+def _refuse_kinds(kind: type, read: Mapping[str, Any]) -> None:
+    """Refuse values that the fields of a class cannot have.
+
+    Raises:
+        TypeError: naming the first field.
+    """
+    hints = get_type_hints(kind)
+    for name, value in read.items():
+        if not _fits(value, hints[name]):
+            raise TypeError(f"{name} is {str(value)[:60]!r}, no {getattr(hints[name], '__name__', hints[name])}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind: plain ones, mappings and tuples of such, or one of several."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inside)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(one, inside[1]) for one in cast(dict[str, Any], value).values())
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        parts = cast(tuple[Any, ...], value)
+        kinds = [inside[0]] * len(parts) if inside[-1] is Ellipsis else inside
+        return len(kinds) == len(parts) and all(map(_fits, parts, kinds))
+    if hint in (float, int):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    return isinstance(value, type(None) if hint is None else hint)
 
 
 def _tuple(value: Any) -> Any:

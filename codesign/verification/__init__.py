@@ -5,6 +5,7 @@ from .attack import Attack as Attack
 from .attack import aims_of as aims_of
 from .attack import sample as sample
 from .attacked import Answer as Answer
+from .attacked import Effort as Effort
 from .attacked import Told as Told
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
@@ -30,6 +31,7 @@ __all__ = [
     "Attack",
     "CheckedModel",
     "Derivation",
+    "Effort",
     "Exact",
     "MixDerivation",
     "Refuted",

@@ -1,5 +1,6 @@
 """An attempt to find a design that the certificate says cannot be: random ones, then around the best, then polished."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -119,12 +120,14 @@ class Attack:
         place, u, _ = self._anywhere(SHARING, rng)
         return self.model.disagreement(self._values(place), u, COMPARED)
 
-    def polish(self, rounds: int = POLISHING) -> int:
-        """Let SciPy improve the best designs, and those that are extreme in other ways; says how many."""
+    def polish(self, share: float = 1.0, rounds: int = POLISHING) -> int:
+        """Let SciPy improve a share of the best designs, and of those that are extreme otherwise; says how many."""
         if not self.pools:
             return 0
         place, u, target, upper = (list[np.ndarray]() for _ in range(4))
         for aim, (_, places, coordinates) in zip(self.aims, self.pools, strict=True):
+            some = math.ceil(share * len(places))
+            places, coordinates = places[:some], coordinates[:some]
             place.append(places)
             u.append(coordinates)
             target.append(np.full(len(places), aim.row))

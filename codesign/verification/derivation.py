@@ -105,8 +105,13 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         held = dict(header.get("held") or {})
         listed = dict(header["plan"]) | held
         plan = {str(name): np.asarray(values, dtype=float) for name, values in listed.items()}
-        views, counts = header["views"], header["counts"]
+        views, counts = dict[str, list[Any]](header["views"]), dict[str, Any](header["counts"])
         version = header["version"]
+        if any(values.ndim != 1 or not np.isfinite(values).all() for values in plan.values()):
+            raise ValueError("values of a plan field are no list of numbers")
+        views = {str(int(number)): [str(name) for name in names] for number, names in views.items()}
+        if sorted(map(int, views)) != list(range(len(views))):
+            raise ValueError("views are not numbered from 0")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refuted(f"certificate.json cannot be read: {type(error).__name__} {error}") from error
     if version != VERSION:
@@ -117,6 +122,7 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
             found = " and ".join(map(str, sorted(lengths))) or "no"
             raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
+    _refuse_others(nodes, points, cuts, plan, views, variables)
     low, high = (column_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
     found = Derivation(
         claim, rows, variables, plan, tuple(map(str, held)),
@@ -132,12 +138,44 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
     return found
 
 
-def claim_of(found: Mapping[str, Any]) -> StatedClaim:
+def _refuse_others(
+    nodes: Mapping[str, np.ndarray],
+    points: Mapping[str, np.ndarray],
+    cuts: Mapping[str, np.ndarray],
+    plan: Mapping[str, Any],
+    views: Mapping[str, Any],
+    variables: tuple[str, ...],
+) -> None:
+    """Nothing is kept that is not read.
+
+    Raises:
+        Refuted: naming the column.
+    """
+    ends = ("low", "high", *(f"best.{k}" for k in range(len(views))))
+    known = {
+        "nodes": {"number", *(f"{end}.{name}" for end in ends for name in plan)},
+        "points": {"sharpness", *(f"u.{name}" for name in variables)},
+        "cuts": {"node", "point", "row", "weight", "round"},
+    }
+    for (file, names), columns in zip(known.items(), (nodes, points, cuts), strict=True):
+        others = [name for name in columns if name not in names]
+        if others:
+            raise Refuted(f"{file}.parquet: nobody reads column {others[0]!r}")
+
+
+def claim_of(found: Any) -> StatedClaim:
     """The claim as it was written.
 
     Raises:
-        Refuted: numbers that no claim can have.
+        Refuted: numbers that no claim can have, or what is no claim.
     """
+    try:
+        return _claim_of(dict[str, Any](found))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise Refuted(f"the claim cannot be read: {type(error).__name__} {error}") from error
+
+
+def _claim_of(found: Mapping[str, Any]) -> StatedClaim:
     values = {name: None if found.get(name) is None else float(found[name]) for name in ("best", "bound", "gap")}
     design = {str(name): float(value) for name, value in dict[str, Any](found.get("design") or {}).items()}
     if found["sense"] not in ("minimise", "maximise"):
@@ -145,9 +183,9 @@ def claim_of(found: Mapping[str, Any]) -> StatedClaim:
     for name, value in values.items():
         if value is not None and (not np.isfinite(value) or (name != "gap" and value <= 0)):
             raise Refuted(f"claim: {name} is {value:g}")
-    return StatedClaim(
-        str(found["goal"]), str(found["sense"]), **values, infeasible=bool(found["infeasible"]), design=design
-    )
+    if not isinstance(found["infeasible"], bool):
+        raise ValueError(f"infeasible is {found['infeasible']!r}")
+    return StatedClaim(str(found["goal"]), str(found["sense"]), **values, infeasible=found["infeasible"], design=design)
 
 
 def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:

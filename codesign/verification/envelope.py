@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .derivation import Refuted
-from .front_claims import SAME, Front, Statements
+from .front_claims import SAME, VALUE, Front, Statements
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def check_corners(front: Front) -> str:
 
 def _check_volume(name: str, told: Mapping[str, Any], points: np.ndarray, reference: np.ndarray) -> None:
     known = volume(points, reference)
-    if told[name] is None or not math.isclose(told[name], known, rel_tol=1e-6, abs_tol=SAME):
+    if told[name] is None or not math.isclose(told[name], known, rel_tol=1e-9, abs_tol=VALUE):
         raise Refuted(f"{name} is {known:.9g}, claimed is {told[name]}")
 
 

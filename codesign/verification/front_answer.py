@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from ..typed_jax import asarray
 from .attack import EXTREME, Aim, Attack, aims_of, sample
-from .attacked import Answer, Told, alike, answered, attacked, quiet
+from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by
 from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, derivation_of
@@ -19,6 +19,7 @@ from .envelope import check_corners, envelope
 from .front_claims import SAME, Front, check_points, front_of
 from .inequality import derive
 from .model_answers import Asked, CheckedModel
+from .whole_check import VALUE as PRICED
 from .whole_check import described, listed_plans
 
 AIMS = 16  # statements, spread over the front, that designs are searched against
@@ -28,7 +29,7 @@ def verify_front(
     asked: Asked,
     header: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, np.ndarray]],
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told = quiet,
     model: CheckedModel | None = None,
@@ -57,7 +58,7 @@ def _verify(
     front: Front,
     certificate: Derivation,
     model: CheckedModel,
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told,
 ) -> None:
@@ -100,6 +101,7 @@ def _verify(
         f" the inequality of its node held at {tried.held:,} of them"
     )
     answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
+    answer.numbers["every_plan"] = covered.exact
     answer.numbers |= {"statements": len(front.statements), "designs": len(place), "tried": tried.tried}
     answer.numbers |= {"feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.line = (
@@ -158,7 +160,7 @@ def _check_designs(
     columns = [0, *(model.names.index(name) for name in model.levelled)]
     signs = np.array([asked.sign, *asked.levelled.values()])
     apart = np.abs(exact.rows[:, columns] - signs * np.log(values))
-    if apart.max(initial=0.0) > SAME:
+    if apart.max(initial=0.0) > PRICED:
         lane, k = np.unravel_index(int(apart.argmax()), apart.shape)
         value, name = float(np.exp(signs[k] * exact.rows[lane, columns[k]])), (asked.goal, *asked.levelled)[k]
         raise Refuted(f"design {lane}: {name} is {value:.9g}, claimed is {values[lane, k]:.9g}")

@@ -12,7 +12,8 @@ from ..objective import feasible_logs
 from .derivation import Refuted
 from .inequality import SINGLE, UNIT, Sums, per_unit
 
-SAME = 1e-8  # relative; how well claimed values and those derived here must agree
+SAME = 1e-8  # relative; how far a design may lie beyond what holds it, for rounding
+VALUE = 1e-11  # how well claimed values and those derived here must agree; statements must hold as they stand
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Statements:
         )
         bound = np.where(np.abs(own - 1.0) <= SINGLE, per_unit(least, own), -np.inf)
         bound = np.where((own == 0) & (least > 0), np.inf, bound)
-        return bound >= self.bound[one] - SAME
+        return bound >= self.bound[one]
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def check_points(front: Front) -> str:
             raise Refuted(f"design {i} of the front rests on a statement about other designs")
         levels = [one.get("levels", {}).get(name, math.inf) for name in front.metrics]
         known = np.exp(statements.level[own] * np.array(front.signs))
-        if not np.allclose(levels, np.where(np.isfinite(statements.level[own]), known, np.inf), rtol=SAME, atol=0):
+        if not np.allclose(levels, np.where(np.isfinite(statements.level[own]), known, np.inf), rtol=VALUE, atol=0):
             raise Refuted(f"design {i} of the front is told to be bounded at levels other than its statement's")
         known = {"bound": None, "gap": None}
         if math.isfinite(bound):
@@ -177,7 +178,7 @@ def check_points(front: Front) -> str:
             if said is None or value is None:
                 wrong = said is not value
             else:
-                wrong = not math.isclose(said, value, rel_tol=SAME, abs_tol=SAME)
+                wrong = not math.isclose(said, value, rel_tol=VALUE, abs_tol=VALUE)
             if wrong:
                 raise Refuted(f"design {i} of the front: its {name} is {_shown(value)}, claimed is {_shown(said)}")
         if one.get("certified") and not math.isfinite(bound):

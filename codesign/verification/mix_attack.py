@@ -6,6 +6,7 @@ polished by SciPy, all their workloads together.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -158,9 +159,9 @@ class MixAttack:
             distinct.setdefault(tuple(one.plans.tolist()), one)
         self.ranked = list(distinct.values())[:POOL]
 
-    def polish(self) -> int:
-        """Let SciPy improve the best tuples; says how many."""
-        chosen = self.ranked[:BEST]
+    def polish(self, share: float = 1.0) -> int:
+        """Let SciPy improve a share of the best tuples; says how many."""
+        chosen = self.ranked[: math.ceil(share * BEST)]
         if not chosen:
             return 0
         plans = np.array([one.plans for one in chosen])

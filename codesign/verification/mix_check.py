@@ -9,7 +9,7 @@ import numpy as np
 
 from ..typed_jax import asarray
 from .attack import sample
-from .attacked import Answer, Told, alike, answered, attacked, quiet
+from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
 from .coverage import cover
 from .curvature_of_rows import check_structure
 from .derivation import Refuted, StatedClaim
@@ -29,7 +29,7 @@ def verify_mix(
     claim: StatedClaim,
     said: Sequence[Said],
     certificate: MixDerivation | Refuted | None,
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told = quiet,
     models: Sequence[CheckedModel] | None = None,
@@ -56,7 +56,7 @@ def _verify(
     claim: StatedClaim,
     said: Sequence[Said],
     certificate: MixDerivation | Refuted | None,
-    attack: int,
+    attack: int | Effort,
     rng: np.random.Generator,
     told: Told,
     models: Sequence[CheckedModel] | None,
@@ -111,12 +111,13 @@ def _check_bound(
     """Everything that the bound rests on, derived anew."""
     if [part.name for part in certificate.parts] != list(asked.workloads):
         raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
-    plans = 0
+    plans, exact = 0, True
     for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
         told("covering the spaces", k, len(models))
         with _of(part.name):
-            plans += cover(part.plans, model.asked, model).plans
+            found = cover(part.plans, model.asked, model)
             model.asked.legal.check(np.random.default_rng(0))
+            plans, exact = plans + found.plans, exact and found.exact
     answer.checks.append(
         f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
     )
@@ -130,11 +131,17 @@ def _check_bound(
             check_structure(used, model)
             rows += len(every)
     answer.checks.append(f"{rows} rows convex by the rules of curvature, for every plan and the whole box")
-    target = claim.log_bound - SAME
+    target = claim.log_bound
     floors = replayed(certificate, models, blend, target, lambda done, total: told("bounds anew", done, total))
     left = [int(mine.sum()) for mine in floors.left]
     said = f"{len(certificate.rounds)} rounds of duals, {floors.tangents:,} weighted tangents"
-    answer.numbers |= {"plans": plans, "rounds": len(certificate.rounds), "cuts": floors.tangents, "left": left}
+    answer.numbers |= {
+        "every_plan": exact,
+        "plans": plans,
+        "rounds": len(certificate.rounds),
+        "cuts": floors.tangents,
+        "left": left,
+    }
     if floors.proven:
         answer.checks.append(f"bound derived anew by {said}: {math.exp(floors.bound):.9g}; no tuple is left below it")
         answer.numbers["bound"] = math.exp(floors.bound)

@@ -10,7 +10,7 @@ from .derivation import Refuted, StatedClaim
 from .goals_blended import CheckedBlend
 from .mix_derivation import MixDerivation
 from .model_answers import Asked
-from .whole_check import SAME, priced
+from .whole_check import VALUE, priced
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ def offset_of(asked: AskedMix, said: Sequence[Said], certificate: MixDerivation 
     if stored is not None and len(stored) != count:
         raise Refuted(f"the certificate has {len(stored)} workloads, the mix {count}")
     shown = np.zeros(count)
-    if asked.relative and said:
+    if said:
         for k, ((name, one), each) in enumerate(zip(asked.workloads.items(), said, strict=True)):
             if each.own_best is None:
                 continue
             value = priced(one, each.own_design, f"{name}: its own best design")
-            if not abs(value / each.own_best - 1) <= SAME:
+            if not abs(value / each.own_best - 1) <= VALUE:
                 raise Refuted(f"{name}: its own best design has {one.goal} {value:.9g}, said is {each.own_best:.9g}")
-            shown[k] = one.sign * math.log(each.own_best)
+            shown[k] = one.sign * math.log(each.own_best) if asked.relative else 0.0
     elif asked.relative and stored is not None:
         raise Refuted("goals are relative to each workload's own best, but no designs are kept")
-    if stored is not None and not np.allclose(stored, shown, rtol=0, atol=SAME):
+    if stored is not None and not np.allclose(stored, shown, rtol=0, atol=VALUE):
         raise Refuted("certificate.json: offset is not the log of what the run says that each workload could have")
     return shown if stored is None else stored
 
@@ -73,7 +73,7 @@ def check_designs(asked: AskedMix, claim: StatedClaim, said: Sequence[Said], ble
     logs, hardware = list[float](), None
     for (name, one), each in zip(asked.workloads.items(), said, strict=True):
         value = priced(one, each.design, f"{name}: its design")
-        if not abs(value / each.value - 1) <= SAME:
+        if not abs(value / each.value - 1) <= VALUE:
             raise Refuted(f"{name}: its design has {one.goal} {value:.9g}, said is {each.value:.9g}")
         own = {variable: each.design[variable] for variable in one.space.hardware}
         if hardware is not None and own != hardware:
@@ -81,6 +81,6 @@ def check_designs(asked: AskedMix, claim: StatedClaim, said: Sequence[Said], ble
         hardware = own
         logs.append(one.sign * math.log(value))
     blended = math.exp(float(blend.value(np.array(logs))))
-    if claim.best is None or not abs(blended / claim.best - 1) <= SAME:
+    if claim.best is None or not abs(blended / claim.best - 1) <= VALUE:
         raise Refuted(f"the designs have {asked.goal} {blended:.9g}, claimed is {claim.best}")
     return f"{len(logs)} designs on common hardware are feasible and have {asked.goal} {blended:.9g}, as claimed"

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..curvature import TOLERATED, Judgement, judge
+from ..loop_bodies import LOOPS
 from ..metrics import Metrics, evaluate
 from ..objective import Objective
 from ..scenario import Scenario
@@ -30,6 +31,7 @@ LEVELLED = "metrics."  # before the name of a metric that has levels, so that it
 LEAST_SHARE = 1e-9  # stands in for a share of zero, which has no logarithm; far below 1, where a constraint binds
 TARGETS = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
 TANGENT_BLOCK = 2048  # points of one pass: arrays of them stay in a cache
+LOOPED_BLOCK = 512  # the same where loops run beneath, each of which has a few hundred numbers a point
 THREADS = 2
 COMPARED = 64  # pairs of plans that should be equal, priced without tables
 
@@ -153,6 +155,8 @@ class CheckedModel:
         self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
         self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tangents = self._derived()
+        looped = any(equation.name in LOOPS for equation in self.program.program.equations)
+        self._block = LOOPED_BLOCK if looped else TANGENT_BLOCK
         self._plain = running(self.program.program)
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
         self._tabled = Points(self.program, values, slopes=False)
@@ -300,7 +304,7 @@ class CheckedModel:
             return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
 
         def run(first: int) -> tuple[np.ndarray, ...]:
-            part = slice(first, first + TANGENT_BLOCK)
+            part = slice(first, first + self._block)
             found = [one(leaves, part) for leaves in every]
             if cases is None:
                 return found[0]
@@ -309,7 +313,7 @@ class CheckedModel:
 
         values, slopes = list[np.ndarray](), list[np.ndarray]()
         with ThreadPoolExecutor(THREADS) as pool:
-            for value, slope in pool.map(run, range(0, count, TANGENT_BLOCK)):
+            for value, slope in pool.map(run, range(0, count, self._block)):
                 values.append(value)
                 slopes.append(slope)
                 told(sum(map(len, values)))

@@ -13,7 +13,7 @@ from ..objective import feasible
 from ..space import shown
 from ..typed_jax import asarray
 from .attack import Attack, aims_of, sample
-from .attacked import Answer, Told, alike, answered, attacked, quiet
+from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
 from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, StatedClaim
@@ -21,7 +21,8 @@ from .directions import check_directions
 from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 
-SAME = 1e-8  # relative; how well claimed values and those derived here must agree
+SAME = 1e-8  # relative; how far a value may lie outside what it may be, for rounding
+VALUE = 1e-9  # relative; how well claimed values and those derived here must agree; a bound must hold as it stands
 LISTED = 1 << 16  # legal plans that designs are drawn from
 SPREAD = 1 << 14  # of them at least, where variables are listed too
 SMALLEST = 1e-12  # gap that is none
@@ -31,7 +32,7 @@ def verify(
     asked: Asked,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
-    attack: int,
+    attack: int | Effort,
     seed: int,
     told: Told = quiet,
     model: CheckedModel | None = None,
@@ -56,7 +57,7 @@ def _verify(
     asked: Asked,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
-    attack: int,
+    attack: int | Effort,
     rng: np.random.Generator,
     told: Told,
     model: CheckedModel | None,
@@ -97,6 +98,7 @@ def _verify(
         if directions.text:
             answer.checks.append(directions.text)
         answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
+        answer.numbers["every_plan"] = covered.exact
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(lower.min()))
     tried = _attacker(asked, claim, model, certificate, sums, covered)
@@ -125,7 +127,7 @@ def check_claim(claim: StatedClaim, goal: str, sign: float) -> None:
             raise Refuted(f"the claimed gap {claim.gap:.3g} has no bound or no best design")
         return
     gap = math.expm1(claim.sign * (math.log(claim.best) - math.log(claim.bound)))
-    if claim.gap is None or abs(gap - claim.gap) > SAME + SMALLEST:
+    if claim.gap is None or abs(gap - claim.gap) > SMALLEST * (1 + abs(gap)):
         raise Refuted(f"best {claim.best:.9g} and bound {claim.bound:.9g} are {gap:.6g} apart, claimed is {claim.gap}")
     if gap < -SAME:
         raise Refuted(f"the claimed best {claim.best:.9g} is better than the claimed bound {claim.bound:.9g}")
@@ -134,7 +136,7 @@ def check_claim(claim: StatedClaim, goal: str, sign: float) -> None:
 def _check_design(claim: StatedClaim, asked: Asked) -> str:
     """The best design: sound, and worth what is claimed."""
     value = priced(asked, claim.design, "best design")
-    if claim.best is None or not abs(value / claim.best - 1) <= SAME:
+    if claim.best is None or not abs(value / claim.best - 1) <= VALUE:
         raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
     return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
 
@@ -187,7 +189,7 @@ def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> st
     claim = certificate.claim
     low = int(np.argmin(lower))
     derived = float(lower[low])
-    if not derived >= claim.log_bound - SAME:
+    if not derived >= claim.log_bound:
         wanted = "no design feasible" if claim.infeasible else f"{claim.bound:.9g}"
         raise Refuted(f"{certificate.named(low)}: its bound is {_value(claim, derived):.9g}, claimed is {wanted}")
     if claim.infeasible:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...distributing import AbstractRunner
-from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
+from ..claims import claim_of_best, claim_of_none
 from .branch_and_bound import BranchAndBound
 from .conflict import Conflict
 from .convexity import Verdict, check_convexity, look_again
@@ -137,7 +137,7 @@ class Certified(AbstractSearch):
             plan, u = conflict.design or self._least_violating(oracle)
             why = [row if verdict.convex else replace(row, **UNPROVEN) for row in conflict.proof]
             certificate = _certificate(wanted, verdict, outcome, infeasible=tuple(why))
-            claim = _claim_infeasible(verdict, outcome)
+            claim = claim_of_none(certificate, counts["plans"])
             points, kept = designs_of(oracle, plan, u), _evidence(oracle, outcome, certificate)
             return Trace(points, ["certified"] * len(plan), counts, seconds, claim, certificate, evidence=kept)
         explained = {}
@@ -148,7 +148,7 @@ class Certified(AbstractSearch):
         certificate = _certificate(wanted, verdict, outcome, **explained)
         best = bounding.incumbent.ranked(self.keep)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
-        claim, kept = _claim(verdict, outcome), _evidence(oracle, outcome, certificate)
+        claim, kept = claim_of_best(certificate, counts["plans"]), _evidence(oracle, outcome, certificate)
         return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
 
     def _least_violating(self, oracle: AbstractModelOracle) -> tuple[np.ndarray, np.ndarray]:
@@ -224,22 +224,3 @@ def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resour
 def _move(log: float) -> float | None:
     """A relative change; None where there is no limit."""
     return math.expm1(log) if math.isfinite(log) else None
-
-
-def _claim(verdict: Verdict, outcome: Outcome) -> str:
-    """In words, how much the result proves."""
-    if not verdict.convex:
-        return f"best found, no proof: {verdict.reason}"
-    if math.isinf(outcome.gap):
-        return f"best found, nothing proven yet: {outcome.stopped}"
-    within = percent(math.expm1(outcome.gap), 1e-6)
-    proven = f"within {within} of the optimum over {outcome.counts['plans']:,} plans"
-    if outcome.stopped:
-        return f"best found, {outcome.stopped}: proven {proven}"
-    return f"certified: proven {proven} and the whole box of hardware"
-
-
-def _claim_infeasible(verdict: Verdict, outcome: Outcome) -> str:
-    if verdict.convex and not outcome.stopped:
-        return f"certified: no design of {outcome.counts['plans']:,} plans keeps all constraints, whatever the hardware"
-    return f"no feasible design found, no proof: {verdict.reason or outcome.stopped}"

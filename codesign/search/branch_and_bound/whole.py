@@ -21,9 +21,9 @@ from ...errors import CodesignError, ConfigError, suggestion
 from ...plain_yaml import is_some
 from ...space import levels
 from ...typed_jax import asarray
-from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
+from ..claims import claim_of_whole
 from .certified import Certified, held_by, in_values
 from .effort import INTERRUPTED, Outcome
 from .evidence import together
@@ -165,10 +165,7 @@ class Whole(AbstractSearch):
         explained = self._explained(oracle, held, best, wanted.sign) if explain else {}
         certificate = told(best.upper, **explained)  # the best one may have come down while it was explained
         designs = self._designs(oracle, found)
-        claim = f"best found, no proof: {certificate.reason}"
-        if certificate.certified:
-            within = percent(math.expm1(best.upper - found.lower), 1e-6)
-            claim = f"certified: within {within} of the bound on all designs, whole or not"
+        claim = claim_of_whole(certificate)
         kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
         method = ["whole"] * len(designs[next(iter(designs))])
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)

@@ -4,6 +4,7 @@ Source: see docs/optimisation.md, section 5.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from ..base import Evidence
 from ..branch_and_bound.evidence import VERSION, nodes_of, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import AbstractModelOracle
 from ..branch_and_bound.oracle import GOAL
+from ..certificate import MARGIN
 from .dual_pool import Backed, Pool, Statement
 from .epsilon_constraint import FrontWalk
 
+STEPS = 1e9  # of a log: bounds are told in whole numbers of them, rounded so that they say less
 METRIC = "metrics."  # before the name of a row that is the log of a metric, so that it cannot be a limit's
 
 
@@ -28,6 +31,8 @@ def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement
     statements += [Statement(GOAL, levels, np.inf) for levels in walk.impossible]
     statements += [Statement(row, {}, lowest) for row, lowest in walk.lowest.items()]
     backed = pool.back(statements, oracle)
+    bounds = np.where(np.isfinite(backed.bounds), np.floor((backed.bounds - MARGIN) * STEPS) / STEPS, backed.bounds)
+    backed = replace(backed, bounds=bounds)
     found, rest = len(walk.found), len(walk.found) + len(walk.impossible)
     for one, bound in zip(walk.found, backed.bounds[:found].tolist(), strict=True):
         one.lower = bound

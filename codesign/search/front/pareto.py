@@ -24,7 +24,6 @@ from ...errors import ConfigError
 from ...metrics import Metrics
 from ...non_dominated import hypervolume, knee, non_dominated_rows
 from ...objective import POSITIVE
-from ...units import percent
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
@@ -36,13 +35,13 @@ from ..branch_and_bound.node_relaxation import oracle_for
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
+from ..claims import SHORT, claim_of_front
 from .epsilon_constraint import FrontDesign, FrontWalk
 from .front_evidence import front_evidence, settle
 from .level_work import LevelWork, walked_by
 from .parametric_sequence import ParametricSequence
 from .remembered_cuts import Remembering
 
-SHORT = 1e-12  # log by which a proof may fall short of the gap, for rounding
 BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
 
 
@@ -168,7 +167,7 @@ class Pareto(AbstractSearch):
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}
         certificate = self._certificate(verdict, front, walk, stopped)
-        claim = _claim(verdict, front, math.log1p(self.gap), stopped)
+        claim = claim_of_front(certificate, self.gap)
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
         kept = None
         if verdict.convex:
@@ -227,15 +226,3 @@ def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
         return kept | own
 
     return extended
-
-
-def _claim(verdict: Verdict, front: list[FrontDesign], gap: float, stopped: str) -> str:
-    """In words, how much the front proves."""
-    if not verdict.convex:
-        return f"front of the best found, no proof: {verdict.reason}"
-    closed = [one for one in front if one.closed and one.gap <= gap + SHORT]
-    worst = math.expm1(max(one.gap for one in front))
-    proven = f"{len(closed)} of {len(front)} designs of the front are proven to {percent(math.expm1(gap))}"
-    if len(closed) < len(front):
-        proven += f", the worst to {percent(worst)}"
-    return f"certified: {proven}" if not stopped else f"front so far, {stopped}: {proven}"

@@ -20,7 +20,6 @@ import numpy as np
 from ...distributing import AbstractRunner
 from ...errors import CodesignError, ConfigError
 from ...uncertainty import Cases
-from ...units import percent
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
 from ..branch_and_bound.convexity import Verdict, check_convexity
@@ -29,6 +28,7 @@ from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
 from ..branch_and_bound.programme import Programme
 from ..certificate import Certificate, Convexity, Shared, Wanted, certify, columns_of
+from ..claims import LATE, claim_of_mix
 from .alternating import Alternating
 from .entry import MixEntry, check_hardware, entry_of
 from .joint import Member
@@ -230,7 +230,7 @@ class _MixRun:
         points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
         certificate = self._certificate(verdict)
         tables = {"workloads": columns_of(certificate.workloads)} if certificate.workloads else {}
-        told = counts, {"mix": self.elapsed}, self._claim(verdict), certificate
+        told = counts, {"mix": self.elapsed}, claim_of_mix(certificate, self.total, self.mix.gap), certificate
         return Trace(points, ["mix"], *told, tables=tables, evidence=self._evidence(certificate))
 
     def _evidence(self, certificate: Certificate) -> Evidence | None:
@@ -258,25 +258,9 @@ class _MixRun:
             kept.header.update(kind=ALONE, workload=name, claim=none.claimed(infeasible=True))
         return kept
 
-    def _claim(self, verdict: Verdict) -> str:
-        if not math.isfinite(self.search.upper):
-            hopeless = self._hopeless() if verdict.convex else []
-            return (
-                f"no feasible design: {', '.join(hopeless)} has none alone" if hopeless else "no feasible design found"
-            )
-        if not verdict.convex:
-            return f"best found, no proof: {verdict.reason}"
-        gap = math.expm1(self.search.upper - self.lower)
-        if math.isinf(gap):
-            return f"best found, nothing proven yet; {self.stopped}"
-        proven = f"within {percent(gap, 1e-6)} of the optimum over all tuples of {self.total:,} plans"
-        if gap > self.mix.gap * 1.001:
-            return f"best found, proven {proven}{'; ' + self.stopped if self.stopped else ''}"
-        return f"certified: proven {proven} and the whole box of hardware"
-
     def _certificate(self, verdict: Verdict) -> Certificate:
         search, found = self.search, math.isfinite(self.search.upper)
-        closed = found and math.expm1(search.upper - self.lower) <= self.mix.gap * 1.001
+        closed = found and math.expm1(search.upper - self.lower) <= self.mix.gap * LATE
         hopeless = self._hopeless() if verdict.convex and not found else []
         relative = " relative to its own best" if self.mix.relative else ""
         return certify(
