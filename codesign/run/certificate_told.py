@@ -295,7 +295,7 @@ def _check_front(front: ProvenFront) -> None:
 
 
 def check_plans(counts: dict[str, Any], plans: int | None) -> list[str]:
-    """Legal plans that are told of, against those that nodes were looked up for.
+    """Plans that are told of, against the legal ones, of which those that are equal in every row count once.
 
     Raises:
         Refuted: another number.
@@ -303,5 +303,5 @@ def check_plans(counts: dict[str, Any], plans: int | None) -> list[str]:
     if plans is None:
         return ["summary.counts.plans"] if "plans" in counts else []
     if is_mapping(counts) and counts.get("plans", plans) != plans:
-        raise Refuted(f"summary.json: counts.plans is {counts.get('plans')}, there are {plans:,} legal plans")
+        raise Refuted(f"summary.json: counts.plans is {counts.get('plans')}, there are {plans:,} plans that differ")
     return []

@@ -96,7 +96,7 @@ def _answered(
         answer.checks = begun.checks + answer.checks
         if answer.verified:
             _check_digits(claimed)
-            plans = answer.numbers.get("plans") if answer.numbers.get("every_plan") else None
+            plans = answer.numbers.get("distinct_plans") if answer.numbers.get("every_plan") else None
             rest += check_plans(folder.summary["counts"], None if plans is None else plans // _combinations(study))
             answer.checks.append(check_page(folder))
             rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]

@@ -38,6 +38,11 @@ class Cover:
     exact: bool
     twins: int = 0
 
+    @property
+    def distinct(self) -> int:
+        """Plans without those that equal another."""
+        return self.plans - self.twins
+
     def nodes(self, certificate: Derivation, place: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
         """A node over each plan, -1 where none is known."""
         if self.owner is None:

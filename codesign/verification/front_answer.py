@@ -101,7 +101,7 @@ def _verify(
         f" the inequality of its node held at {tried.held:,} of them"
     )
     answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
-    answer.numbers["every_plan"] = covered.exact
+    answer.numbers |= {"every_plan": covered.exact, "distinct_plans": covered.distinct}
     answer.numbers |= {"statements": len(front.statements), "designs": len(place), "tried": tried.tried}
     answer.numbers |= {"feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.line = (

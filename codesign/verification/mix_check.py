@@ -111,13 +111,13 @@ def _check_bound(
     """Everything that the bound rests on, derived anew."""
     if [part.name for part in certificate.parts] != list(asked.workloads):
         raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
-    plans, exact = 0, True
+    plans, distinct, exact = 0, 0, True
     for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
         told("covering the spaces", k, len(models))
         with _of(part.name):
             found = cover(part.plans, model.asked, model)
             model.asked.legal.check(np.random.default_rng(0))
-            plans, exact = plans + found.plans, exact and found.exact
+            plans, distinct, exact = plans + found.plans, distinct + found.distinct, exact and found.exact
     answer.checks.append(
         f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
     )
@@ -138,6 +138,7 @@ def _check_bound(
     answer.numbers |= {
         "every_plan": exact,
         "plans": plans,
+        "distinct_plans": distinct,
         "rounds": len(certificate.rounds),
         "cuts": floors.tangents,
         "left": left,

@@ -98,7 +98,7 @@ def _verify(
         if directions.text:
             answer.checks.append(directions.text)
         answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
-        answer.numbers["every_plan"] = covered.exact
+        answer.numbers |= {"every_plan": covered.exact, "distinct_plans": covered.distinct}
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(lower.min()))
     tried = _attacker(asked, claim, model, certificate, sums, covered)
