@@ -90,7 +90,7 @@ FAMILIES = {
     ),
     "recommendation": Family("recommendation", ("dlrm_criteo",), TABLES),
     "recommendation_training": Family("recommendation_training", ("dlrm_12t",), TABLES),
-    "images": Family("images", ("flux_1_dev", "dit_xl_2"), {"tp": VALUES[:-1], "images": (1, 2, 3, 7), "guide": (1, 2)}),
+    "images": Family("images", ("flux_1_dev",), {"tp": VALUES[:-1], "images": (1, 2, 3, 7), "guide": (1, 2)}),
 }
 GOALS = {
     "training": ("time_s", "energy_j", "usd_per_million_tokens", "time_s ** 0.5 * joules_per_token"),

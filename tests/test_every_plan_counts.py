@@ -103,12 +103,21 @@ def test_plans_that_stand_for_others_are_legal_and_equal_in_every_metric():
     assert all(metrics(row) in different for row in rows)
 
 
-def test_groups_count_every_legal_plan():
-    """Sequence parallelism of one rank is a plan too, where plans are bounded in groups."""
-    problem = made(plan={"tp": [1, 2], "pp": [1, 2], "sequence_parallel": [0, 1], "zero": [0, 1, 2]}, hardware={})
+def test_groups_count_every_plan_that_equals_no_other():
+    """Groups that are equal, value by value of what they leave open, are one."""
+    plan = {
+        "tp": [1, 2],
+        "pp": [1, 2],
+        "sequence_parallel": [0, 1],
+        "zero": [0, 1, 2],
+        "offload_optimizer": [0, 0.5, 1],
+    }
+    problem = made(plan=plan, hardware={})
     groups = GroupOracle(problem, rows_of(problem), 64)
-    legal = len(next(iter(problem.space.plans(problem.scenario).values())))
-    assert groups.plan_count == legal
+    legal = problem.space.plans(problem.scenario)
+    distinct = len(next(iter(distinct_plans([problem.scenario], problem.space, legal).values())))
+    assert "offload_optimizer" in groups.tree.inner
+    assert distinct <= groups.plan_count < len(legal["tp"])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,6 +21,7 @@ LOOKS = 256  # random designs on which it is looked how much a field matters
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
 LEVELS = 8  # values of a field compared in one look; of longer lists each look draws others
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
+NEVER_OPEN = ("sequence_parallel", "zero")  # few values; next-best designs that differ in them are worth telling apart
 Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan rows, u) -> (exact rows, broken)
 
 

@@ -18,7 +18,7 @@ from ...scenario import Scenario
 from ...space import MOST_LISTED, DesignSpace
 from ...staging import distinct_plans
 from ..base import Problem
-from .dominance import SAMPLES, Order, effects, find_orders, order_of, views
+from .dominance import NEVER_OPEN, SAMPLES, Order, effects, find_orders, order_of, views
 from .model_oracle import AbstractModelOracle, Oracle
 from .node_tree import PlanTree
 from .oracle import Rows, Tangents, relayed
@@ -57,7 +57,7 @@ class GroupOracle(AbstractModelOracle):
         self.names = self.model.names
         lists = {name: np.unique(values) for name, values in space.lists.items()}
         legal_with_all = self.model.program.fields_without_rules()
-        free = [name for name in lists if len(lists[name]) > 1 and name in legal_with_all]
+        free = [n for n in lists if len(lists[n]) > 1 and n not in NEVER_OPEN and n in legal_with_all]
         self._free = {name: lists[name] for name in free}
         self._listed, self.doubt = self._outer(free, some)
         self.orders = self._orders(some, seed)
