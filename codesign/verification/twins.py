@@ -8,7 +8,7 @@ from jaxtyping import Int
 from .derivation import Refuted
 from .model_answers import CheckedModel
 
-MOST_COMPARED = 1 << 16  # plans of which it is looked up which are equal in every row
+MOST_COMPARED = 1 << 19  # plans of which it is looked up which are equal in every row
 
 
 def columns_of(number: Int[np.ndarray, " k"], lists: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
