@@ -297,10 +297,12 @@ def _plain(
     if name == "convert_element_type":
         return _converted(errors[0], value, params["new_dtype"], unit)
     if name in ("reduce_sum", "cumsum"):
-        count = shape[int(params["axis"])] if name == "cumsum" else _count(shape, params["axes"])
+        count = shape[int(params["axis"])] if name == "cumsum" else _count(shape, tuple(map(int, params["axes"])))
         return rounding.summed(inputs[0], errors[0], count, value, unit)
     if name == "reduce_prod":
-        return rounding.whole_power(errors[0], float(max(_count(shape, params["axes"]), 1)), value, unit)
+        return rounding.whole_power(
+            errors[0], float(max(_count(shape, tuple(map(int, params["axes"]))), 1)), value, unit
+        )
     if name == "dot_general":
         axes: Sequence[int] = params["dimension_numbers"][0][0]
         return _contracted(inputs, errors, value, _count(shape, axes), unit)
