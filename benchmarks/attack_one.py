@@ -23,7 +23,6 @@ from codesign import (
     interpreting,
     prepare_jax,
 )
-from codesign.rules import Rules
 from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
 from codesign.search.certificate import Wanted
 from codesign.verification import ROUNDING, Attack, CheckedModel, Exact, aims_of, sample
@@ -121,17 +120,15 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
     """Random designs, more around the best, around the trace's and around known places, the best polished by SciPy."""
     lists = [np.unique(values) for values in problem.space.lists.values()]
     fields = list(problem.space.lists)
-    model, rules = Rows(problem, oracle, asked.listed), Rules(problem.space.lists, problem.scenario)
+    model = Rows(problem, oracle, asked.listed)
     rng = np.random.default_rng(seed)
     if not isinstance(oracle, GroupOracle):
         low = high = sample(np.stack([oracle.plans[name] for name in fields], axis=-1), lists)
     else:
         low, high = np.zeros((1, len(lists)), dtype=int), np.array([[len(values) - 1 for values in lists]])
 
-    def legal(place: np.ndarray) -> np.ndarray:
-        return rules({name: values[place[:, j]] for j, (name, values) in enumerate(zip(fields, lists, strict=True))})[0]
-
-    found = Attack(model, lists, low, high, lambda rows: limit - rows[:, 0], legal, aims_of(model))
+    legal = sample(problem.space.legal_sample(problem.scenario, 1 << 16, seed), lists)
+    found = Attack(model, lists, legal, low, high, lambda rows: limit - rows[:, 0], aims_of(model))
     places = asked.places + _designs(problem, trace, fields)
     plans = sample(np.array([plan for plan, _ in places]), lists)
     for width in (0.0, *WIDTHS):

@@ -28,8 +28,8 @@ HARDWARE = {name: dataclasses.replace(one, grid=5 - (name == "up")) for name, on
 
 
 def problem_of(budget: float = 7e5) -> Problem:
-    """Every plan comes twice, since nothing is staged; and much of the memory's range cannot hold the reserve."""
-    plan = {"virtual_stages": [1, 2]} | PLAN
+    """Every plan comes twice, in stages that take as long; and much of the memory's range cannot hold the reserve."""
+    plan = {"pp": [1, 2]} | PLAN
     return made(plan, HARDWARE, Objective("time_s", limits={"capex_usd": budget}))
 
 

@@ -107,12 +107,16 @@ def test_speculation_divides_time_by_what_is_accepted():
     assert 0.5 < float(twice["tpot_s"] / plain["tpot_s"]) < 0.75
 
 
-@pytest.mark.parametrize(("feed_forward", "legal"), [(None, [True, False, False]), (experts(), [True, True, True])])
-def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, legal):
-    work = scenario(model=gpt3() if feed_forward is None else gpt3(feed_forward=feed_forward))
-    listed = {"tp": np.full(3, 1.0), "ep": np.array([1.0, 4.0, 8.0]), "micro_batch": np.full(3, 16.0)}
-    found, _ = Rules({name: np.unique(values) for name, values in listed.items()}, work)(listed)
-    assert found.tolist() == legal
+@pytest.mark.parametrize(("feed_forward", "times"), [(None, 1), (experts(), 3)])
+def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, times):
+    """Every degree is legal; without experts they cost the same."""
+    model = gpt3() if feed_forward is None else gpt3(feed_forward=feed_forward)
+    degrees = np.array([1.0, 4.0, 8.0])
+    listed = {"tp": np.full(3, 1.0), "ep": degrees, "micro_batch": np.full(3, 16.0)}
+    found, _ = Rules({name: np.unique(values) for name, values in listed.items()}, scenario(model=model))(listed)
+    assert found.tolist() == [True, True, True]
+    plans = [scenario(Plan(ep=ep, micro_batch=16.0, chunk=2048.0), model=model) for ep in degrees.tolist()]
+    assert len({float(evaluate(plan).time_s) for plan in plans}) == times
 
 
 def test_attention_groups_hold_the_latent_cache_once():

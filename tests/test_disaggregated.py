@@ -14,6 +14,7 @@ from codesign.run.simulate import engine_of
 from codesign.run.simulate_pools import pools_of
 from codesign.scenario import Scenario
 from codesign.simulation.serving import Requests, arrivals, lengths
+from codesign.staging import distinct_plans
 from codesign.workloads import ContinuousServing
 
 SMALL = ("calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node")
@@ -113,7 +114,7 @@ def test_one_pool_is_listed_once():
         "experiment=disaggregation", "space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[8]",
         "space.plan.chunk=[2048]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
     )  # fmt: skip
-    plans = study.space.plans(study.scenario)
+    plans = distinct_plans([study.scenario], study.space, study.space.plans(study.scenario))
     without = plans["prefill_devices"] == 0
     assert without.sum() == 1
     assert (~without).sum() == 3 * 2 * 4 - 4  # tp 16 x pp 2 has too few devices

@@ -158,7 +158,7 @@ def test_the_attack_alone_finds_what_a_false_statement_forbids(stored: Stored, m
     at = int(tables["designs"]["statement"][len(tables["designs"]["statement"]) // 2])
     lied = tables["statements"]["bound"]
     lied[at] += 0.05
-    monkeypatch.setattr(front_answer, "covered_by", lambda certificate, asked, chosen: ["" for _ in chosen])
+    monkeypatch.setattr(front_answer, "covered_by", lambda certificate, asked, model, chosen: ["" for _ in chosen])
     monkeypatch.setattr(front_answer, "check_corners", lambda front: "")
     monkeypatch.setattr(front_answer, "check_points", lambda front: "")
     line = answer_of((header, tables), 4096).line

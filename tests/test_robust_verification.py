@@ -200,8 +200,8 @@ def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(tra
 def _attack(asked: Asked, nominal: CheckedModel) -> Attack:
     model = model_of(asked, nominal)
     return Attack(
-        model, list(asked.lists.values()), np.zeros((1, 3), dtype=int), np.zeros((1, 3), dtype=int),
-        lambda rows: np.full(len(rows), -math.inf), lambda place: np.ones(len(place), dtype=bool), aims_of(model),
+        model, list(asked.lists.values()), *[np.zeros((1, 3), dtype=int)] * 3,
+        lambda rows: np.full(len(rows), -math.inf), aims_of(model),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..atomic_files import write_text
 from ..errors import ConfigError
 from ..foreign import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
 from ..search.certificate import Certificate
@@ -210,7 +211,7 @@ def note_page(path: Path) -> None:
     """Keep the checksum of a page that was built, beside those of the files that it was built of."""
     noted = _optional(path / MANIFEST, read_json)
     if noted:
-        (path / MANIFEST).write_text(dumps(noted | written(path, [PAGE]), indent=1), encoding="utf-8")
+        write_text(path / MANIFEST, dumps(noted | written(path, [PAGE]), indent=1))
 
 
 def own_conf(path: Path) -> tuple[Path, ...]:

@@ -18,7 +18,17 @@ from ..report.run_folder import RunFolder, read_run, readable
 from ..search import Certificate, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
 from ..search.certificate import CLAIMED, DIGITS
 from ..strict_json import dumps
-from ..verification import Answer, Asked, AskedMix, Derivation, Effort, Refuted, StatedClaim, derivation_of, verify
+from ..verification import (
+    Answer,
+    Asked,
+    AskedMix,
+    AttackEffort,
+    Derivation,
+    Refuted,
+    StatedClaim,
+    derivation_of,
+    verify,
+)
 from ..verification.derivation import claim_of
 from ..verification.whole_check import SAME, VALUE, check_listed
 from .cases import SHOWN, cases_of, check_shown, check_told
@@ -135,7 +145,7 @@ def _proven(
     folder: RunFolder,
     claimed: Certificate,
     stored: Stored | None,
-    effort: Effort,
+    effort: AttackEffort,
     seed: int,
     watch: "_Watch",
 ) -> Answer:
@@ -157,9 +167,9 @@ def _proven(
     return answer
 
 
-def _effort(attack: int | None, took: dict[str, float]) -> Effort:
+def _effort(attack: int | None, took: dict[str, float]) -> AttackEffort:
     """So many designs, or until the check has taken what the search took, so many times."""
-    return Effort(attack, time.process_time() if not took else TIMES * took["cpu_s"])
+    return AttackEffort(attack, time.process_time() if not took else TIMES * took["cpu_s"])
 
 
 def _combinations(study: Study) -> int:
@@ -203,7 +213,7 @@ def _answer(
     folder: RunFolder,
     claimed: Certificate,
     stored: Stored | None,
-    attack: Effort,
+    attack: AttackEffort,
     seed: int,
     watch: "_Watch",
 ) -> Answer:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ..search import Certificate
 from ..search.front.front_evidence import STEPS
-from ..verification import Answer, Asked, Effort, verify_front, verify_unproven
+from ..verification import Answer, Asked, AttackEffort, verify_front, verify_unproven
 from ..verification.attacked import Told
 from ..verification.whole_check import VALUE
 
@@ -24,7 +24,7 @@ def answer_of_front(
     shown: pd.DataFrame,
     claimed: dict[str, Any],
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     seed: int,
     watch: Told,
 ) -> Answer:

@@ -5,7 +5,7 @@ from .attack import Attack as Attack
 from .attack import aims_of as aims_of
 from .attack import sample as sample
 from .attacked import Answer as Answer
-from .attacked import Effort as Effort
+from .attacked import AttackEffort as AttackEffort
 from .attacked import Told as Told
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
@@ -29,9 +29,9 @@ __all__ = [
     "Asked",
     "AskedMix",
     "Attack",
+    "AttackEffort",
     "CheckedModel",
     "Derivation",
-    "Effort",
     "Exact",
     "MixDerivation",
     "Refuted",

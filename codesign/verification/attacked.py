@@ -30,7 +30,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Effort:
+class AttackEffort:
     """How many designs are tried: so many; where that is not said, what is possible in the time that there is.
 
     until: of this process, in seconds of a processor.
@@ -82,7 +82,7 @@ def alike(apart: float, whose: str = "") -> None:
         raise Refuted(f"{whose}designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
 
 
-def attacked(tried: Attempt, designs: int | Effort, rng: np.random.Generator, told: Told) -> int:
+def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, told: Told) -> int:
     """Try random designs, then polish the best; says how many of these."""
 
     def tell(done: int, total: int) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from ..objective import feasible_logs
 from ..typed_jax import asarray
 from .attack import EXTREME, Aim, Attack, aims_of, sample
-from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
+from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by
 from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, derivation_of
@@ -29,7 +29,7 @@ def verify_front(
     asked: Asked,
     header: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, np.ndarray]],
-    attack: int | Effort,
+    attack: int | AttackEffort,
     seed: int,
     told: Told = quiet,
     model: CheckedModel | None = None,
@@ -58,7 +58,7 @@ def _verify(
     front: Front,
     certificate: Derivation,
     model: CheckedModel,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     seed: int,
     told: Told,
 ) -> None:

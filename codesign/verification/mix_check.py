@@ -9,7 +9,7 @@ import numpy as np
 
 from ..typed_jax import asarray
 from .attack import sample
-from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
+from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import cover
 from .curvature_of_rows import check_structure
 from .derivation import Refuted, StatedClaim
@@ -29,7 +29,7 @@ def verify_mix(
     claim: StatedClaim,
     said: Sequence[Said],
     certificate: MixDerivation | Refuted | None,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     seed: int,
     told: Told = quiet,
     models: Sequence[CheckedModel] | None = None,
@@ -56,7 +56,7 @@ def _verify(
     claim: StatedClaim,
     said: Sequence[Said],
     certificate: MixDerivation | Refuted | None,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     rng: np.random.Generator,
     told: Told,
     models: Sequence[CheckedModel] | None,

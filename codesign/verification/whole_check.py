@@ -13,7 +13,7 @@ from ..objective import feasible
 from ..space import shown
 from ..typed_jax import asarray
 from .attack import Attack, aims_of, sample
-from .attacked import Answer, Effort, Told, alike, answered, attacked, quiet
+from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
 from .curvature_of_rows import check_structure
 from .derivation import Derivation, Refuted, StatedClaim
@@ -32,7 +32,7 @@ def verify(
     asked: Asked,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     seed: int,
     told: Told = quiet,
     model: CheckedModel | None = None,
@@ -57,7 +57,7 @@ def _verify(
     asked: Asked,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
-    attack: int | Effort,
+    attack: int | AttackEffort,
     rng: np.random.Generator,
     told: Told,
     model: CheckedModel | None,

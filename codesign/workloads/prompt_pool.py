@@ -143,7 +143,8 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
-            "prefill_experts": indivisible(experts, pool.plan.ep) + indivisible(pool.dp, pool.plan.ep),
+            "prefill_experts": indivisible(experts, pool.plan.ep)
+            + indivisible(layout.plan.prefill_devices / engine, pool.plan.ep),
         }
         if "prompts" in rules:
             rules["prompts"] = jnp.where(two, 0.0, rules["prompts"])
@@ -165,7 +166,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             ),
             "prefill_experts": (
                 f"plan.prefill_ep = {float(pool.ep):g} must divide the model's experts and the"
-                f" {float(layout.prefill.dp):g} engines of the pool"
+                f" {float(layout.prefill_devices) / float(pool.tp * pool.pp):g} engines of the pool"
             ),
         }
         return texts.get(rule) or super().broken_rule(rule, layout)
