@@ -16,7 +16,7 @@ from codesign.metrics import evaluate
 from codesign.objective import Objective
 from codesign.report.run_folder import RunFolder
 from codesign.results import designs
-from codesign.run.cases import cases_of, check_told
+from codesign.run.cases import cases_of, check_shown, check_told
 from codesign.run.evidence_files import read_evidence, write_evidence
 from codesign.run.verify import _check_frame
 from codesign.run.verify import asked_of as asked_of_study
@@ -219,7 +219,7 @@ def test_what_the_run_says_of_its_cases_is_checked(traces, kept, tmp_path):
         check_told(asked, search, SEED + 1, trace.certificate, claim)  # other random cases
     others = frame[~np.isclose(frame["var.hbm"], claim.design["hbm"], rtol=1e-6)]
     with pytest.raises(Refuted, match=r"^designs\.parquet does not have the design that is claimed to be the best"):
-        _check_frame(asked, RunFolder(tmp_path, {}, pd.DataFrame(others).reset_index(drop=True)), claim)
+        check_shown(RunFolder(tmp_path, {}, pd.DataFrame(others).reset_index(drop=True)), claim)
     with pytest.raises(Refuted, match=r"feasible in every case, claimed is that there is none"):
         _check_frame(asked, RunFolder(tmp_path, {}, frame), dataclasses.replace(claim, infeasible=True, design={}))
 
