@@ -75,7 +75,7 @@ def _legal(found: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray
     """(whether no rule is broken, rule -> plans that break it)."""
     legal, refused = np.ones(shape, dtype=bool), dict[str, int]()
     for rule, value in found.items():
-        broken = np.asarray(value) > 0
+        broken = ~(np.asarray(value) <= 0)  # NaN is no plan that can run
         legal &= ~broken
         refused[rule] = int(np.broadcast_to(broken, shape).sum())
     return legal, refused

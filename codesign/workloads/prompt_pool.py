@@ -137,14 +137,15 @@ class AbstractPromptPool(AbstractContinuousServing):
         rules, pool, two = super().violations(layout), layout.prefill, layout.plan.prefill_devices > 0
         experts = getattr(self.model.feed_forward, "experts", pool.plan.ep)
         engine = pool.plan.tp * pool.plan.pp
+        devices = jnp.where(two, layout.plan.prefill_devices, engine)
         beside = {
-            "prefill_devices": indivisible(jnp.where(two, layout.plan.prefill_devices, engine), engine),
+            "prefill_devices": indivisible(devices, engine),
             "prefill_attention_groups": indivisible(pool.plan.tp, pool.plan.attention_dp),
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
             "prefill_experts": indivisible(experts, pool.plan.ep)
-            + indivisible(layout.plan.prefill_devices / engine, pool.plan.ep),
+            + indivisible(devices / engine, pool.plan.ep),
         }
         if "prompts" in rules:
             rules["prompts"] = jnp.where(two, 0.0, rules["prompts"])
