@@ -15,8 +15,16 @@ fail() {
     exit 1
 }
 usage() {
-    say 'usage: sh run.sh demo | test | setup | -- CODESIGN_ARGUMENTS...' >&2
+    say 'usage: sh run.sh demo | test [slow | all | --help] | setup | -- CODESIGN_ARGUMENTS...' >&2
     exit 2
+}
+tiers() {
+    say 'sh run.sh test        lint, types, and the quick tests: unit tests, formulas by hand, gradients (5 minutes)'
+    say 'sh run.sh test slow   the tests marked `slow`, with types checked at run time, and the site (15 minutes)'
+    say 'sh run.sh test all    one after the other, as continuous integration does'
+    say 'Attacks and fuzzers are run by hand: qa/README.md. CPU seconds by folder: CONTRIBUTING.md.'
+    say 'A test is of the slow tier by its mark (`@pytest.mark.slow`, or `pytestmark` for a file). Slow tests by file:'
+    "$venv/bin/pytest" --collect-only -q -m slow | sed -n 's/::.*//p' | sort | uniq -c
 }
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 seconds_of() {
@@ -125,10 +133,58 @@ step() {
     "$venv/bin/$tool" "$@"
 }
 
+# Runs the given steps beside the tests, which leave a processor free now and then; what they print comes last.
+beside() {
+    said=$(mktemp)
+    ("$@") >"$said" 2>&1 &
+    beside=$!
+    trap 'kill "$beside" 2>/dev/null || :; rm -f "$said"' EXIT
+    trap 'exit 130' INT TERM
+}
+# Waits for them; fails where they or the tests failed.
+both() {
+    wait "$beside" || passed=false
+    cat "$said"
+    rm -f "$said"
+    trap - EXIT
+    "$passed"
+}
+types() {
+    export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # it would otherwise ask the network for a newer version
+    step pyright --project pyproject.toml
+}
+site() {
+    if [ -x "$venv/bin/mkdocs" ]; then # extra `docs`
+        NO_MKDOCS_2_WARNING=1 step mkdocs build --strict --quiet
+    else
+        say "test: mkdocs build is left out: it is not installed (pip install 'codesign[docs]')"
+    fi
+}
+quick() {
+    step ruff check || return 1
+    step ruff format --check || return 1
+    beside types
+    passed=true
+    step pytest -n 2 --dist worksteal -m 'not slow' || passed=false
+    both
+}
+slow() {
+    beside site
+    passed=true
+    step pytest -n 2 --dist worksteal -m slow --jaxtyping-packages=codesign,checked_types.check || passed=false
+    both
+}
+
 task=${1:-}
 [ $# -eq 0 ] || shift
+tier=
 case $task in
-setup | test | demo) [ $# -eq 0 ] || usage ;;
+test)
+    tier=${1:-quick}
+    [ $# -le 1 ] || usage
+    case $tier in quick | slow | all | --help) ;; *) usage ;; esac
+    ;;
+setup | demo) [ $# -eq 0 ] || usage ;;
 --) ;;
 *) usage ;;
 esac
@@ -137,26 +193,16 @@ setup
 case $task in
 test)
     cd -- "$root"
-    export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # it would otherwise ask the network for a newer version
-    step ruff check
-    step ruff format --check
-    said=$(mktemp) # types and the site are seen to beside the tests, which leave a processor free now and then
-    (
-        step pyright --project pyproject.toml
-        if [ -x "$venv/bin/mkdocs" ]; then # extra `docs`
-            NO_MKDOCS_2_WARNING=1 step mkdocs build --strict --quiet
-        else
-            say "test: mkdocs build is left out: it is not installed (pip install 'codesign[docs]')"
-        fi
-    ) >"$said" 2>&1 &
-    beside=$!
-    trap 'kill "$beside" 2>/dev/null || :; rm -f "$said"' EXIT
-    trap 'exit 130' INT TERM
-    passed=true
-    step pytest -n 2 --dist worksteal || passed=false
-    wait "$beside" || passed=false
-    cat "$said"
-    "$passed" || exit 1
+    case $tier in
+    --help) tiers ;;
+    quick | slow) "$tier" || exit 1 ;;
+    all)
+        ended=0
+        quick || ended=1
+        slow || ended=1
+        exit "$ended"
+        ;;
+    esac
     ;;
 demo)
     cd -- "$root"

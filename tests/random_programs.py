@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from backwards import prepared
+from program_slopes import prepared
 
 from codesign.curvature import Walk
 from codesign.hardware.kernels_base import p_norm

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
-from backwards import values_and_slopes
 from builders import cluster
 from hypothesis import given
 from hypothesis import strategies as st
+from slopes import values_and_slopes
 from test_models import CONF, model, shard
 
 from codesign.config import build

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backwards import values_and_slopes
 from builders import serving
+from slopes import values_and_slopes
 
 from codesign.fields import replace
 from codesign.metrics import arithmetic_intensity

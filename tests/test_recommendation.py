@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backwards import values_and_slopes
 from builders import cluster
 from contracts.probing import midpoint_excess
 from executed_embedding import balanced_indices, execute
+from slopes import values_and_slopes
 
 from codesign.compiling import quick_jit
 from codesign.config.checks import check_memory, check_plan

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backwards import values_and_slopes
 from builders import training
 from contracts.menus import built
+from slopes import values_and_slopes
 
 from codesign.collectives import NetworkLevel
 from codesign.config.groups import PACKAGES

@@ -144,8 +144,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
-            "prefill_experts": indivisible(experts, pool.plan.ep)
-            + indivisible(devices / engine, pool.plan.ep),
+            "prefill_experts": indivisible(experts, pool.plan.ep) + indivisible(devices / engine, pool.plan.ep),
         }
         if "prompts" in rules:
             rules["prompts"] = jnp.where(two, 0.0, rules["prompts"])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from backwards import prepared, with_slopes
+from program_slopes import prepared, with_slopes
 
 from codesign.equations import kept
 from codesign.fields import get_path, replace, walk

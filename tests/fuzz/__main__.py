@@ -16,9 +16,6 @@ import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
-import composing  # noqa: E402
-import tracing  # noqa: E402
-
 from fuzz.asked_kinds import ASKED  # noqa: E402
 from fuzz.harness import trial  # noqa: E402
 from fuzz.kinds import KINDS as READ  # noqa: E402
@@ -34,8 +31,6 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    composing.install()
-    tracing.install()
     bad = 0
     for kind in asked.kinds:
         ends, findings, slowest = trial(kind, KINDS[kind], asked.cases, asked.seed)

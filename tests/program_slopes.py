@@ -1,7 +1,8 @@
 """Numbers and slopes of a large function at many points by NumPy, from one trace of its numbers at one point.
 
 JAX differentiates the operations, each kind once for the whole session; the chain rule over them is here. Tracing
-forwards alone, without slopes and without a batch, takes a fifth of the time. `test_backwards.py` holds it against JAX.
+forwards alone, without slopes and without a batch, takes a fifth of the time. `test_program_slopes.py` holds it
+against JAX.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -197,42 +198,3 @@ def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], d
         return slots
 
     return run
-
-
-def with_gradient(function: Callable[..., Any], tree: Any) -> tuple[Any, Any]:
-    """What a function makes of a tree of numbers, and a tree of the slopes of its first number by all of these."""
-    trace = jax.jit(function).trace(tree)
-    leaves, whole = jax.tree.leaves(tree), flatten(trace.jaxpr)
-    program = with_slopes(whole, [slot for slot in whole.inputs if _real(whole, slot)])
-    slots = prepared(program)({slot: np.asarray(x)[None] for slot, x in zip(program.inputs, leaves, strict=True)})
-    found = [np.broadcast_to(slots[slot], (1, *program.shapes[slot]))[0] for slot in program.outputs]
-    count = len(whole.outputs)
-    slopes = dict(zip([slot for slot in whole.inputs if _real(whole, slot)], found[count:], strict=True))
-    told = [slopes.get(slot, np.zeros(whole.shapes[slot])) for slot in whole.inputs]
-    values = jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(found[:count]))
-    return values, jax.tree.unflatten(jax.tree.structure(tree), jax.device_put(told))
-
-
-def values_and_slopes(
-    function: Callable[..., Any], numbers: Mapping[str, Any], columns: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Values [points, outputs] of a function of named numbers, and their slopes by each of these numbers.
-
-    Args:
-        function: of a mapping of numbers, to a vector.
-        numbers: what all points share.
-        columns: [points] of those that differ.
-    """
-    names, rows = sorted(numbers), len(next(iter(columns.values())))
-    given = [np.asarray(columns.get(name, np.full(rows, float(numbers[name])))) for name in names]
-    values, slopes = [], {name: [] for name in names}
-    start = {name: jax.numpy.asarray(float(numbers[name])) for name in names}
-    whole = flatten(jax.make_jaxpr(lambda point: list(function(point)))(start))
-    for output in whole.outputs:
-        program = with_slopes(whole._replace(outputs=(output,)), whole.inputs)
-        slots = prepared(program)(dict(zip(program.inputs, given, strict=True)))
-        value, *found = (np.broadcast_to(slots[slot], rows) for slot in program.outputs)
-        values.append(value)
-        for name, slope in zip(names, found, strict=True):
-            slopes[name].append(slope)
-    return np.stack(values, axis=1), {name: np.stack(found, axis=1) for name, found in slopes.items()}

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backwards import prepared, with_slopes
 from jax import lax
+from program_slopes import prepared, with_slopes
 from random_programs import random_model
 
 from codesign.smooth import at_least, ceil, largest, maximum, ratio, used_share

@@ -1,0 +1,107 @@
+"""Tiers of the tests: `slow` tests run in `sh run.sh test all` alone, and a test that takes long must say that it does.
+
+The CPU time of a test is that of its process and of the processes that it waited for, fixtures that it is the first to
+use included. It is measured in seconds of a reference machine, which runs `yardstick` in `REFERENCE_S`: a busy or slow
+machine fails no test.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SLOW_S = 1.5
+"""CPU seconds above which a test is `slow`."""
+TOLERANCE = 2.0
+"""How many times over `SLOW_S` an unmarked test fails the run: what it is the first in its worker to import, trace or
+compile is charged to it, and this depends on the order."""
+REFERENCE_S = 0.05
+MARK = "slow"
+
+
+def yardstick() -> float:
+    """CPU seconds that this machine takes for a fixed piece of Python, the least of three tries."""
+    least = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        total = 0
+        for number in range(600_000):
+            total += number & 7
+        least = min(least, time.process_time() - start)
+    return least
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and of those that it waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Options of the command line of pytest."""
+    parser.addoption("--cpu-times", metavar="FILE", help="write CPU seconds, mark and name of every test to a CSV file")
+
+
+class CpuTimes:
+    """A pytest plugin: CPU seconds of each test, measured where it runs, collected where its report arrives."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seconds: dict[str, float] = {}
+        self.marked: set[str] = set()
+        self.speed = 1.0
+
+    def pytest_sessionstart(self) -> None:
+        """Measure the machine."""
+        self.speed = REFERENCE_S / yardstick()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Charge fixtures to the test that uses them first."""
+        return (yield from self._charged(item))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Charge the test itself."""
+        return (yield from self._charged(item))
+
+    def _charged(self, item: pytest.Item) -> Iterator[None]:
+        start = cpu_s()
+        try:
+            return (yield)
+        finally:
+            item.user_properties.append(("cpu_s", (cpu_s() - start) * self.speed))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect, in the process that prints."""
+        if report.when == "teardown":
+            self.seconds[report.nodeid] = sum(s for name, s in report.user_properties if name == "cpu_s")
+            if MARK in report.keywords:
+                self.marked.add(report.nodeid)
+
+    def unmarked(self) -> dict[str, float]:
+        """Tests that take longer than a test without the mark may, longest first."""
+        slow = {name: s for name, s in self.seconds.items() if s > SLOW_S and name not in self.marked}
+        return dict(sorted(slow.items(), key=lambda pair: -pair[1]))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the times, and fail where a test hides in the quick tier."""
+        path = self.config.getoption("--cpu-times")
+        if hasattr(self.config, "workerinput"):
+            return
+        if path:
+            rows = [f"{s:.3f},{MARK if name in self.marked else ''},{name}" for name, s in sorted(self.seconds.items())]
+            Path(path).write_text("\n".join(["cpu_s,mark,test", *rows]) + "\n", encoding="utf-8")
+        if session.exitstatus == pytest.ExitCode.OK and max(self.unmarked().values(), default=0) > TOLERANCE * SLOW_S:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Name the tests that need the mark."""
+        total = sum(self.seconds.values())
+        terminalreporter.write_line(f"{total:,.0f} CPU s of the reference machine in {len(self.seconds):,} tests")
+        for name, s in self.unmarked().items():
+            verdict = "needs the mark `slow`" if s > TOLERANCE * SLOW_S else "may need the mark `slow`"
+            terminalreporter.write_line(f"{s:.1f} CPU s: {name} {verdict}")
