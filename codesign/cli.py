@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
 from . import evidence_commands
+from .command_help import start_text
 from .command_line import parser
 from .errors import CodesignError, ConfigError, is_text, suggestion
 from .frames import roomy
@@ -80,12 +81,12 @@ def _leave(*_: object) -> NoReturn:
 
 
 def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(start_text())
+        return 0
     top = parser()
     actions = top._subparsers._group_actions if top._subparsers else []
     commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
-    if not words:
-        top.print_help()
-        return 0
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
