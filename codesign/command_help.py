@@ -1,7 +1,7 @@
 """What help says of each command: its place among the others, a line, three lines of prose, and examples.
 
-`codesign --help` shows groups and lines, `codesign COMMAND --help` prose and the first examples, `docs/reference/cli.md`
-(written by `docs/cli_reference.py`) everything.
+`codesign --help` shows groups and lines, `codesign COMMAND --help` prose and the first examples, and
+`docs/reference/cli.md`, which `docs/cli_reference.py` writes, everything.
 """
 
 from typing import NamedTuple
@@ -34,11 +34,11 @@ EXAMPLES_IN_HELP = 3
 """Examples that `codesign COMMAND --help` shows."""
 
 START = (
-    ("codesign list accelerator", "which accelerators there are"),
-    ("codesign evaluate accelerator=h200 model=llama31_70b", "price one design"),
-    ("codesign compare accelerator=h100_sxm,h200 model=llama31_70b workload=serving", "put products side by side"),
-    ("codesign optimize", "find the best plan and hardware, with a proof"),
-    ("codesign --help", "show all commands"),
+    ("see what there is", "codesign list accelerator"),
+    ("price one design", "codesign evaluate accelerator=h200 model=llama31_70b"),
+    ("compare products", "codesign compare accelerator=h100_sxm,h200 model=llama31_70b workload=serving"),
+    ("find the best", "codesign optimize"),
+    ("all commands", "codesign --help"),
 )
 """What to type first."""
 
@@ -76,10 +76,16 @@ COMMANDS = {
             "cannot run is refused in one line that says what is missing.",
         ),
         (
-            ("codesign evaluate accelerator=h200 model=llama31_70b plan.tp=8 plan.pp=4", "one plan on catalogue products"),
-            ("codesign evaluate model=mixtral_8x7b plan.ep=8 --explain", "the same, with what each row and column means"),
             (
-                "codesign evaluate --from 'vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-num-seqs 64' accelerator=h200",
+                "codesign evaluate accelerator=h200 model=llama31_70b plan.tp=8 plan.pp=4",
+                "a plan on catalogue products",
+            ),
+            (
+                "codesign evaluate model=mixtral_8x7b plan.ep=8 --explain",
+                "with what each row and column means",
+            ),
+            (
+                "codesign evaluate --from 'vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-num-seqs 64'",
                 "the plan of a launch command of vLLM or SGLang",
             ),
             ("codesign evaluate model=hub model.path=config.json", "a model as model hubs publish it"),
@@ -132,7 +138,8 @@ COMMANDS = {
         (
             ("codesign optimize", "the default study: 1,024 H100 for GPT-3 175B under two budgets"),
             (
-                "codesign optimize accelerator=b200 model=llama31_405b workload=serving_fp8 objective.limits.tpot_s=50ms",
+                "codesign optimize accelerator=b200 model=llama31_405b workload=serving_fp8 "
+                "objective.limits.tpot_s=50ms",
                 "the cheapest way to serve with a catalogue product",
             ),
             ("codesign optimize model=llama31_70b mode=design", "hardware is designed, not bought: its numbers vary"),
@@ -146,7 +153,10 @@ COMMANDS = {
                 "the proof alone, over values of your own",
             ),
             ("codesign optimize search=amortised", "an instant answer from a trained network"),
-            ("codesign optimize search=certified runner=local workers=4", "a proof in four processes; Ray and Slurm too"),
+            (
+                "codesign optimize search=certified runner=local workers=4",
+                "a proof in four processes (or on Ray, Slurm)",
+            ),
             ("codesign optimize search=grid runner=local workers=4", "an exhaustive grid in four processes"),
             (
                 "codesign optimize -m accelerator=h100_sxm,b200",
@@ -348,9 +358,9 @@ COMMANDS = {
 
 def start_text() -> str:
     """What to type first, in a few lines."""
-    width = max(len(command) for command, _ in START)
-    lines = (f"  {command:{width}}  {what}" for command, what in START)
-    return "\n".join(("codesign predicts and optimises AI clusters. To begin, type one of:", "", *lines))
+    width = max(len(what) for what, _ in START)
+    lines = (f"  {what:{width}}  {command}" for what, command in START)
+    return "\n".join(("codesign predicts AI clusters and finds the best designs. To begin:", "", *lines))
 
 
 def overview_text(description: str) -> str:
