@@ -1,7 +1,7 @@
 """What help says of each command: its place among the others, a line, three lines of prose, and examples.
 
 `codesign --help` shows groups and lines, `codesign COMMAND --help` prose and the first examples, and
-`docs/reference/cli.md`, which `docs/cli_reference.py` writes, everything.
+`docs/reference/cli.md`, which `docs/make_cli.py` writes, everything.
 """
 
 from typing import NamedTuple
