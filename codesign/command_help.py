@@ -58,14 +58,14 @@ COMMANDS = {
         (
             "Without arguments, lists the groups of choices; with a group, its options.",
             "`metrics`, `limits` and `variables` list what a study can be asked and vary,",
-            "with unit, value, range and meaning. Words filter, KEY=VALUE picks the study.",
+            "with unit, value, range and meaning. Words filter, KEY=VALUE sets the study.",
         ),
         (
             ("codesign list", "all groups with their options"),
             ("codesign list accelerator blackwell", "accelerators whose line has a word"),
             ("codesign list metrics usd workload=continuous", "metrics of serving that are sums of money"),
             ("codesign list limits workload=serving", "limits, with what the design at hand reaches"),
-            ("codesign list variables price", "prices that can be set, with unit, value and origin"),
+            ("codesign list variables price", "prices that can be set, with unit, value and usual range"),
         ),
     ),
     "evaluate": CommandHelp(
@@ -349,7 +349,7 @@ COMMANDS = {
         ),
         (
             ("codesign check", "all components of installed plug-ins"),
-            ("codesign check Switch", "one component, by its class"),
+            ("codesign check SwitchDomain", "one component, by its class"),
         ),
     ),
 }

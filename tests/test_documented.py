@@ -74,7 +74,7 @@ def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: 
 
 
 CELLS = [filled(block).text for block in SHOWN["docs/reference/cli.md"] if block.kind == "cell"]
-QUICK = ("list", "new", "query", "report", "validate --schema")
+QUICK = ("list", "new", "query", "report", "check", "validate --schema")
 OF_CHUNKS = (" from chunks ", " from kept ")  # tables of a grid that was computed in chunks
 EACH = """
 import sys

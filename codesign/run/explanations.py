@@ -31,6 +31,9 @@ COLUMNS = {
 """Columns that show no metric."""
 
 PLAN_WORDS = {
+    "tp": "plan.tp: devices that share each layer (tensor parallel)",
+    "pp": "plan.pp: stages that the layers are divided into (pipeline parallel)",
+    "micro_batch": "plan.micro_batch: sequences that a replica computes at once",
     "recompute": "plan.recompute: which activations are computed again in the backward pass",
     "dp": "replicas of the model (data parallel): the devices over those of one replica",
 }
