@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
 from . import evidence_commands
+from .command_help import start_text
 from .command_line import parser
 from .errors import CodesignError, ConfigError, is_text, suggestion
 from .frames import roomy
@@ -80,12 +81,12 @@ def _leave(*_: object) -> NoReturn:
 
 
 def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(start_text())
+        return 0
     top = parser()
     actions = top._subparsers._group_actions if top._subparsers else []
     commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
-    if not words:
-        top.print_help()
-        return 0
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
@@ -138,16 +139,18 @@ def _optimize(options: argparse.Namespace) -> int:
         raise ConfigError("--resolve and --package belong to --cfg: `--cfg job --resolve --package space`")
     if (options.cfg or options.info) and options.multirun:
         raise ConfigError("--cfg and --info show one configuration: leave out -m and lists of values")
+    if (options.cfg or options.info) and options.explain:
+        raise ConfigError("--explain is of the table of designs: leave out --cfg and --info")
     if options.cfg or options.info:
         return later("run.multirun", "inform")(options)
     if options.multirun:
-        return later("run.multirun", "multirun")(options.overrides)
-    return later("run.optimize", "optimize")(options.overrides)
+        return later("run.multirun", "multirun")(options.overrides, explain=options.explain)
+    return later("run.optimize", "optimize")(options.overrides, explain=options.explain)
 
 
 def _compare(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
-    return later("run.compare", "compare_designs")(options.overrides)
+    return later("run.compare", "compare_designs")(options.overrides, explain=options.explain)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -155,11 +158,15 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     if options.top < 0:
         raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    if options.explain and options.json:
+        raise ConfigError("--explain is of the tables: leave out --json (`codesign list metrics` explains its keys)")
     remarks: Sequence[str] = ()
     if options.launch is not None:
         found, remarks = later("run.launch_command", "with_launch")(options.launch, options.overrides)
         options.overrides = list(found)
-    later("run.evaluate", "evaluate_design")(options.overrides, as_json=options.json, top=options.top, remarks=remarks)
+    later("run.evaluate", "evaluate_design")(
+        options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain
+    )
     return 0
 
 

@@ -1,8 +1,8 @@
 """Run what README and documentation show, each page in an empty folder: `python tests/run_documented.py [PAGE ...]`.
 
 A page is named by a part of its path. A command that needs what the page does not leave (a path of the reader's own) is
-skipped and counted. `--tables` runs the commands of tables too (the README's: half an hour), with something in the
-place of what a reader fills in (`documented.STAND_INS`).
+skipped and counted. `--tables` runs the commands of tables too (those of `docs/reference/cli.md`: half an hour), with
+something in the place of what a reader fills in (`documented.STAND_INS`).
 `--codesign PATH` runs an installed command, such as a wheel's, instead of this checkout's.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from documented import PAGES, ROOT, Block, blocks, filled, is_pattern
 
 MOST_S = 600.0  # that one command may take
-LONG = ("train-amortised", "calibrate", "reproduce all")  # hours, or constants of this checkout written anew
+LONG = ("train-amortised", "calibrate", "reproduce all", "FILE.csv")  # hours, constants of this checkout, a trace
 NEEDS = {  # what the run must be of that a command takes; others take the newest
     "simulate": "serve_llama31_405b", "export": "serve_llama31_405b", "verify": "serve_llama31_405b",
     "day": "serve_goodput",

@@ -12,6 +12,7 @@ import pytest
 from codesign import __version__
 from codesign.cli import FUNCTIONS, main
 from codesign.config import composition, study_from_config
+from codesign.run.explanations import COLUMNS
 from codesign.run.optimize import run_name
 
 QUICK = ["search=grid", "calibration=h100_sxm_roofline", "space.plan.tp=[4,8]", "space.plan.pp=[4,8]"]
@@ -136,7 +137,7 @@ def test_evaluate_refuses_a_design_that_does_not_fit_in_one_line(capsys):
 
 
 def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):
-    assert main(["optimize", *QUICK, "objective.limits.capex_usd=1e9"]) == 0
+    assert main(["optimize", *QUICK, "objective.limits.capex_usd=1e9", "--explain"]) == 0
     (folder,) = (elsewhere / "runs").iterdir()
     assert folder.name.endswith("_train_gpt3_175b")
     names = {path.name for path in folder.iterdir()}
@@ -145,11 +146,13 @@ def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):
     assert not [name for name in names if name.endswith(".partial")]
     best = pd.read_parquet(folder / "designs.parquet").iloc[0]
     assert best["feasible"]
-    assert "best designs" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.index("best designs") < printed.index(COLUMNS["rank"]) < printed.index("Next:")
+    assert "varied: cluster.network.scale_up.fabric.bandwidth_bytes_per_s" in printed
     assert main(["report", str(folder)]) == 0
 
 
-def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkeypatch, elsewhere):
+def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkeypatch, capsys, elsewhere):
     asked, compose = [], composition.hydra_compose
     monkeypatch.setattr(sys, "argv", ["codesign"])
     monkeypatch.setattr(
@@ -158,7 +161,8 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
         lambda name, overrides, **more: asked.append(overrides) or compose(name, overrides, **more),
     )
     limits = "objective.limits.capex_usd=1e6,1e9"
-    assert main(["optimize", "-m", *QUICK, limits, "hydra.sweep.dir=multirun/here"]) == 2
+    assert main(["optimize", "-m", "--explain", *QUICK, limits, "hydra.sweep.dir=multirun/here"]) == 2
+    assert COLUMNS["job"] in capsys.readouterr().out
     assert len({tuple(overrides) for overrides in asked}) == len(asked) <= 2  # no choice of files twice, for any job
     root = elsewhere / "multirun" / "here"
     frame = pd.read_parquet(root / "collected.parquet")

@@ -67,6 +67,8 @@ def test_what_cannot_be_listed_has_its_line(capsys, arguments, part):
 
 
 def test_meanings_are_of_metrics_with_units():
-    assert meaning("usage.hbm").startswith("hbm: used share")
+    assert meaning("usage.hbm").startswith("HBM: used share")
+    assert meaning("memory_bytes.hbm/kv_cache") == "KV cache in HBM: bytes per device"
+    assert meaning("breakdown_s.tp").startswith("tensor-parallel comm.: part of the time")
     assert meaning("nothing_known") == ""
     assert unit_of("tpot_s") == "s"

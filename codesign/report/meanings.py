@@ -1,13 +1,15 @@
 """What each metric is, in a line: for `codesign list metrics` and whoever writes a limit."""
 
+from .labels import MEMORY_CLASSES, PARTS, TIERS, component
+
 MEANINGS = {
-    "time_s": "one training step, or one batch of requests",
+    "time_s": "time of one training step, or of one batch of requests",
     "ttft_s": "time to first token: from a request's arrival to its first token, at the load of the design",
     "tpot_s": "time per output token of a request, after the first",
     "e2e_s": "a whole request, from arrival to its last token",
     "tokens_per_s": "throughput of the cluster: trained tokens, or tokens that come out where requests are served",
     "tokens_per_s_per_user": "what one request sees: 1 / tpot_s",
-    "tokens_per_s_per_device": "output tokens per second and accelerator",
+    "tokens_per_s_per_device": "throughput over the number of accelerators; serving: of output tokens",
     "decode_tokens_per_s": "output tokens per second while decoding",
     "requests_per_s": "requests that the cluster serves in the long run",
     "concurrency": "requests under way at once",
@@ -17,6 +19,13 @@ MEANINGS = {
     "place_wait_ratio": "share of the requests that find all places of an engine (plan.micro_batch) taken, and wait",
     "place_wait_s": "wait for a place, mean of all requests: in ttft_s, or of two pools in tpot_s",
     "link_busy": "share of the time that the link between two pools is in use",
+    "decodes": "sequences that are decoded together, over all engines",
+    "prefill_busy": "share of the time that the pool for prompts computes",
+    "decode_busy": "share of the time that the pool for decodes computes",
+    "agreement_prompts": "used share of what an engine can take in prompts; up to 1 none pile up",
+    "agreement_decodes": "used share of an engine's batch; up to 1 sequences find a place",
+    "agreement_ttft_s": "time to first token, at the share of requests agreed on, over what is agreed; kept up to 1",
+    "agreement_tpot_s": "time per output token, at the share of requests agreed on, over what is agreed; kept up to 1",
     "samples_per_s": "samples per second of a recommendation model",
     "lookups_per_s": "rows of embedding tables read per second",
     "embedding_s": "time of one batch in its embedding tables",
@@ -33,9 +42,28 @@ MEANINGS = {
     "log_perplexity_penalty": "what rounded sums add to the logarithm of perplexity",
     "unsustained_ratio": "share of draws of the model's errors in which engines do not sustain the load (no end)",
     "acceptance": "share of the accelerators asked for that tenants of a shared rack get",
+    "goodput": "productive share of the time: without failures, repeated work and checkpoints",
+    "availability": "share of the time that replicas serve, failures taken off",
+    "failures_per_day": "failures of the whole cluster that stop the job, per day",
+    "checkpoint_s": "time to write one checkpoint",
+    "checkpoint_interval_s": "work between two checkpoints, as long as is best",
+    "time_to_train_s": "duration of the whole run, failures and checkpoints included",
+    "energy_to_train_j": "energy of the whole run, failures and the facility's overhead included",
+    "usd_to_train": "cost of the whole run: capex written off over its duration, and energy",
+    "run_tokens": "tokens trained on, in all",
+    "run_flops": "model FLOPs of the whole run",
+    "parameters": "parameters of the model",
+    "active_parameters": "parameters that one token uses",
+    "loss": "loss that the model reaches, by a scaling law, in nats per token",
+    "loss_reducible": "part of the loss that a larger model or more data would take off",
+    "loss_beyond": "factor by which model or data lie outside the range that the scaling law was fitted on",
+    "carbon_kg": "carbon of one step or batch: operation, and manufacture over its life in use",
+    "carbon_made_kg": "carbon of making the whole cluster",
+    "carbon_g_per_million_tokens": "carbon per million tokens, operation and manufacture",
+    "carbon_to_train_kg": "carbon of the whole run",
     "usage": "used share of a memory or of what bounds a network; feasible up to 1",
     "violations": "how far a rule of the plan is broken; 0 where it is kept",
-    "memory_bytes": "bytes a device by tier and class",
+    "memory_bytes": "bytes per device",
     "breakdown_s": "part of the time of a step or batch, as far as nothing hides it",
     "count": "parts of a network that the devices need",
     "capex": "part of the price",
@@ -44,11 +72,24 @@ MEANINGS = {
 
 
 def meaning(name: str) -> str:
-    """Of a metric, or of the group that it is a part of; empty where nothing is known of it."""
+    """What a metric is, or a part of a group of metrics; empty where nothing is known of it."""
     if name in MEANINGS:
         return MEANINGS[name]
     group, _, part = name.partition(".")
     if part and group in MEANINGS:
-        return f"{part.replace('_', ' ').replace('/', ': ')}: {MEANINGS[group]}"
+        return f"{_part(group, part)}: {MEANINGS[group]}"
     base = name.removesuffix("_low").removesuffix("_high")
     return f"end of the interval of {base}" if base != name and base in MEANINGS else ""
+
+
+def _part(group: str, part: str) -> str:
+    """A part of a group in words: `tensor-parallel comm.` of the time, `KV cache in HBM` of the memory."""
+    first, _, rest = part.partition("/" if group == "memory_bytes" else ".")
+    if group == "memory_bytes":
+        kept = MEMORY_CLASSES[rest][0] if rest in MEMORY_CLASSES else rest.replace("_", " ")
+        return f"{kept} in {TIERS.get(first, first)}"
+    if group == "usage":
+        return TIERS.get(first, first.replace("_", " ")) + (f", {rest.replace('_', ' ')}" if rest else "")
+    if group == "breakdown_s" and part in PARTS:
+        return PARTS[part][0]
+    return component(part) if group in ("capex", "power") else part.replace("_", " ").replace(".", ": ")

@@ -17,6 +17,7 @@ from ..report.side_by_side import Comparison, columns, sentences, shortened, wit
 from ..search import Mix, Pareto
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
+from .explanations import Explanation, of_column, of_plan, print_explanations
 from .left_files import new_folder, versions
 from .optimize import check_study, run_study
 from .setup import prepare_jax
@@ -26,8 +27,13 @@ from .unusual import say_default, say_devices, warn
 NONE = 2  # exit code where no candidate has a design
 
 
-def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
+def compare_designs(arguments: list[str], root: Path | str = "runs", *, explain: bool = False) -> int:
     """Search every combination of the listed values and put the best designs side by side.
+
+    Args:
+        arguments: overrides, with lists of values.
+        root: folder of run folders.
+        explain: print what the columns mean.
 
     Returns:
         0, or 2 where no candidate has a design.
@@ -51,13 +57,14 @@ def compare_designs(arguments: list[str], root: Path | str = "runs") -> int:
     say_devices(overrides)  # of what could be run: a refusal is one line
     levels = phases(candidates, along, _tell)
     command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
-    return finish(beside_each_other(found, along, levels), folder, command)
+    joint = beside_each_other(found, along, levels)
+    return finish(joint, folder, command, _explained(joint, found) if explain else ())
 
 
-def finish(joint: Comparison, folder: Path, command: str) -> int:
-    """Write frames and page, and show the table."""
+def finish(joint: Comparison, folder: Path, command: str, explained: Sequence[Explanation] = ()) -> int:
+    """Write frames and page, and show the table with what its columns mean."""
     page = write(dated(joint, folder, command), folder)
-    show(joint, console())
+    show(joint, console(), explained)
     console().print(f"page: {page}", highlight=False, soft_wrap=True)
     return NONE if joint.feasible.empty else 0
 
@@ -111,15 +118,24 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
     return found
 
 
-def show(found: Comparison, out: Console) -> None:
-    """The joint table, and what it says."""
+def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
+    """What the columns of the joint table mean, and the words of its plans."""
+    named = [("candidate", "candidate"), *((_head(joint, name), name) for name in columns(joint))]
+    told = [of_column(head.replace("\n", " "), name, joint.words) for head, name in [*named, *LAST_COLUMNS]]
+    frames = [candidate.designs for candidate in candidates if candidate.designs is not None]
+    return told + of_plan(name for frame in frames for name in frame.columns)
+
+
+def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ()) -> None:
+    """The joint table, what its columns mean, and what it says."""
     table = Table(title=f"{found.job}: {len(found.table)} candidates", title_justify="left", header_style="bold")
     shown: Sequence[str] = columns(found)
     table.add_column("candidate")
     for name in shown:
         table.add_column(_head(found, name), justify="right")
-    table.add_column("best in\ndraws", justify="right")
-    table.add_column("plan, what binds", min_width=24)
+    (draws, _), (plan, _) = LAST_COLUMNS
+    table.add_column(draws, justify="right")
+    table.add_column(plan, min_width=24)
     for _, row in found.table.iterrows():
         if not row["feasible"]:
             table.add_row(row["candidate"], *("" for _ in shown), "", shortened(without(row["why"])))
@@ -135,6 +151,8 @@ def show(found: Comparison, out: Console) -> None:
             f"{row['devices']:g} devices, {row['plan']}\n{row['binds'].replace('; ', ', ')}",
         )  # fmt: skip
     out.print(table)
+    if explained:
+        print_explanations(out, explained)
     for line in sentences(found):
         out.print(line, highlight=False)
     for _, row in found.feasible.iterrows():
@@ -142,6 +160,7 @@ def show(found: Comparison, out: Console) -> None:
             out.print(f"{row['candidate']}, {row['device']}: {row['differs']}", highlight=False)
 
 
+LAST_COLUMNS = (("best in\ndraws", "wins"), ("plan, what binds", "plan, what binds"))
 HEADS = {
     "usd_per_million_tokens": "$/M {}s", "joules_per_token": "J/{}", "ttft_s": "TTFT", "tpot_s": "TPOT",
     "time_s": "step", "capex_usd": "capex", "tokens_per_s_per_device": "{}s/s\na device", "tokens_per_s": "{}s/s",

@@ -24,13 +24,17 @@ FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little 
 
 
 class ShownColumn(NamedTuple):
-    """A column of the table: its head, a text a row, how soon it is wanted, how wide it may be."""
+    """A column of the table: its head, a text a row, how soon it is wanted, how wide it may be.
+
+    name: of the metric that it shows, or its key in `explanations.COLUMNS`; empty for a number of the hardware.
+    """
 
     head: str
     cells: Sequence[str]
     wanted: int
     most: int = 1000
     left: bool = False
+    name: str = ""
 
     @property
     def width(self) -> int:
@@ -62,8 +66,7 @@ def designs_table(
         width: characters of the terminal; columns that do not fit are named below the table.
     """
     frame = frame.head(count)
-    columns = _columns(frame, units, asked, words, width, hardware or _variables(frame, units))
-    shown, rest = fitting(columns, width)
+    shown, rest = shown_columns(frame, count, units, asked, words, hardware, width)
     caption = f"no room here for {', '.join(one.head for one in rest)}: see the report" if rest else None
     table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, AROUND, 0, 0))
     table.caption, table.caption_justify = caption, "left"
@@ -72,6 +75,20 @@ def designs_table(
     for at, (_, row) in enumerate(frame.iterrows()):
         table.add_row(*(one.cells[at] for one in shown), style=None if row["feasible"] else "red")
     return table
+
+
+def shown_columns(
+    frame: pd.DataFrame,
+    count: int = 8,
+    units: Mapping[str, str] = MappingProxyType({}),
+    asked: Sequence[str] = (),
+    words: Words = OTHERS,
+    hardware: Mapping[str, Sequence[str]] | None = None,
+    width: int = PLAIN_WIDTH,
+) -> tuple[list[ShownColumn], list[ShownColumn]]:
+    """(columns of the table, those that do not fit); the arguments are those of `designs_table`."""
+    frame = frame.head(count)
+    return fitting(_columns(frame, units, asked, words, width, hardware or _variables(frame, units)), width)
 
 
 def fitting(columns: Sequence[ShownColumn], width: int) -> tuple[list[ShownColumn], list[ShownColumn]]:
@@ -99,25 +116,28 @@ def _columns(
     item = words.item
     paid = f"output {item}" if "tpot_s" in frame else item
 
-    def each(head: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
-        return ShownColumn(head, [text(row) for row in rows], wanted, **more)
+    def each(head: str, name: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
+        return ShownColumn(head, [text(row) for row in rows], wanted, name=name, **more)
 
     columns = [
-        each("#", lambda row: str(row["rank"]), FIRST),
-        each("plan", lambda row: plan_text(row, words), FIRST, most=PLAN_WIDTH if width < NARROW else 60, left=True),
+        each("#", "rank", lambda row: str(row["rank"]), FIRST),
+        each("plan", "plan", lambda row: plan_text(row, words), FIRST,
+             most=PLAN_WIDTH if width < NARROW else 60, left=True),
         *(ShownColumn(head, [str(text) for text in texts][: len(rows)], SOON) for head, texts in hardware.items()),
-        *(each(HEADS[name], lambda row, name=name: end_text(row[name], _seconds), FIRST) for name in times),
-        each(f"$/M {paid}s", lambda row: end_text(row["usd_per_million_tokens"], "{:.4g}".format), FIRST),
-        *(each(name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST) for name in asked),
-        each(f"{item}s/s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
-        each("a device", _rate_of_device, LAST),
-        each("MFU", lambda row: f"{row['mfu']:.1%}", LATER),
-        each(f"J/{item}", lambda row: f"{row['joules_per_token']:.3g}", LATER),
-        each("HBM used", lambda row: share_text(row["usage.hbm"]), LATER),
-        each("DDR used", lambda row: share_text(row["usage.ddr"]), LAST),
-        each("what binds", _binds, LAST, most=BINDS_WIDTH, left=True),
+        *(each(HEADS[name], name, lambda row, name=name: end_text(row[name], _seconds), FIRST) for name in times),
+        each(f"$/M {paid}s", "usd_per_million_tokens",
+             lambda row: end_text(row["usd_per_million_tokens"], "{:.4g}".format), FIRST),
+        *(each(name, name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST)
+          for name in asked),
+        each(f"{item}s/s", "tokens_per_s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
+        each("a device", "tokens_per_s_per_device", _rate_of_device, LAST),
+        each("MFU", "mfu", lambda row: f"{row['mfu']:.1%}", LATER),
+        each(f"J/{item}", "joules_per_token", lambda row: f"{row['joules_per_token']:.3g}", LATER),
+        each("HBM used", "usage.hbm", lambda row: share_text(row["usage.hbm"]), LATER),
+        each("DDR used", "usage.ddr", lambda row: share_text(row["usage.ddr"]), LAST),
+        each("what binds", "binds", _binds, LAST, most=BINDS_WIDTH, left=True),
         *_counted(rows),
-    ]
+    ]  # fmt: skip
     return [one for one in columns if any(one.cells)]
 
 
@@ -142,4 +162,4 @@ def _binds(row: Any) -> str:
 
 def _counted(rows: Sequence[Any]) -> list[ShownColumn]:
     texts = ["; ".join(counts_text(row)) for row in rows]
-    return [ShownColumn("parts", texts, SOON, 40, left=True)] if any(texts) else []
+    return [ShownColumn("parts", texts, SOON, 40, left=True, name="counts")] if any(texts) else []

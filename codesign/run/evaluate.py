@@ -14,14 +14,16 @@ from ..no_end import remarks_text
 from ..results import busy_links, numbers_in, ops, priced
 from ..strict_json import dumps
 from ..uncertainty import uncertain, with_room
-from .evaluation_tables import show_evaluation
+from .evaluation_tables import sections, show_evaluation
 from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text
 from .unusual import say_default, say_devices, warn
 
 
-def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 10, remarks: Sequence[str] = ()) -> None:
+def evaluate_design(
+    overrides: list[str], *, as_json: bool = False, top: int = 10, remarks: Sequence[str] = (), explain: bool = False
+) -> None:
     """Price the scenario of the configuration and print it; nothing is printed of one that is refused.
 
     Args:
@@ -29,6 +31,7 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         as_json: numbers alone, as one object.
         top: longest operations that are shown.
         remarks: lines of how the overrides came about, for stderr.
+        explain: print what columns and rows mean.
 
     Raises:
         ConfigError: bad configuration, a plan that breaks a rule, or a design that cannot run.
@@ -58,8 +61,9 @@ def evaluate_design(overrides: list[str], *, as_json: bool = False, top: int = 1
         "ddr": float(scenario.cluster.host.memory.usable_bytes()),
     }
     table = ops(scenario, account)
-    item = scenario.workload.words.item
-    show_evaluation(console(), job_text(scenario), numbers, drawn.intervals, table, capacity, top, item)
+    words = scenario.workload.words
+    tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
+    show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
     if told := remarks_text(numbers | drawn.columns()):
         console().print(told, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():

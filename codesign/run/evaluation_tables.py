@@ -1,16 +1,18 @@
 """What one design does and costs, on the terminal: headline, time, memory, money, the longest operations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from ..no_end import between_text
 from ..objective import feasible, share_text
 from ..smooth import used_share
 from ..uncertainty import Interval
 from ..units import GB, engineering
+from ..workloads.words import Words
+from .explanations import Explanation, of_metric, print_explanations
 from .terminal import counts_text, plain_table
 
 PERCENTILES = {
@@ -39,58 +41,88 @@ LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
 """Metrics of a whole run -> what they are called, and how they are written."""
 
 
-def show_evaluation(
-    out: Console,
-    title: str,
+class Section(NamedTuple):
+    """One table: its title, heads of its columns, rows of text, and what rows and columns mean.
+
+    labels: (label of a row, metric that it shows), one for each row that shows one. columns: (head, meaning).
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    labels: list[tuple[str, str]]
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def explained(self, words: Words) -> list[Explanation]:
+        """A line for each column that needs one, and each row."""
+        told = [Explanation(head, text) for head, text in self.columns if head in self.heads]
+        return told + [of_metric(label, name, words) for label, name in self.labels]
+
+
+def show_evaluation(out: Console, title: str, tables: Sequence[Section], words: Words, *, explain: bool) -> None:
+    """Print the tables of one design, each with what its columns and rows mean where that is asked for."""
+    out.print(f"[bold]{title}[/]")
+    for one in tables:
+        out.print(plain_table(one.title, one.rows, *one.heads))
+        if explain:
+            print_explanations(out, one.explained(words))
+
+
+def sections(
     numbers: dict[str, float],
     uncertain: Mapping[str, Interval],
     ops: pd.DataFrame,
     capacity: dict[str, float],
     top: int,
     item: str,
-) -> None:
+) -> tuple[Section, ...]:
     """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
-    out.print(f"[bold]{title}[/]")
-    out.print(_headline(numbers, uncertain, item))
-    out.print(_time(numbers))
-    out.print(_memory(numbers, capacity))
-    out.print(_money(numbers))
-    out.print(_ops(ops, top))
+    money = _money(numbers)
+    return _headline(numbers, uncertain, item), _time(numbers), _memory(numbers, capacity), money, _ops(ops, top)
 
 
-def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Table:
-    def seconds(name: str) -> tuple[str, str]:
-        return engineering(numbers[name], "s"), interval_text(uncertain, name, lambda value: engineering(value, "s"))
+class Cell(NamedTuple):
+    """A row of the headline: the metric that it shows, its label, value and interval."""
 
-    def of(name: str, shown: str, text: Callable[[float], str]) -> tuple[str, str]:
-        return shown, interval_text(uncertain, name, text)
+    name: str
+    label: str
+    value: str
+    interval: str = ""
 
-    paid = f"output {what}" if "tpot_s" in numbers else what
-    texts = {
-        "batch time" if "tpot_s" in numbers else "step time": seconds("time_s"),
-        **({"time to first token": seconds("ttft_s")} if "ttft_s" in numbers else {}),
-        **({"time per output token": seconds("tpot_s")} if "tpot_s" in numbers else {}),
-        **{label: seconds(name) for name, label in PERCENTILES.items() if name in numbers},
-        "throughput": of("tokens_per_s", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
-        "MFU": of("mfu", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
-        "energy": of("joules_per_token", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
-        "power, mean / provisioned": (
-            f"{engineering(numbers['power_w'], 'W')} / {engineering(numbers['provisioned_power_w'], 'W')}",
-            interval_text(uncertain, "power_w", lambda value: engineering(value, "W")),
-        ),
-        "capex": (f"{engineering(numbers['capex_usd'])} USD", ""),
-        "cost": of(
-            "usd_per_million_tokens",
-            f"{numbers['usd_per_million_tokens']:.4g} USD per million {paid}s",
-            lambda value: f"{value:.4g}",
-        ),
-        **{name: (value, "") for name, value in (text.split(": ") for text in counts_text(numbers))},
-        **{name: (text(numbers[key]), "") for key, (name, text) in LIFE.items() if key in numbers},
-    }  # fmt: skip
+
+def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Section:
+    def of(name: str, label: str, shown: str, text: Callable[[float], str]) -> Cell:
+        return Cell(name, label, shown, interval_text(uncertain, name, text))
+
+    def seconds(name: str, label: str) -> Cell:
+        return of(name, label, engineering(numbers[name], "s"), lambda value: engineering(value, "s"))
+
+    serving = "tpot_s" in numbers
+    paid = f"output {what}" if serving else what
+    power = f"{engineering(numbers['power_w'], 'W')} / {engineering(numbers['provisioned_power_w'], 'W')}"
+    cost = f"{numbers['usd_per_million_tokens']:.4g} USD per million {paid}s"
+    times = {"time_s": "batch time" if serving else "step time", "ttft_s": "time to first token",
+             "tpot_s": "time per output token", **PERCENTILES}  # fmt: skip
+    rows = [
+        *(seconds(name, label) for name, label in times.items() if name in numbers),
+        of("tokens_per_s", "throughput", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
+        of("mfu", "MFU", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
+        of("joules_per_token", "energy", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
+        of("power_w", "power, mean / provisioned", power, lambda value: engineering(value, "W")),
+        Cell("capex_usd", "capex", f"{engineering(numbers['capex_usd'])} USD"),
+        of("usd_per_million_tokens", "cost", cost, lambda value: f"{value:.4g}"),
+        *(Cell("count", *text.split(": ")) for text in counts_text(numbers)),
+        *(Cell(key, name, text(numbers[key])) for key, (name, text) in LIFE.items() if key in numbers),
+    ]
     if "loss_low" in numbers:
-        texts["loss"] = (texts["loss"][0], f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]")
-    rows = [(name, *cells) if uncertain else (name, cells[0]) for name, cells in texts.items()]
-    return plain_table("What it does and costs", rows, "metric", "value", *(["90 % interval"] if uncertain else []))
+        ends = f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]"
+        rows = [row._replace(interval=ends) if row.name == "loss" else row for row in rows]
+    cells = [(row.label, row.value, row.interval) if uncertain else (row.label, row.value) for row in rows]
+    heads = ("metric", "value", *(["90 % interval"] if uncertain else []))
+    labels = [(row.label, row.name) for row in rows]
+    labels.insert([row.name for row in rows].index("power_w") + 1, ("provisioned", "provisioned_power_w"))
+    interval = "where nine in ten measurements would lie, by the errors of cross-validation"
+    return Section("What it does and costs", heads, cells, labels, (("90 % interval", interval),))
 
 
 def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
@@ -98,27 +130,38 @@ def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[
     return between_text(*uncertain[name], text, "\\[{}, {}]") if name in uncertain else ""
 
 
-def _time(numbers: dict[str, float]) -> Table:
+def _time(numbers: dict[str, float]) -> Section:
     total = numbers["time_s"]
     parts = sorted(_group(numbers, "breakdown_s.").items(), key=lambda part: -part[1])
-    rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts if seconds > 0]
-    return plain_table("Where the time goes", rows, "part", "time", "share")
+    parts = [(name, seconds) for name, seconds in parts if seconds > 0]
+    rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts]
+    labels = [(name, f"breakdown_s.{name}") for name, _ in parts]
+    columns = (("share", "of the time of a step or batch"),)
+    return Section("Where the time goes", ("part", "time", "share"), rows, labels, columns)
 
 
-def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Table:
-    rows: list[tuple[str, ...]] = []
+def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Section:
+    rows, labels = list[tuple[str, ...]](), list[tuple[str, str]]()
+
+    def add(label: str, nbytes: str, share: str, name: str) -> None:
+        rows.append((label, nbytes, share))
+        labels.append((label.removeprefix("[bold]"), name))
+
     used = _group(numbers, "memory_bytes.")
     for tier, size in capacity.items():
         for name, nbytes in used.items():
             if name.startswith(f"{tier}/") and nbytes > 0:
-                rows.append((f"{tier}: {name.split('/')[1]}", f"{nbytes / GB:.2f} GB", _used(nbytes, size)))
+                label = f"{tier}: {name.split('/')[1]}"
+                add(label, f"{nbytes / GB:.2f} GB", _used(nbytes, size), f"memory_bytes.{name}")
         total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
-        rows.append((f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB", f"{total / GB:.2f} GB", _used(total, size)))
+        label = f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB"
+        add(label, f"{total / GB:.2f} GB", _used(total, size), f"usage.{tier}")
     for name, share in _group(numbers, "usage.").items():
         tier, _, part = name.partition(".")
         if tier in capacity and part and not part.startswith("placed."):
-            rows.append((f"{tier}, share used: {part}", "", _marked(share)))
-    return plain_table("What lies in memory, per device", rows, "class", "bytes", "share")
+            add(f"{tier}, share used: {part}", "", _marked(share), f"usage.{name}")
+    columns = (("share", "of what is usable of that tier; above 100 % the design does not fit"),)
+    return Section("What lies in memory, per device", ("class", "bytes", "share"), rows, labels, columns)
 
 
 def _used(nbytes: float, size: float) -> str:
@@ -131,7 +174,7 @@ def _marked(share: float) -> str:
     return f"{'' if feasible(share - 1) else '[red]'}{share_text(share, 1)}"
 
 
-def _money(numbers: dict[str, float]) -> Table:
+def _money(numbers: dict[str, float]) -> Section:
     capex, power = _group(numbers, "capex."), _group(numbers, "power.")
     rows = [
         (
@@ -141,10 +184,22 @@ def _money(numbers: dict[str, float]) -> Table:
         )
         for part in {**capex, **power}
     ]
-    return plain_table("Capex and provisioned power, whole cluster, before the facility", rows, "part", "USD", "power")
+    labels = [(part, f"capex.{part}" if part in capex else f"power.{part}") for part, *_ in rows]
+    columns = (("power", "provisioned: what must be there when every part draws its most"),)
+    title = "Capex and provisioned power, whole cluster, before the facility"
+    return Section(title, ("part", "USD", "power"), rows, labels, columns)
 
 
-def _ops(ops: pd.DataFrame, top: int) -> Table:
+OPERATION_COLUMNS = (
+    ("operation", "phase of the step, and what is computed or sent in it"),
+    ("kind", "kernel with its number format and what bounds it; or collective and the mesh axis it runs along"),
+    ("times", "how often it runs on a device, per micro-batch or per step"),
+    ("once", "time of one launch or call"),
+    ("in all", "time of all of them together, before anything is hidden behind something else"),
+)
+
+
+def _ops(ops: pd.DataFrame, top: int) -> Section:
     rows: list[tuple[str, ...]] = []
     for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
         if row["kind"] == "compute":
@@ -158,12 +213,5 @@ def _ops(ops: pd.DataFrame, top: int) -> Table:
             (f"{row['phase']}: {row['name']}", what, f"{row['count']:g}", engineering(row["time_s"], "s"),
              engineering(row["total_s"], "s"))
         )  # fmt: skip
-    return plain_table(
-        f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step",
-        rows,
-        "operation",
-        "kind",
-        "times",
-        "once",
-        "in all",
-    )
+    title = f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step"
+    return Section(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)

@@ -17,10 +17,10 @@ from ..errors import ConfigError
 from ..fields import get_path, walk, with_numpy
 from ..metrics import evaluate
 from ..report.labels import metric, unit_of
-from ..report.meanings import meaning
 from ..scenario import Scenario
 from ..space import Ratio
 from ..workloads.plan_fields import plan_field
+from .explanations import metric_meaning, metric_unit
 from .setup import prepare_jax
 from .terminal import console, goal_text
 from .unusual import say_default
@@ -86,13 +86,11 @@ def _shown(name: str, value: float, scenario: Scenario) -> str:
 
 
 def _unit(name: str, scenario: Scenario) -> str:
-    unit = metric(name, scenario.workload.words).unit
-    return "share" if unit == "%" or name.startswith("usage.") else unit.replace("count", "")
+    return metric_unit(name, scenario.workload.words)
 
 
 def _meaning(name: str, scenario: Scenario) -> str:
-    words = scenario.workload.words
-    return meaning(name) or (metric(name, words).label if name in words.metrics else "")
+    return metric_meaning(name, scenario.workload.words)
 
 
 def _metrics(study: Study) -> tuple[Row, list[Row]]:

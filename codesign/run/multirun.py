@@ -25,11 +25,12 @@ from ..config.plugins import plugin_folders
 from ..errors import CodesignError, ConfigError, WriteError, suggestion
 from ..foreign import read_text, refuse_changed
 from ..plain_yaml import read_yaml, write_yaml
-from ..report.labels import unit_of
+from ..report.labels import unit_of, variable
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from ..workloads.words import Words
 from .compare import joint_page
-from .designs_table import designs_table
+from .designs_table import designs_table, shown_columns
+from .explanations import Explanation, of_table, print_explanations
 from .folder_lock import alone_in
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, trace_once
@@ -68,11 +69,15 @@ def inform(options: argparse.Namespace) -> int:
     return 0
 
 
-def multirun(arguments: list[str]) -> int:
+def multirun(arguments: list[str], *, explain: bool = False) -> int:
     """Run all jobs and collect the best design of each.
 
     Hydra composes every job twice and once more the whole; so it runs them itself only where its own settings ask for
     more than one after the other in a folder (`hydra/launcher=joblib`).
+
+    Args:
+        arguments: overrides, with lists of values.
+        explain: print what the columns of the table mean.
 
     Returns:
         0, or 2 where a job found no feasible design or was refused.
@@ -85,10 +90,10 @@ def multirun(arguments: list[str]) -> int:
     place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
     with alone_in(root, PLACE):
-        return _run_all(arguments, ours, place, root)
+        return _run_all(arguments, ours, place, root, explain=explain)
 
 
-def _run_all(arguments: list[str], ours: list[str], place: str, root: Path) -> int:
+def _run_all(arguments: list[str], ours: list[str], place: str, root: Path, *, explain: bool) -> int:
     """All jobs, in a folder that no other process writes to; returns as `multirun` does."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -106,7 +111,7 @@ def _run_all(arguments: list[str], ours: list[str], place: str, root: Path) -> i
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
         raise
-    return collect_jobs(root)
+    return collect_jobs(root, explain=explain)
 
 
 def _refuse_launcher(overrides: list[str]) -> None:
@@ -234,8 +239,8 @@ def finished(study: Study, overrides: list[str], folder: Path) -> bool:
         return False
 
 
-def collect_jobs(root: Path) -> int:
-    """`collected.parquet`: the best design of each job with its overrides, shown as a table."""
+def collect_jobs(root: Path, *, explain: bool = False) -> int:
+    """`collected.parquet`: the best design of each job with its overrides, shown as a table and explained if asked."""
     rows, units, failed = [], {}, 0
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     for folder in folders:
@@ -253,7 +258,7 @@ def collect_jobs(root: Path) -> int:
         frame = pd.concat(rows, ignore_index=True)
         write_frame(root / "collected.parquet", frame)
         words = read_run(root / str(frame["job"][0])).words
-        _show(frame, root, units, words)
+        _show(frame, root, units, words, explain=explain)
         _draw(frame, root, units, words)
         joint_page(root, folders)
     return 2 if failed else 0
@@ -272,9 +277,13 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
             console().print(f"how the best design changes: {root / 'phases.png'}")
 
 
-def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
-    out = console()
-    out.print(designs_table(frame.assign(rank=frame["job"]), "best design of each job", len(frame), units, words=words))
+def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words, *, explain: bool) -> None:
+    out, numbered, shown = console(), frame.assign(rank=frame["job"]), (len(frame), units, (), words)
+    out.print(designs_table(numbered, "best design of each job", *shown))
+    if explain:
+        named = [(one.head, "job" if one.name == "rank" else one.name) for one in shown_columns(numbered, *shown)[0]]
+        varied = {variable(name): Explanation(variable(name), f"varied: {name}", unit) for name, unit in units.items()}
+        print_explanations(out, of_table(named, numbered.columns, words, varied))
     asked = [str(text).split() for text in frame["overrides"]]
     for job_number, mine in zip(frame["job"], asked, strict=True):
         varied = [word for word in mine if not all(word in others for others in asked)]

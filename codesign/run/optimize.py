@@ -27,8 +27,9 @@ from ..search.exhaustive.grid import CHECKPOINT
 from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
 from ..uncertainty import of_designs, strata_of, trace_with_draws
-from .designs_table import designs_table
+from .designs_table import designs_table, shown_columns
 from .devices import add_devices
+from .explanations import of_hardware, of_table, print_explanations
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
 from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
@@ -44,8 +45,13 @@ MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
 
-def optimize(overrides: list[str], root: Path | str = "runs") -> int:
+def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool = False) -> int:
     """Search the study of these overrides and leave a run folder below `root`.
+
+    Args:
+        overrides: of the configuration.
+        root: folder of run folders.
+        explain: print what the columns of the table mean.
 
     Returns:
         Exit code: 0, or 130 where Ctrl-C ended the search; its best design so far is written all the same.
@@ -63,7 +69,7 @@ def optimize(overrides: list[str], root: Path | str = "runs") -> int:
     warn(study.unusual)
     folder = new_folder(Path(root), run_name(study))
     try:
-        done = run_study(study, folder, console())
+        done = run_study(study, folder, console(), explain=explain)
     except KeyboardInterrupt:
         print(f"codesign: interrupted before a design was found; {folder} holds the study", file=sys.stderr)
         return INTERRUPTED
@@ -153,24 +159,25 @@ class Done(NamedTuple):
     interrupted: bool
 
 
-def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True) -> Done:
+def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, explain: bool = False) -> Done:
     """Search, price exactly, write every file of the run folder.
 
     Args:
         study, folder, out: what, where, and what is told to whoever waits.
         alone: no job of many, which show nothing and whose page is made when it is asked for (`codesign report`).
+        explain: print what the columns of the table mean.
 
     Raises:
         WriteError: a file cannot be written; of the folder nothing is left but what a search can be continued from.
     """
     try:
-        return _run_study(study, folder, out, alone=alone)
+        return _run_study(study, folder, out, alone=alone, explain=explain)
     except WriteError:
         discard_run(folder)
         raise
 
 
-def _run_study(study: Study, folder: Path, out: Console, *, alone: bool) -> Done:
+def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain: bool) -> Done:
     started = time.perf_counter()
     write_inputs(study, folder)
     watched = Watch(out if alone else Console(quiet=True), texts(study))
@@ -201,7 +208,7 @@ def _run_study(study: Study, folder: Path, out: Console, *, alone: bool) -> Done
         write_text(folder / MANIFEST, dumps(written(folder, noted_names(folder)), indent=1))
         page = build_report(folder, pictures=False) if alone else None
     if page is not None:
-        show(study, results, trace, out)
+        show(study, results, trace, out, explain=explain)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
         out.print(next_steps(str(folder), proven=trace.evidence is not None), highlight=False)
     return Done(results, trace, interrupt.stopped)
@@ -233,8 +240,8 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
     return search
 
 
-def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
-    """The best designs and how they were found."""
+def show(study: Study, results: Results, trace: Trace, out: Console, *, explain: bool = False) -> None:
+    """The best designs and how they were found; what the columns mean where that is asked for."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
     found = trace.certificate or Certificate()
     device = str(results.best.get("device", ""))
@@ -248,7 +255,12 @@ def show(study: Study, results: Results, trace: Trace, out: Console) -> None:
     words, hardware = study.scenario.workload.words, None
     if not isinstance(study.search, Mix):
         hardware = in_words(study, designs.head(SHOWN))
-    out.print(designs_table(designs, title, SHOWN, units_of(study.space), metrics, words, hardware, out.width))
+    shown = (SHOWN, units_of(study.space), metrics, words, hardware, out.width)
+    out.print(designs_table(designs, title, *shown))
+    if explain:
+        kept, _ = shown_columns(designs, *shown)
+        named = [(one.head, one.name) for one in kept]
+        print_explanations(out, of_table(named, designs.columns, words, of_hardware(study)))
     if text := intervals_text(results.best):
         out.print(text, highlight=False)
     out.print(f"{count}; {trace.claim}")
