@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: reports as pages, other links that leave `docs/` as plain words, tables of leaves.
+"""What the site needs beyond Markdown: reports as pages, links that leave the site as plain words, tables of leaves.
 
 Files below `reports/` join the site under the same name, so that a link from `docs/` works in the repository and in the
 site; they are not searched.

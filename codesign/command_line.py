@@ -140,7 +140,7 @@ def parser() -> Parser:
     one.add_argument("directory", nargs="?", help="folder of tables, chosen by their columns whatever their names")
     one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
-    one.add_argument("--page", default=None, metavar="FILE", help="write the errors as a page too (docs/errors.md)")
+    one.add_argument("--page", default=None, metavar="DIR", help="write the errors as Markdown and CSV tables too")
     one = command("new", "write a working skeleton of a component into a plug-in package, or one file of yours")
     kinds = "fabric, collective, kernel, search, runner, workload, accelerator, model or experiment"
     one.add_argument("kind", metavar="KIND", help=kinds)
