@@ -109,8 +109,8 @@ How far predictions are from measurements that nobody on this project made. An e
 the table shows medians over all rows.
 
 - **Fitted**: constants were fitted on rows like these.
-- **Held out**: the rows were left out of the fit, together with all others of the GPU, model, framework or source that the
-  column `without` names. This is what to expect of something that has not been measured.
+- **Held out**: the rows were left out of the fit, together with all others of the GPU, model, framework or source that
+  the column `without` names. This is what to expect of something that has not been measured.
 - **90 % interval**: nine of ten measurements lie within this factor above or below the prediction, by cross-validation,
   where the rows are held out. `codesign evaluate` prints such intervals beside its results.
 
@@ -144,7 +144,7 @@ def read(path: Path = STRATA) -> dict[Key, Stratum]:
 
 
 def _percent(row: Stratum | None, name: str = "median") -> str:
-    return "–" if row is None else f"{100 * float(row[name]):.1f} %"
+    return "" if row is None else f"{100 * float(row[name]):.1f} %"
 
 
 def _rows(strata: Mapping[Key, Stratum]) -> Iterator[tuple[Line, Stratum | None, Stratum | None]]:
@@ -164,7 +164,7 @@ def page_of(strata: Mapping[Key, Stratum]) -> str:
     for line, fitted, held_out in _rows(strata):
         shown = held_out or fitted
         assert shown is not None
-        width = f"×/÷ {float(shown['width']):.2f}" if shown["width"] else "–"
+        width = f"x/{float(shown['width']):.2f}" if shown["width"] else ""
         cells = [
             "" if line.topic == topic else f"**{line.topic}**", line.what, _percent(fitted), _percent(held_out),
             line.without, width, f"{int(float((fitted or shown)['n'])):,}", line.source,

@@ -208,7 +208,7 @@ def test_the_tables_name_what_is_missed_and_what_was_set_aside():
     files = tables_of([row | {"group": "all"}, row | {"group": "H100 model"}, note])
     assert list(files) == ["README.md", "closed_loop.md", "strata.csv"]
     assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in files["README.md"]
-    assert "[Closed loop](closed_loop.md): 1 strata" in files["README.md"]
+    assert "- [Closed loop](closed_loop.md)\n" in files["README.md"]
     assert "- x.csv: not used" in files["README.md"]
     assert (
         "| every concurrency | tpot | seven constants an engine, on these rows | 9 | 20.0 |" in files["closed_loop.md"]
