@@ -1,7 +1,7 @@
-"""What the site needs beyond Markdown: reports as pages, links that leave the site as plain words, tables of leaves.
+"""What the site needs beyond Markdown: experiments and reports as pages, other links as plain words, tables of leaves.
 
-Files below `reports/` join the site under the same name, so that a link from `docs/` works in the repository and in the
-site; they are not searched.
+Files below `experiments/` and `reports/` join the site under the same name, so that a link from `docs/` works in the
+repository and in the site; they are not searched.
 
 `<!-- leaves: codesign.hardware -->` stands for a table of every class of that menu: its numbers with shape, unit, legal
 range and meaning, read from the classes themselves.
@@ -20,7 +20,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-REPORTS = ROOT / "reports"
+JOINED = ("experiments/", "reports/")
 SHOWN = {".md", ".png", ".svg", ".csv"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 SOURCE = re.compile(r"(!\[[^\]]*\]\(|<img [^>]*src=\")(?!https?:|data:)([^)\"\s]+)")
@@ -30,18 +30,19 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """The files of the site, with those of the reports."""
-    for path in sorted(REPORTS.rglob("*")):
-        if path.suffix in SHOWN:
-            name = path.relative_to(ROOT).as_posix()
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+    """The files of the site, with those of experiments and reports."""
+    for folder in JOINED:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SHOWN:
+                name = path.relative_to(ROOT).as_posix()
+                files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The text of a page before it is rendered."""
     uri = page.file.src_uri
-    if uri.startswith("reports/"):
+    if uri.startswith(JOINED):
         page.meta["search"] = {"exclude": True}
 
     def link(match: re.Match[str]) -> str:
@@ -56,9 +57,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def in_site(uri: str, target: str) -> str | None:
     """A link of the repository as one of the site, relative to the page; None where the site lacks the file."""
-    folder = posixpath.dirname(uri if uri.startswith("reports/") else f"docs/{uri}")
+    folder = posixpath.dirname(uri if uri.startswith(JOINED) else f"docs/{uri}")
     path = posixpath.normpath(posixpath.join(folder, target))
-    inside = path.startswith("docs/") or (path.startswith("reports/") and Path(path).suffix in SHOWN)
+    inside = path.startswith("docs/") or (path.startswith(JOINED) and Path(path).suffix in SHOWN)
     return posixpath.relpath(path.removeprefix("docs/"), posixpath.dirname(uri) or ".") if inside else None
 
 
