@@ -22,7 +22,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent
 JOINED = ("experiments/", "reports/")
 SHOWN = {".md", ".png", ".svg", ".csv"}
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 SOURCE = re.compile(r"(!\[[^\]]*\]\(|<img [^>]*src=\")(?!https?:|data:)([^)\"\s]+)")
 MARKER = re.compile(r"<!-- leaves: ([\w.]+) -->")
 SHIM = "https://unpkg.com/iframe-worker/shim"
