@@ -24,9 +24,9 @@ sources that they were not fitted on, and of kernels neither were the learned fa
 predicts its own rows better than others: strata that leave a device out, read another source's constants or fit nothing
 say what to expect of a machine that nobody measured.
 """
-CHOSEN = """Each width is the least at which groups left out are covered nine times in ten, one number a stratum, and
-where a part has no such width that of its stratum counts: so these shares say that such a width exists, not that a
-table which nobody has seen will be covered as often. `inside` of single devices and sources, below, is not chosen."""
+CHOSEN = """Each width is the smallest that covers nine in ten of the rows left out, one number a stratum; where a part has
+no such width, that of its stratum counts. The shares show that such a width exists; they do not promise the same
+coverage on a table that nobody has seen. `inside` of single devices and sources is not chosen."""
 FEWEST = 5  # rows of a device that are worth a line
 FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
 
@@ -135,7 +135,7 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
     known = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
     off = [row for row in known if not 0.85 <= row["left_out"] <= 0.95]
     good, ending = len(known) - len(off), "not in these:\n" if off else "all of them."
-    yield f"\nIntervals of 90 % hold 85 to 95 % of rows left out in {good} of {len(known)} strata of at least"
+    yield f"\nThe 90 % intervals cover 85 to 95 % of the rows left out in {good} of {len(known)} strata of at least"
     yield f"{FEWEST_COVERED} rows, {ending}"
     if off:
         yield from _table(
@@ -195,7 +195,7 @@ def tables_of(rows: Sequence[Row]) -> dict[str, str]:
         pages[file_of(suite)] = _suite_page(suite, mine, groups)
     lines = [HEAD, "## Tables", ""]
     lines += [f"- [{suite[0].upper()}{suite[1:]}]({file_of(suite)})" for suite in suites]
-    lines += ["- [all strata as CSV](strata.csv)", "", "## What is missed", "", *_missed(strata), ""]
+    lines += ["- [all strata as CSV](strata.csv)", "", "## Bars and intervals", "", *_missed(strata), ""]
     lines += ["## What was set aside", ""]
     lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]
     return {"README.md": "\n".join(lines) + "\n", **pages, "strata.csv": _as_csv(strata)}
