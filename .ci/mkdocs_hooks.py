@@ -1,4 +1,7 @@
-"""What the site needs beyond Markdown: links that leave `docs/` become plain words, markers become tables of leaves.
+"""What the site needs beyond Markdown: experiments and reports as pages, other links as plain words, tables of leaves.
+
+Files below `experiments/` and `reports/` join the site under the same name, so that a link from `docs/` works in the
+repository and in the site; they are not searched.
 
 `<!-- leaves: codesign.hardware -->` stands for a table of every class of that menu: its numbers with shape, unit, legal
 range and meaning, read from the classes themselves.
@@ -9,32 +12,55 @@ import importlib
 import inspect
 import math
 import os
+import posixpath
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+JOINED = ("experiments/", "reports/")
+SHOWN = {".md", ".png", ".svg", ".csv"}
+LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+SOURCE = re.compile(r"(!\[[^\]]*\]\(|<img [^>]*src=\")(?!https?:|data:)([^)\"\s]+)")
 MARKER = re.compile(r"<!-- leaves: ([\w.]+) -->")
 SHIM = "https://unpkg.com/iframe-worker/shim"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """The files of the site, with those of experiments and reports."""
+    for folder in JOINED:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SHOWN:
+                name = path.relative_to(ROOT).as_posix()
+                files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The text of a page before it is rendered."""
-    here = PurePosixPath(page.file.src_uri).parent
+    uri = page.file.src_uri
+    if uri.startswith(JOINED):
+        page.meta["search"] = {"exclude": True}
 
-    def inside(match: re.Match[str]) -> str:
-        parts = list[str]()
-        for part in (*here.parts, *PurePosixPath(match[2]).parts):
-            if part == ".." and not parts:
-                return match[1]  # of the repository, not of the site
-            if part == "..":
-                parts.pop()
-            else:
-                parts.append(part)
-        return match[0]
+    def link(match: re.Match[str]) -> str:
+        found = in_site(uri, match[2])
+        return match[1] if found is None else f"[{match[1]}]({found}{match[3] or ''})"
 
-    return MARKER.sub(lambda match: leaves_of(match[1]), LINK.sub(inside, markdown))
+    def source(match: re.Match[str]) -> str:
+        return match[1] + (in_site(uri, match[2]) or match[2])
+
+    return MARKER.sub(lambda match: leaves_of(match[1]), SOURCE.sub(source, LINK.sub(link, markdown)))
+
+
+def in_site(uri: str, target: str) -> str | None:
+    """A link of the repository as one of the site, relative to the page; None where the site lacks the file."""
+    folder = posixpath.dirname(uri if uri.startswith(JOINED) else f"docs/{uri}")
+    path = posixpath.normpath(posixpath.join(folder, target))
+    inside = path.startswith("docs/") or (path.startswith(JOINED) and Path(path).suffix in SHOWN)
+    return posixpath.relpath(path.removeprefix("docs/"), posixpath.dirname(uri) or ".") if inside else None
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

@@ -112,7 +112,7 @@ def _add_checking(command: Command) -> None:
     one.add_argument("directory", nargs="?", help="folder of tables, recognised by their columns, not their names")
     one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
-    one.add_argument("--page", default=None, metavar="FILE", help="write the errors as a page too (docs/errors.md)")
+    one.add_argument("--page", default=None, metavar="DIR", help="write the errors as Markdown and CSV tables too")
     one = command("reproduce")
     one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
     one.add_argument("--json", action="store_true", help="print the outcomes as JSON")

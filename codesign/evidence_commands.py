@@ -79,7 +79,7 @@ def validate(options: argparse.Namespace) -> int:
     prepare_jax()
     rows = later("validation", "validate")(options.directory)
     if options.page:
-        for path in later("validation.page", "write_page")(rows, options.page):
+        for path in later("validation.page", "write_tables")(rows, options.page):
             print(path, file=sys.stderr)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
                "coverage", "left_out", "width")  # fmt: skip

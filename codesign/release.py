@@ -1,3 +1,3 @@
 """Which release this is: the one place."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

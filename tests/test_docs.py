@@ -11,7 +11,14 @@ KEYS = set(
     re.findall(r"^@\w+\{(\w+)", (ROOT / "codesign" / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
 )
 # sources and files that a document names: one of commands needs few
-LEAST = {"index.md": (0, 0), "measurements.md": (0, 1), "api.md": (0, 1), "errors.md": (0, 0), "scaling.md": (0, 2)}
+LEAST = {
+    "index.md": (0, 0),
+    "measurements.md": (0, 1),
+    "api.md": (0, 1),
+    "errors.md": (0, 0),
+    "findings.md": (0, 0),
+    "scaling.md": (0, 2),
+}
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 
 

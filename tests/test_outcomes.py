@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "reports"
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
-OUTCOMES = sorted(path.name for path in REPORTS.iterdir() if path.is_dir())
+OUTCOMES = sorted(path.name for path in REPORTS.iterdir() if path.is_dir() and path.name != "validation")
 
 
 def linked(text: str) -> set[str]:

@@ -19,7 +19,7 @@ from codesign.plain_yaml import read_yaml
 from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
 from codesign.validation.closed_loop import repeats
 from codesign.validation.near import slowdown_of
-from codesign.validation.page import page_of
+from codesign.validation.page import tables_of
 from codesign.validation.served_jobs import continuous
 from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
 from codesign.validation.two_pools import pools
@@ -200,24 +200,31 @@ def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
     assert served_open_loop.computed(table, 0.01).tolist() == [True, False, False]
 
 
-def test_the_page_names_what_is_missed_and_what_was_set_aside():
+def test_the_tables_name_what_is_missed_and_what_was_set_aside():
     numbers = {"n": 9, "median": 0.2, "mean": 0.2, "p90": 0.4, "bias": -0.1, "rank": 0.9, "coverage": 0.5,
                "left_out": 0.9, "width": 1.2}  # fmt: skip
     row = {"suite": "closed loop", "stratum": "every concurrency", "quantity": "tpot", **numbers}
     note = {"suite": "note", "stratum": "", "quantity": "x.csv: not used", "group": "", **dict.fromkeys(numbers)}
-    text = page_of([row | {"group": "all"}, row | {"group": "H100 model"}, note])
-    assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in text
-    assert "| H100 model | every concurrency | tpot | 9 |" in text
-    assert "- x.csv: not used" in text
+    files = tables_of([row | {"group": "all"}, row | {"group": "H100 model"}, note])
+    assert list(files) == ["README.md", "closed_loop.md", "strata.csv"]
+    assert "| closed loop | every concurrency | tpot | 20.0 | 11.0 |" in files["README.md"]
+    assert "- [Closed loop](closed_loop.md)\n" in files["README.md"]
+    assert "- x.csv: not used" in files["README.md"]
+    assert (
+        "| every concurrency | tpot | seven constants an engine, on these rows | 9 | 20.0 |" in files["closed_loop.md"]
+    )
+    assert "| H100 model | every concurrency | tpot | 9 |" in files["closed_loop.md"]
+    fitted = '"seven constants an engine, on these rows"'
+    assert f"closed loop,every concurrency,tpot,{fitted},9,0.2,0.2,0.4,-0.1,0.9,0.5,0.9,1.2\n" in files["strata.csv"]
 
 
 @pytest.mark.parametrize(("held", "rows", "told"), [(0.9, 20, "1 of 1"), (0.97, 20, "0 of 1"), (0.7, 19, "0 of 0")])
-def test_the_page_judges_intervals_by_rows_left_out(held, rows, told):
+def test_the_overview_judges_intervals_by_rows_left_out(held, rows, told):
     """Rows that were fitted on lie inside too often: what counts is what was held of others."""
     named = {"suite": "power", "stratum": "steady decoding", "quantity": "x", "group": "all", "n": rows}
     errors = {"median": 0.1, "mean": 0.1, "p90": 0.2, "bias": 0.0, "rank": None}
     row = named | errors | {"coverage": 0.999, "left_out": held, "width": 1.3}
-    text = page_of([row])
+    text = tables_of([row])["README.md"]
     assert f"in {told} strata of at least" in text
     assert (f"| power | steady decoding | x | {rows} | 99.9 | {100 * held:.1f} | x/1.30 |" in text) == (
         told == "0 of 1"

@@ -1,5 +1,7 @@
-"""Errors as a page of documentation: by class, device, source and regime, what is fitted on what, misses included."""
+"""Tables of errors for reading: by class, device, source and regime, what is fitted on what, misses included."""
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,21 +10,23 @@ from typing import NamedTuple
 from ..calibration.publish import publish
 from .scores import Row
 
-__all__ = ["page_of", "write_page"]
+__all__ = ["tables_of", "write_tables"]
 
-HEAD = """# Errors
+HEAD = """# Errors by stratum
 
-How far predictions are from measurements, stratum by stratum, as `codesign validate DIR --page docs/errors.md` found
-it on the tables that constants were fitted on. An error is |predicted / measured - 1|; bias is its signed median; rank
+How far predictions are from measurements, as `codesign validate DIR --page reports/validation` computes it on the
+tables that constants were fitted on. [What matters most](../../docs/errors.md) is a page of its own.
+
+An error is |predicted / measured - 1|; bias is its signed median; rank
 is Spearman's correlation inside a device and model, averaged; `inside` is the share of rows within the 90 % interval,
 whose half width is a factor, and `left out` the share that intervals held in cross-validation: of rows, devices or
 sources that they were not fitted on, and of kernels neither were the learned factors. What a table was fitted on
 predicts its own rows better than others: strata that leave a device out, read another source's constants or fit nothing
 say what to expect of a machine that nobody measured.
 """
-CHOSEN = """Each width is the least at which groups left out are covered nine times in ten, one number a stratum, and
-where a part has no such width that of its stratum counts: so these shares say that such a width exists, not that a
-table which nobody has seen will be covered as often. `inside` of single devices and sources, below, is not chosen."""
+CHOSEN = """Each width is the smallest that covers nine in ten of the rows left out, one number a stratum; where a part has
+no such width, that of its stratum counts. The shares show that such a width exists; they do not promise the same
+coverage on a table that nobody has seen. `inside` of single devices and sources is not chosen."""
 FEWEST = 5  # rows of a device that are worth a line
 FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
 
@@ -113,6 +117,7 @@ def _numbers(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
+NUMBERS = ("n", "median", "mean", "p90", "bias", "rank", "coverage", "left_out", "width")
 COLUMNS = ("rows", "median %", "mean %", "p90 %", "bias %", "rank", "inside %", "left out %", "half width")
 
 
@@ -130,7 +135,7 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
     known = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
     off = [row for row in known if not 0.85 <= row["left_out"] <= 0.95]
     good, ending = len(known) - len(off), "not in these:\n" if off else "all of them."
-    yield f"\nIntervals of 90 % hold 85 to 95 % of rows left out in {good} of {len(known)} strata of at least"
+    yield f"\nThe 90 % intervals cover 85 to 95 % of the rows left out in {good} of {len(known)} strata of at least"
     yield f"{FEWEST_COVERED} rows, {ending}"
     if off:
         yield from _table(
@@ -147,31 +152,55 @@ def _by(name: Callable[[Row], str], rows: Sequence[Row]) -> dict[str, list[Row]]
     return found
 
 
-def page_of(rows: Sequence[Row]) -> str:
-    """The page, as Markdown."""
-    scored = [row for row in rows if row["suite"] != "note"]
-    strata = [row for row in scored if row["group"] == "all"]
-    lines = [HEAD, "## What is missed", "", *_missed(strata), ""]
-    for suite, mine in _by(lambda row: row["suite"], strata).items():
-        lines += [f"## {suite.capitalize()}", ""]
+def file_of(suite: str) -> str:
+    """The file of a suite's tables."""
+    return f"{re.sub('[^a-z0-9]+', '_', suite.lower())}.md"
+
+
+def _suite_page(suite: str, strata: Sequence[Row], groups: Sequence[Row]) -> str:
+    lines = [f"# {suite[0].upper()}{suite[1:]}", "", "Columns are explained in [errors by stratum](README.md).", ""]
+    lines += _table(
+        ("stratum", "quantity", "fitted", *COLUMNS),
+        [[row["stratum"], row["quantity"], fitted_on(row), *_numbers(row)] for row in strata],
+    )
+    if groups:
+        lines += ["", f"By device and source, of at least {FEWEST} rows:", ""]
         lines += _table(
-            ("stratum", "quantity", "fitted", *COLUMNS),
-            [[row["stratum"], row["quantity"], fitted_on(row), *_numbers(row)] for row in mine],
+            ("device, source", "stratum", "quantity", *COLUMNS),
+            [[row["group"], row["stratum"], row["quantity"], *_numbers(row)] for row in groups],
         )
-        groups = [row for row in scored if row["suite"] == suite and row["group"] != "all" and row["n"] >= FEWEST]
-        groups = [row for row in groups if not row["stratum"].startswith("peer ")]
-        if groups:
-            lines += ["", f"By device and source, of at least {FEWEST} rows:", ""]
-            lines += _table(
-                ("device, source", "stratum", "quantity", *COLUMNS),
-                [[row["group"], row["stratum"], row["quantity"], *_numbers(row)] for row in groups],
-            )
-        lines.append("")
-    lines += ["## What was set aside", ""]
-    lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]
     return "\n".join(lines) + "\n"
 
 
-def write_page(rows: Sequence[Row], path: str | Path) -> list[Path]:
-    """Write the page of these rows."""
-    return publish({Path(path): page_of(rows)})
+def _as_csv(strata: Sequence[Row]) -> str:
+    """The strata as data: numbers to six digits, nothing where there is none."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("suite", "stratum", "quantity", "fitted", *NUMBERS))
+    for row in strata:
+        values = ("" if row[name] is None else f"{row[name]:.6g}" for name in NUMBERS)
+        table.writerow((row["suite"], row["stratum"], row["quantity"], fitted_on(row), *values))
+    return text.getvalue()
+
+
+def tables_of(rows: Sequence[Row]) -> dict[str, str]:
+    """File name -> content: an overview, a page a suite, and all strata as CSV."""
+    scored = [row for row in rows if row["suite"] != "note"]
+    strata = [row for row in scored if row["group"] == "all"]
+    suites = _by(lambda row: row["suite"], strata)
+    pages = dict[str, str]()
+    for suite, mine in suites.items():
+        groups = [row for row in scored if row["suite"] == suite and row["group"] != "all" and row["n"] >= FEWEST]
+        groups = [row for row in groups if not row["stratum"].startswith("peer ")]
+        pages[file_of(suite)] = _suite_page(suite, mine, groups)
+    lines = [HEAD, "## Tables", ""]
+    lines += [f"- [{suite[0].upper()}{suite[1:]}]({file_of(suite)})" for suite in suites]
+    lines += ["- [all strata as CSV](strata.csv)", "", "## Bars and intervals", "", *_missed(strata), ""]
+    lines += ["## What was set aside", ""]
+    lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]
+    return {"README.md": "\n".join(lines) + "\n", **pages, "strata.csv": _as_csv(strata)}
+
+
+def write_tables(rows: Sequence[Row], folder: str | Path) -> list[Path]:
+    """Write the tables of these rows into a folder."""
+    return publish({Path(folder) / name: text for name, text in tables_of(rows).items()})
