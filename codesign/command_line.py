@@ -92,6 +92,7 @@ def parser() -> Parser:
     one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
     one.add_argument("--design", type=int, default=1, metavar="N", help="of the run, by its rank (1)")
     one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
+    one.add_argument("--anyway", action="store_true", help="also a design that breaks a limit of its study")
     one = command("verify", "check the proof of a run by a program of its own and attack it; exit code 0 or 1")
     one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
     text = "designs that try to be better (what twice the time of the search allows, 16,384 to 10^6)"
