@@ -236,7 +236,8 @@ def _query(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    return later("run.export", "export_design")(options.run, options.to, options.design, options.out)
+    export = later("run.export", "export_design")
+    return export(options.run, options.to, options.design, options.out, anyway=options.anyway)
 
 
 def _verify(options: argparse.Namespace) -> int:

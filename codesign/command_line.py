@@ -125,6 +125,7 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
+    one.add_argument("--anyway", action="store_true", help="also a design that breaks a limit of its study")
     one = command("simulate")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)

@@ -1,19 +1,15 @@
-"""Objectives and limits as expressions over metric names: parsed, never run as code, with what is known of their shape.
+"""Objectives and limits as expressions over metric names: parsed, never run as code.
 
 Grammar: metric names (`time_s`, `usage.hbm`), numbers, + - * / **, parentheses, and `max`, `min`, `sqrt`. A power is a
-number. What the expression means for a proof is read off its structure (`Expression.shape`), taking every metric for
-log-convex in the hardware and every rate for the reciprocal of one; whether the metrics are is another test's business.
-
-    grows      log-convex: sums, products, positive powers and maxima of log-convex parts
-    shrinks    the reciprocal of one: quotients of a number by it, negative powers, rates; products and minima of these
-    neither    a difference, a sum of shrinking parts, a product of one that grows with one that shrinks
+number. What an expression means for a proof the walk over the traced program decides (`curvature`).
 """
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -23,25 +19,14 @@ from .smooth import maximum
 
 LONGEST = 1000  # characters
 MOST = 1e300  # of a number that is written out: products of two still have an end where metrics do
-RATES = ("tokens_per_s", "decode_tokens_per_s", "mfu")
-"""Metrics that are a constant of the plan over a time."""
-
-NUMBER, GROWS, SHRINKS, NEITHER = "a number", "grows", "shrinks", "neither"
 FUNCTIONS = ("max", "min", "sqrt")
 OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
 }
-
-
-class Shape(NamedTuple):
-    """How a part behaves in the logarithms of the hardware; `reason` where it is neither."""
-
-    kind: str
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,10 +88,6 @@ class Expression:
     def positive(self, names: Collection[str]) -> bool:
         """Whether its form keeps it above zero where these metrics are."""
         return _positive(self.tree, names)
-
-    def shape(self) -> Shape:
-        """What the structure says about log-convexity."""
-        return _shape(self.tree)
 
     def _refuse(self, what: str) -> ConfigError:
         return ConfigError(f"{self.where} = {self.text!r}: {what}")
@@ -219,58 +200,3 @@ def _positive(node: ast.expr, names: Collection[str]) -> bool:
             return _dotted(node) in names
         case _:
             return False
-
-
-def _shape(node: ast.expr) -> Shape:
-    number = _number(node)
-    if number is not None:
-        text = ast.unparse(node)
-        return Shape(NUMBER) if number >= 0 else Shape(NEITHER, f"{text!r} is negative, no part of a posynomial")
-    match node:
-        case ast.UnaryOp():
-            inner = _shape(node.operand)
-            return inner if isinstance(node.op, ast.UAdd) else _neither(node, "a negative part is no posynomial", inner)
-        case ast.BinOp(op=ast.Pow()):
-            return _powered(node, _shape(node.left), _number(node.right) or 0.0)
-        case ast.BinOp(op=ast.Sub()):
-            return _neither(node, "a difference is no posynomial")
-        case ast.BinOp(op=ast.Add()):
-            return _joined(node, (node.left, node.right), GROWS, "the sum of a part that shrinks is no posynomial")
-        case ast.BinOp(op=ast.Mult()):
-            return _product(node, _shape(node.left), _shape(node.right))
-        case ast.BinOp():
-            return _product(node, _shape(node.left), _powered(node.right, _shape(node.right), -1.0))
-        case ast.Call(func=ast.Name(id="sqrt")):
-            return _shape(node.args[0])
-        case ast.Call(func=ast.Name(id="max")):
-            return _joined(node, node.args, GROWS, "a maximum over a part that shrinks is not log-convex")
-        case ast.Call():
-            return _joined(node, node.args, SHRINKS, "a minimum over a part that grows is a choice, not log-convex")
-        case _:
-            return Shape(SHRINKS if _dotted(node) in RATES else GROWS)
-
-
-def _neither(node: ast.expr, why: str, *parts: Shape) -> Shape:
-    """The reason of a part that is neither already, else this one."""
-    inner = next((part.reason for part in parts if part.kind == NEITHER), "")
-    return Shape(NEITHER, inner or f"{ast.unparse(node)!r}: {why}")
-
-
-def _powered(node: ast.expr, base: Shape, power: float) -> Shape:
-    if base.kind in (NUMBER, NEITHER) or power == 0:
-        return base if base.kind == NEITHER else Shape(NUMBER)
-    flipped = {GROWS: SHRINKS, SHRINKS: GROWS}[base.kind]
-    return Shape(base.kind if power > 0 else flipped)
-
-
-def _joined(node: ast.expr, parts: Iterable[ast.expr], kind: str, why: str) -> Shape:
-    shapes = [_shape(part) for part in parts]
-    return Shape(kind) if all(s.kind in (kind, NUMBER) for s in shapes) else _neither(node, why, *shapes)
-
-
-def _product(node: ast.expr, left: Shape, right: Shape) -> Shape:
-    kinds = {left.kind, right.kind} - {NUMBER}
-    if len(kinds) == 1 and NEITHER not in kinds:
-        return Shape(kinds.pop())
-    why = "the product of a part that grows and one that shrinks (or their quotient) need not be log-convex"
-    return _neither(node, why, left, right)

@@ -1,7 +1,7 @@
 """Loops of traced programs run by NumPy at many rows: what a loop repeats is one Python function of calls.
 
-Compiling a loop takes as long as running it on thousands of rows. Numbers have their rows behind their own axes. What
-a loop repeats and its state does not reach is done once, before the first round.
+Compiling a loop takes as long as running it on thousands of rows, and its results differ by rounding. Numbers have
+their rows behind their own axes. What a loop repeats and its state does not reach is done once, before the first round.
 """
 
 from collections.abc import Callable, Sequence

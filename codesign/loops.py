@@ -1,10 +1,10 @@
-"""Loops of traced programs on many points: each distinct row of inputs done once, by NumPy or compiled.
+"""Loops of traced programs on many points: each distinct row of inputs done once, by NumPy.
 
 A fixed point (the step of an engine under load, the occupancy that gives a percentile) takes a thousand times as long
 as an elementary operation, and the parts of a search ask for the same rows again: the grid, the tables of a proof, the
 designs that are kept. Rows are known by a digest of their numbers; results are kept to a bound of memory.
-NumPy runs the first thousands of rows of a loop; then it is compiled, which takes seconds (the largest six for each
-size of a batch, as long as NumPy takes for some five thousand rows), and runs three times as fast from then on.
+No loop is compiled, however many rows are asked for: a compiled fixed point differs by rounding, so that a design would
+depend on what was asked before it.
 """
 
 import functools
@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from .compiling import quick_jit
 from .loop_bodies import LOOPS, Body
 from .typed_jax import make_jaxpr
 
@@ -28,8 +27,6 @@ __all__ = ["LOOPS", "Loop", "loop"]
 KEPT_PROGRAMS = 256
 KEPT_BYTES = 64 << 20  # of results, a loop
 LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call of NumPy; a batch goes on until its slowest row has ended
-FEW = 2048  # distinct rows up to which NumPy runs a loop: half of what compiling the largest for one size takes
-SIZES = (LEAST_ROWS, 64, 512)  # rows of batches that are compiled, each for itself
 WORKERS = min(2, os.cpu_count() or 1)
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 
@@ -37,8 +34,8 @@ DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 class Loop:
     """A loop on rows: results of rows that were asked before are looked up.
 
-    A row has the same bits in whatever batch NumPy does it, and in whatever batch once it is compiled: batches are
-    whole vectors of the machine. Between the two a fixed point differs by rounding (2e-11 of it, seen once).
+    A row has the same bits in whatever batch it is done, and whatever was asked before: batches are whole vectors of
+    the machine.
     """
 
     def __init__(self, bind: Callable[..., Any], several: bool) -> None:
@@ -48,8 +45,7 @@ class Loop:
             several: it returns a list.
         """
         self._several, self._bind = several, bind
-        self._many: Callable[..., Any] | None = None  # compiled
-        self._by_numpy: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
+        self._bodies: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
         self._kept: dict[bytes, tuple[Any, ...]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
@@ -126,28 +122,21 @@ class Loop:
                 self._bytes += size
 
     def _computed(self, inputs: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        if self._many is None and self.done + count > FEW:
-            self._many = quick_jit(jax.vmap(self._bind))
-        compiled = self._many  # another thread may have it compiled meanwhile
-        pieces = list(_pieces(inputs, count, _any_size if compiled is None else _compiled_size))
-        does = self._run_by_numpy if compiled is None else functools.partial(self._run_compiled, compiled)
+        pieces = list(_pieces(inputs, count))
         if len(pieces) == 1:
-            done = [does(pieces[0])]
+            done = [self._run(pieces[0])]
         else:
             with ThreadPoolExecutor(WORKERS) as pool:
-                done = list(pool.map(does, pieces))
+                done = list(pool.map(self._run, pieces))
         return [np.concatenate(parts)[:count] for parts in zip(*done, strict=True)]
 
-    def _run_compiled(self, compiled: Callable[..., Any], inputs: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(part) for part in self._listed(compiled(*inputs))]
-
-    def _run_by_numpy(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    def _run(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         key = tuple((each.shape[1:], each.dtype) for each in inputs)
-        if key not in self._by_numpy:
+        if key not in self._bodies:
             row = [jax.ShapeDtypeStruct(each.shape[1:], each.dtype) for each in inputs]
-            self._by_numpy[key] = Body(make_jaxpr(self._bind)(*row))
+            self._bodies[key] = Body(make_jaxpr(self._bind)(*row))
         with np.errstate(all="ignore"):
-            found = self._by_numpy[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
+            found = self._bodies[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
         rows = len(inputs[0])
         return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in found]
 
@@ -160,26 +149,14 @@ def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(x, (*points, *own)).reshape(-1, *own)
 
 
-def _pieces(inputs: Sequence[np.ndarray], count: int, size_for: Callable[[int], int]) -> Iterator[list[np.ndarray]]:
-    """Batches of as many rows as `size_for` says of those that are left; what is missing is the last row again."""
-    start = 0
-    while start < count:
-        size = size_for(count - start)
-        held = min(size, count - start)
-        rows = np.minimum(np.arange(size), held - 1) + start
-        start += held
-        yield [np.broadcast_to(each, (size, *each.shape[1:])) if each.shape[0] == 1 else each[rows] for each in inputs]
-
-
-def _any_size(left: int) -> int:
-    """Rows of the next batch of NumPy."""
-    return min(max(left, LEAST_ROWS), MOST_ROWS)
-
-
-def _compiled_size(left: int) -> int:
-    """Rows of the next batch that is compiled: one of `SIZES`, at least half full."""
-    filled = [size for size in SIZES if left <= size <= 2 * left]
-    return min(filled) if filled else max((size for size in SIZES if size <= left), default=LEAST_ROWS)
+def _pieces(inputs: Sequence[np.ndarray], count: int) -> Iterator[list[np.ndarray]]:
+    """Batches of all rows; where there are too few for a vector of the machine the last row comes again."""
+    for start in range(0, count, MOST_ROWS):
+        held = min(MOST_ROWS, count - start)
+        rows = np.minimum(np.arange(max(held, LEAST_ROWS)), held - 1) + start
+        yield [
+            np.broadcast_to(each, (len(rows), *each.shape[1:])) if each.shape[0] == 1 else each[rows] for each in inputs
+        ]
 
 
 def _names(inputs: Sequence[np.ndarray], count: int) -> list[bytes]:

@@ -7,9 +7,10 @@ from jaxtyping import Float, Int
 def non_dominated_rows(values: Float[np.ndarray, "points goals"]) -> Int[np.ndarray, " front"]:
     """Indices of the rows that no other row equals or beats in every column, in order of the first column.
 
-    Of equal rows the first is kept. Less is better.
+    Of equal rows the first is kept. Less is better. A row with a NaN compares with nothing and is left out.
     """
     order = np.lexsort(values.T[::-1])
+    order = order[~np.isnan(values[order]).any(axis=1)]
     if values.shape[1] == 2:  # what comes before is no worse in the first column: the second alone decides
         best = np.minimum.accumulate(values[order, 1])
         return order[np.append(np.ones(len(order[:1]), dtype=bool), values[order[1:], 1] < best[:-1])]

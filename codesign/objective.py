@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .errors import ConfigError, suggestion
-from .expressions import GROWS, NUMBER, SHRINKS, Expression
+from .expressions import Expression
 from .metrics import Metrics
 from .smooth import at_least, used_share
 from .typed_jax import asarray
@@ -30,8 +30,6 @@ POSITIVE = {
     *("tokens_per_s_per_user", "tokens_per_s_per_device"),
 }
 """Metrics that no design has at zero, unlike the share of a memory or a part of the time."""
-CONVEX = {"minimise": GROWS, "maximise": SHRINKS, "limits": GROWS, "floors": SHRINKS}
-"""What an expression must be at each place for its row to be log-convex."""
 
 
 @dataclass(frozen=True)
@@ -159,16 +157,6 @@ class Objective:
             total = total + weight * at_least(jnp.log(at_least(share, 1e-9)) + margin, 0.0)
         return total
 
-    def doubt(self) -> str:
-        """Why the form of an expression denies a proof; empty where it does not. Metrics themselves are not judged."""
-        for where, text in self._places():
-            if _is_metric(text):
-                continue
-            shape = Expression(text, where).shape()
-            if shape.kind not in (NUMBER, CONVEX[where.removeprefix("objective.")]):
-                return f"{where} is not log-convex: {shape.reason or _turned(text, shape.kind)}"
-        return ""
-
     def check(self, metrics: Metrics) -> None:
         """Refuse names that are no metrics, before anything runs.
 
@@ -241,8 +229,3 @@ def _is_metric(quantity: str) -> bool:
     """A plain name, perhaps with dots inside (and the slash of a class of memory): no expression."""
     plain = quantity.replace("/", ".", 1) if quantity.startswith("memory_bytes.") else quantity
     return bool(plain) and all(part.isidentifier() for part in plain.split("."))
-
-
-def _turned(text: str, kind: str) -> str:
-    """Of an expression that is log-convex the other way round."""
-    return f"{text!r} {kind} where the other is needed: its reciprocal would be log-convex"

@@ -29,19 +29,22 @@ UNIT_RATES = {"bytes", "bits", "flops", "transfers"}
 WHOLE_UNITS = {"dB", "mm", "mm²", "/mm²", "dB/m", "B/s/mm", "tokens"}
 """Units that take no prefix of their own."""
 
+PREFIXES = (
+    *((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")),
+    *((1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p")),
+)
+"""SI prefixes that numbers are written with, largest first."""
+
 
 def engineering(value: float, unit: str = "", digits: int = 3) -> str:
-    """Format with an SI prefix: 4.5e11 B/s -> '450 GB/s'."""
+    """Format with an SI prefix, chosen after rounding: 4.5e11 B/s -> '450 GB/s', 9.997e11 B/s -> '1 TB/s'."""
     if value != value or value in (float("inf"), float("-inf")):
         return f"{value} {unit}".strip()
-    magnitude = abs(value)
-    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")):
-        if magnitude >= factor:
-            return f"{value / factor:.{digits}g} {prefix}{unit}".rstrip()
-    for factor, prefix in ((1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p")):
-        if magnitude >= factor:
-            return f"{value / factor:.{digits}g} {prefix}{unit}".rstrip()
-    return f"{value:.{digits}g} {unit}".rstrip()
+    rounded = float(f"{value:.{digits}g}")  # 999.7 GB/s in three digits is 1 TB/s
+    for factor, prefix in PREFIXES:
+        if abs(rounded) >= factor:
+            return f"{rounded / factor:.{max(digits, 3)}g} {prefix}{unit}".rstrip()
+    return f"{rounded:.{digits}g} {unit}".rstrip()
 
 
 def percent(share: float, least: float = 0.0) -> str:

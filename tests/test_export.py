@@ -279,6 +279,35 @@ def test_a_plan_that_is_none_is_one_line(tmp_path, plan):
         exported(run_of(tmp_path / "run", SERVING, DENSE, plan), "vllm")
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_design_that_breaks_a_limit_is_refused_unless_asked_for(tmp_path, capsys, target):
+    work = TRAINING if target in TRAINERS else SERVING
+    over = {"limit.usage.hbm": 1.204, "limit.time_s": 0.7, "limit.capex_usd": float("inf")}
+    run = run_of(tmp_path / "run", work, DENSE, {}, feasible=False, **over)
+    assert main(["export", str(run), "--to", target, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == 1
+    assert "breaks capex_usd (no capacity) and usage.hbm (120.4% of what is allowed); no design" in printed.err
+    assert "--anyway" in printed.err
+    assert not printed.out
+    assert not (tmp_path / "out").exists()
+    assert main(["export", str(run), "--to", target, "--anyway"]) == 0
+    told = capsys.readouterr().out
+    assert "NOT FEASIBLE: this design breaks" in told
+    assert "usage.hbm" in told
+    assert "time_s" not in told.partition("NOT FEASIBLE")[2].partition("\n")[0]
+
+
+def test_a_refused_design_says_which_designs_meet_the_limits(tmp_path):
+    run = run_of(tmp_path / "run", SERVING, DENSE, {})
+    frame = pd.read_parquet(run / "designs.parquet")
+    rows = [frame.assign(rank=rank, feasible=rank < 8) for rank in range(1, 9)]
+    pd.concat(rows).to_parquet(run / "designs.parquet")
+    assert exported(run, "vllm", 7)
+    with pytest.raises(ConfigError, match=r"design 8 .* breaks a limit .*: 1, 2, 3, 4, 5 and 2 more; --anyway"):
+        exported(run, "vllm", 8)
+
+
 def test_files_are_written_where_asked(tmp_path, capsys):
     run = run_of(tmp_path / "run", SERVING, DENSE, {})
     assert main(["export", str(run), "--to", "trtllm", "--out", str(tmp_path / "out")]) == 0

@@ -4,15 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import training
+from builders import serving, training
 
 from codesign.errors import ConfigError
-from codesign.expressions import GROWS, NEITHER, NUMBER, SHRINKS, Expression
+from codesign.expressions import Expression
 from codesign.fields import replace
 from codesign.interpreting import interpreted
 from codesign.metrics import evaluate
 from codesign.objective import POSITIVE, Objective
 from codesign.search import Blackbox, Certified, Grid, Inverse, Problem
+from codesign.search.branch_and_bound.model_oracle import Oracle
+from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.logarithms import refuse_without_logarithm
 from codesign.space import Continuous, DesignSpace
 
@@ -39,56 +41,31 @@ def test_value(text, expected):
     assert value(text) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("time_s", GROWS),
-        ("3", NUMBER),
-        ("time_s ** 0.5 * joules_per_token + 2 * capex_usd", GROWS),
-        ("max(time_s, 2 * capex_usd) ** 2", GROWS),
-        ("1 / (time_s + capex_usd)", SHRINKS),
-        ("tokens_per_s", SHRINKS),
-        ("1 / tokens_per_s", GROWS),
-        ("tokens_per_s / capex_usd", SHRINKS),
-        ("(time_s + 1) ** -2", SHRINKS),
-        ("min(tokens_per_s, 1 / capex_usd)", SHRINKS),
-        ("time_s - 1", NEITHER),
-        ("capex_usd / time_s", NEITHER),
-        ("capex_usd + tokens_per_s", NEITHER),
-        ("max(tokens_per_s, time_s)", NEITHER),
-        ("min(time_s, capex_usd)", NEITHER),
-        ("-1 * time_s", NEITHER),
-        ("time_s * (capex_usd - 3)", NEITHER),
-    ],
-)
-def test_shape_and_its_reason(text, kind):
-    shape = Expression(text).shape()
-    assert shape.kind == kind
-    assert bool(shape.reason) == (kind == NEITHER)
+GROWS = (
+    "time_s", "time_s ** 0.5 * joules_per_token + 2 * capex_usd", "max(time_s, 2 * capex_usd) ** 2", "1 / tokens_per_s",
+    "sqrt(time_s) / mfu",
+)  # fmt: skip
+SHRINKS = (
+    "tokens_per_s", "1 / (time_s + capex_usd)", "tokens_per_s / capex_usd", "(time_s + 1) ** -2",
+    "min(tokens_per_s, 1 / capex_usd)",
+)  # fmt: skip
+NEITHER = (
+    "time_s - 1", "capex_usd / time_s", "capex_usd + tokens_per_s", "max(tokens_per_s, time_s)",
+    "min(time_s, capex_usd)", "time_s * (capex_usd - 3)",
+)  # fmt: skip
 
 
-def test_shape_is_true_of_random_monomials():
-    """What is said to grow (shrink) is log-convex (log-concave) where each metric is a log-convex function."""
-    rng = np.random.default_rng(0)
-    parts = {name: np.exp(rng.normal(size=(3, 2))) for name in ("time_s", "capex_usd")}  # sums of three monomials
-    slopes = {name: rng.normal(size=(3, 2)) for name in parts}
-
-    def at(text: str, y: np.ndarray) -> float:
-        def look_up(name):
-            summed = jnp.asarray(np.sum(parts[name][:, 0] * np.exp(slopes[name] @ y)))
-            return 1 / summed if name == "tokens_per_s" else summed
-
-        return float(jnp.log(Expression(text).value(look_up)))
-
-    cases = {
-        "time_s ** 0.5 * capex_usd + 2 * time_s": 1,
-        "max(time_s, capex_usd) ** 2": 1,
-        "(time_s + capex_usd) ** -1": -1,
-    }
-    for text, sign in cases.items():
-        assert Expression(text).shape().kind == (GROWS if sign > 0 else SHRINKS)
-        for a, b in rng.normal(size=(40, 2, 2)):
-            assert sign * (at(text, (a + b) / 2) - (at(text, a) + at(text, b)) / 2) <= 1e-12
+def test_the_walk_reads_the_form_of_limits_and_floors():
+    """What grows with costs may be limited, what shrinks may have a floor; the rest is not proven either way."""
+    texts = (*GROWS, *SHRINKS, *NEITHER)
+    limits, floors = ({form.format(text): 1.0 for text in texts} for form in ("({}) * 1", "1 * ({})"))
+    space = DesignSpace({"tp": [4, 8]}, {"up": Continuous(UP, 150e9, 900e9)})
+    problem = Problem(training(), space, Objective("time_s", limits=limits, floors=floors))
+    unproven = Oracle(problem, rows_of(problem), 16).judged().unproven
+    for text in texts:
+        limited, floored = unproven.get(f"({text}) * 1"), unproven.get(f"1 * ({text})")
+        assert (limited is None) == (text in GROWS), (text, limited)
+        assert floored if text in NEITHER else text in GROWS or not floored, (text, floored)
 
 
 @pytest.mark.parametrize(
@@ -197,11 +174,27 @@ def test_form_decides_on_the_proof():
     """One goal keeps the certificate; the form of another denies it, whatever random pairs show."""
     space = DesignSpace({"tp": [4, 8]}, {"up": Continuous(UP, 150e9, 900e9)})
     limits = {"max(capex_usd, 1.0)": 6e7}
-    assert Objective("time_s ** 0.5 * capex_usd", limits=limits).doubt() == ""
-    assert Objective("", maximise="tokens_per_s / capex_usd", limits=limits, floors={"1 / time_s": 0.1}).doubt() == ""
-    assert "its reciprocal would be" in Objective("time_s", limits={"1 / time_s": 1.0}).doubt()
-    problem = Problem(training(), space, Objective("time_s ** 0.5 * (capex_usd - 1)", limits=limits))
-    trace = Certified(pairs=16, explain=False, block=16).run(problem, seed=0)
-    assert trace.certificate.certified is False
-    assert trace.certificate.convexity.worst["goal"] < 1e-9  # the pairs alone would have let it pass
-    assert "a difference is no posynomial" in trace.claim
+
+    def certificate(goal: str):
+        trace = Certified(pairs=16, explain=False, block=16).run(
+            Problem(training(), space, Objective(goal, limits=limits)), 0
+        )
+        return trace.certificate, trace.claim
+
+    kept, _ = certificate("time_s ** 0.5 * capex_usd")
+    assert kept.certified is True
+    denied, claim = certificate("time_s ** 0.5 * (capex_usd - 1)")
+    assert denied.certified is False
+    assert denied.convexity.worst["goal"] < 1e-9  # the pairs alone would have let it pass
+    assert "goal: sub of log-convex" in claim
+    assert "expressions.py" in claim
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rate"),
+    [(training, "tokens_per_s"), (training, "mfu"), (serving, "decode_tokens_per_s")],
+)
+def test_the_reciprocal_of_any_rate_keeps_the_certificate(scenario, rate):
+    space = DesignSpace({"tp": [4, 8]}, {"up": Continuous(UP, 150e9, 900e9)})
+    problem = Problem(scenario(), space, Objective(f"1 / {rate}"))
+    assert Oracle(problem, rows_of(problem), 16).judged().unproven == {}

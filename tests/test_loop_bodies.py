@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign import loops
 from codesign.loop_bodies import Body
 
 
@@ -80,18 +79,3 @@ def test_loops_by_numpy_are_those_of_jax(name: str, count: int) -> None:
     for part, expected in zip(found, wanted, strict=True):
         spread = np.broadcast_to(part, (*expected.shape[1:], count))
         np.testing.assert_allclose(np.moveaxis(spread, -1, 0), expected, rtol=1e-13)
-
-
-def test_many_rows_are_compiled_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "FEW", 30)
-    draw = np.random.default_rng(0)
-    rows = [draw.uniform(0.1, 3.0, 50), draw.uniform(0.1, 3.0, 50), draw.uniform(1.0, 2.0, (50, 3))]
-    looped = loops.Loop(lambda *inputs: [nested(*inputs)], several=True)
-    few = looped.rows([each[:30] for each in rows])[0]
-    assert looped._many is None
-    fresh = loops.Loop(lambda *inputs: [nested(*inputs)], several=True)
-    many = fresh.rows(rows)[0]
-    assert fresh._many is not None
-    np.testing.assert_allclose(few, many[:30], rtol=1e-13)
-    np.testing.assert_array_equal(looped.rows(rows)[0][:30], few)  # what was done is kept
-    assert looped._many is not None

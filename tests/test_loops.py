@@ -25,12 +25,6 @@ def halvings(high: Any, target: Any, weights: Any) -> Any:
     return jax.lax.while_loop(lambda ends: ends[1] - ends[0] > 1e-9 * high, narrow, (0.0 * high, high))[1]
 
 
-@pytest.fixture(params=[0, 1 << 30], ids=["compiled", "by NumPy"], autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them from the first row on."""
-    monkeypatch.setattr(loops, "FEW", request.param)
-
-
 def equation_of(function: Any, *arguments: Any, name: str = "while") -> Any:
     """The equation of that name in the traced function."""
     return next(e for e in jax.make_jaxpr(function)(*arguments).jaxpr.eqns if e.primitive.name == name)
@@ -60,6 +54,27 @@ def test_a_row_has_the_same_bits_in_any_batch() -> None:
     for rows in (slice(0, 1), slice(17, 30), slice(2040, 2100)):
         (alone,) = row_loop().rows([each[rows] for each in inputs])
         np.testing.assert_array_equal(alone, together[rows])
+
+
+def waiting(load: Any, many: Any) -> Any:
+    """The fixed point of x = exp(-load x) + log(1 + x many), by rounds that shrink the step."""
+
+    def further(state: Any) -> Any:
+        x, _ = state
+        return 0.5 * x + 0.5 * (jnp.exp(-load * x) + jnp.log1p(x * many) ** 0.5), x
+
+    return jax.lax.while_loop(lambda state: jnp.abs(state[0] - state[1]) > 1e-13, further, (load, load + 1.0))[0]
+
+
+def test_a_row_has_the_same_bits_whatever_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(5)
+    rows = [draw.uniform(0.1, 3.0, 40), draw.uniform(0.1, 3.0, 40)]
+    fresh, busy = (loops.Loop(lambda *inputs: [waiting(*inputs)], several=True) for _ in range(2))
+    (found,) = fresh.rows(rows)
+    monkeypatch.setattr(loops, "KEPT_BYTES", 0)  # nothing is looked up
+    busy.rows([draw.uniform(0.1, 3.0, 10_000), draw.uniform(0.1, 3.0, 10_000)])
+    np.testing.assert_array_equal(busy.rows(rows)[0], found)
+    assert busy.done == 10_040
 
 
 def test_each_distinct_row_is_done_once() -> None:

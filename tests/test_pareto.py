@@ -53,6 +53,15 @@ def test_front_is_what_pairwise_comparison_leaves(points):
     assert {tuple(row) for row in front} == expected
 
 
+@pytest.mark.parametrize("goals", [2, 3])
+def test_a_row_that_is_not_a_number_is_on_no_front_and_hides_no_other(goals):
+    nan, inf = float("nan"), float("inf")
+    values = np.array([[2, 1, 0], [nan, 0, 0], [1, 2, 0], [0, nan, 0], [3, 3, 3], [nan] * 3, [-inf, 9, 9]])[:, :goals]
+    assert non_dominated_rows(values).tolist() == [6, 2, 0]
+    assert non_dominated_rows(np.full((3, goals), nan)).tolist() == []
+    assert non_dominated_rows(np.zeros((0, goals))).tolist() == []
+
+
 def test_knee():
     assert knee(np.array([[0.0, 10.0], [1.0, 2.0], [9.0, 1.0], [10.0, 0.0]])) == 1
 

@@ -13,7 +13,7 @@ from codesign.fabrics import Beside, Group, QueuedNode, SwitchDomain
 from codesign.fabrics.queued import LATER_OF_TWO
 from codesign.fields import replace
 from codesign.metrics import evaluate
-from codesign.simulation.ring_beside import RingBeside, simulate_ring
+from codesign.simulation.ring_beside import RingBeside, send_times, simulate_ring
 from codesign.traffic import kind
 
 RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
@@ -79,6 +79,17 @@ class TestCarriedOut:
         group = Group(8.0)
         told = float(RingAllReduce().cost(jnp.asarray(8 * nbytes), group, queued(load).link(group)).time_s)
         assert told == pytest.approx(seen, rel=0.25)
+
+    @pytest.mark.parametrize("load", [0.3, 0.8])
+    def test_each_member_sends_its_messages_one_after_the_other(self, load):
+        ring = RingBeside(load=load)
+        service = ring.message_bytes / ring.link_bytes_per_s
+        for seed in range(10):
+            begun = send_times(ring, seed)
+            assert np.isfinite(begun).all()
+            assert (np.diff(begun, axis=0) >= service * (1 - 1e-9)).all()
+            received = np.roll(begun[:-1], 1, axis=1) + service + ring.latency_s
+            assert (begun[1:] >= received * (1 - 1e-9)).all()  # no step before the message of the last has come
 
     def test_alone_it_takes_the_closed_form_s_time(self):
         found = simulate_ring(RingBeside(load=0.0), 2)

@@ -38,7 +38,7 @@ class QueuedNode(AbstractFabric):
 
     Assumes: others offer the same whatever becomes of it (Poisson bursts, destinations uniform); buffers hold them;
     queues between nodes as in the cards. Against rings of eight carried out burst by burst (`simulation.ring_beside`):
-    -3 to +21 % up to 0.8 of the rate, of four -3 to +25 % up to 0.6; too late in few long messages (+60 % at 0.8).
+    -4 to +23 % up to 0.8 of the rate, of four -3 to +27 % up to 0.6; too late in few long messages (+71 % at 0.8).
     Log-convex in all rates and in the background.
     Source: [pcie_interference] section 4.2 for the queues; bursts as customers: a batch of packets at once.
     """

@@ -192,18 +192,28 @@ def plain(value: float, digits: int = 3) -> str:
 
 def money(usd: float, digits: int = 3, *, zeros: bool = True) -> str:
     """Dollars: $0.518, $30.7 M; trailing zeros stay, as prices have them, unless they are not wanted."""
-    for factor, scale, suffix in ((1e9, 1e9, "bn"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if abs(usd) >= factor:
-            return f"${_significant(usd / scale, digits, zeros)}{THIN}{suffix}"
-    return f"${_significant(usd, digits, zeros)}"
+    if not math.isfinite(usd):
+        return f"${usd}"
+    scale, suffix = next(
+        (scale, f"{THIN}{word}" if word else "")
+        for scale, word, end in ((1.0, "", 1e4), (1e3, "k", 1e3), (1e6, "M", 1e3), (1e9, "bn", math.inf))
+        if abs(round(usd / scale, _decimals(usd / scale, digits))) < end  # $999,999 is $1.00 M
+    )
+    return f"${_significant(usd / scale, digits, zeros)}{suffix}"
 
 
 def _significant(value: float, digits: int, zeros: bool) -> str:
     """So many significant digits, never an exponent between 1e-4 and 1e5."""
     if value == 0 or not 1e-4 <= abs(value) < 1e5:
         return f"{value:.{digits}g}"
-    text = f"{value:,.{max(digits - 1 - math.floor(math.log10(abs(value))), 0)}f}"
+    text = f"{value:,.{_decimals(value, digits)}f}"
     return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Digits behind the point that leave so many significant ones once the value is rounded: 2 of 0.9996 in three."""
+    rounded = abs(float(f"{value:.{digits}g}"))
+    return max(digits - 1 - math.floor(math.log10(rounded)), 0) if rounded else 0
 
 
 def metric(name: str, words: Words = OTHERS) -> Metric:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..foreign import read_text
+from ..objective import feasible
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..shipped import conf_dir
 from ..units import engineering
@@ -21,6 +22,7 @@ CONTINUOUS = (
 )
 SERVED = ("Serving", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
+LIMIT_PREFIX = "limit."  # of columns with used shares
 UNCHANGED = ("device_count", "prefill_load")  # said elsewhere, or no choice of an engine's
 PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml
 
@@ -30,11 +32,13 @@ class Deployment:
     """One design of a run, with the numbers that were varied in the place of those configured.
 
     plan: every field of a plan. hardware: varied numbers that are no fields of the plan. hub: name of the model where
-    it is published; empty where none is known. spilled_bytes: weights of one device beyond its first memory.
+    it is published; empty where none is known. spilled_bytes: weights of one device beyond its first memory. broken:
+    limit -> used share, of those that the design breaks.
     """
 
     title: str
     feasible: bool
+    broken: Mapping[str, float]
     work: str
     plan: Mapping[str, float]
     hardware: Mapping[str, float]
@@ -122,6 +126,11 @@ def deployment(run: RunFolder, design: int) -> Deployment:
     return Deployment(
         title=f"design {design} of {run.path.name}" + (f" ({row['method']})" if "method" in row else ""),
         feasible=bool(row.get("feasible", True)),
+        broken={
+            key.removeprefix(LIMIT_PREFIX): numbers[key]
+            for key in numbers
+            if key.startswith(LIMIT_PREFIX) and not feasible(numbers[key] - 1)
+        },
         work=_work(run, workload),
         plan=plan,
         hardware={key: value for key, value in varied.items() if key not in plan and key != "dp"},
@@ -228,7 +237,8 @@ def unsaid(found: Deployment, used: Iterable[str]) -> list[str]:
         told = ", ".join(f"{name} = {engineering(value)}" for name, value in found.hardware.items())
         lines.append(f"hardware that the design is of (SI): {told}")
     if not found.feasible:
-        lines.insert(0, "NOT FEASIBLE: this design breaks a limit of its run (see its report)")
+        broken = ", ".join(found.broken) or "a limit of its study or a rule of its plan"
+        lines.insert(0, f"NOT FEASIBLE: this design breaks {broken}; it was exported all the same (--anyway)")
     return lines
 
 

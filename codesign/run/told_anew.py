@@ -32,7 +32,7 @@ from .optimize import add_intervals, some_design, trace_once
 from .unusual import unusual_answer
 
 SAME = 1e-10  # relative; how well what is told and what is derived must agree
-LOOPED = 1e-8  # the same where the model has fixed points, which NumPy and a compiled loop leave at other last digits
+LOOPED = 1e-8  # the same where the model has fixed points, which magnify the last digits in which machines differ
 TINY = 1e-14  # absolute, of numbers of the summary: shares that are lost are differences
 DIFFERENCE = 1e-13  # absolute; the same of shares and slopes, small where large numbers nearly cancel
 BOX = 1e-8  # relative; how far outside its range a value may lie, for rounding

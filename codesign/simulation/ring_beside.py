@@ -44,11 +44,16 @@ class RingBeside:
 def simulate_ring(ring: RingBeside, runs: int = 50, seed: int = 0) -> np.ndarray:
     """[runs] seconds of the collective, each begun at a moment of its own among the others' traffic."""
     rng = np.random.default_rng(seed)
-    return np.array([_once(ring, rng) for _ in range(runs)])
+    return np.array([_once(ring, rng)[0] for _ in range(runs)])
 
 
-def _once(ring: RingBeside, rng: np.random.Generator) -> float:
-    """One collective, after the queues have filled."""
+def send_times(ring: RingBeside, seed: int = 0) -> np.ndarray:
+    """[steps, members] seconds at which each message begins to leave its member, in the first run."""
+    return _once(ring, np.random.default_rng(seed))[1]
+
+
+def _once(ring: RingBeside, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+    """Seconds of one collective after the queues have filled, and when each message begins to leave its member."""
     size, service = ring.members, ring.burst_bytes / ring.link_bytes_per_s
     alone = ring.steps * (ring.latency_s + ring.message_bytes / ring.link_bytes_per_s)
     begin = 40 * service / (1 - ring.load) ** 2
@@ -67,7 +72,9 @@ def _once(ring: RingBeside, rng: np.random.Generator) -> float:
         push(begin, SEND, who, 0)
     into, out = np.zeros(size), np.zeros(size)  # when each link is free again
     received = np.full((ring.steps + 1, size), np.inf)
-    sent = np.zeros(size, dtype=int)  # steps whose message is on its way
+    begun = np.full((ring.steps, size), np.inf)  # when each message begins to leave
+    left = np.full(size, begin)  # when a member's last message was all on its way
+    sent = np.zeros(size, dtype=int)  # messages of each member
     received[0] = begin
     last = begin
     while heap:
@@ -83,10 +90,12 @@ def _once(ring: RingBeside, rng: np.random.Generator) -> float:
             if now < begin + 1000 * alone + 1000 * service and sent.min() < ring.steps:
                 push(now + rng.exponential(1 / rate), BURST, who, -1)
         elif what == SEND:
-            start = max(now, into[who])
-            into[who] = start + ring.message_bytes / ring.link_bytes_per_s
+            begun[step, who] = start = max(now, into[who])
+            into[who] = left[who] = start + ring.message_bytes / ring.link_bytes_per_s
             sent[who] = step + 1
             push(start, DELIVER, (who + 1) % size, step)
+            if step + 1 < ring.steps and np.isfinite(received[step + 1, who]):  # it came before this one was sent
+                push(max(received[step + 1, who], left[who]), SEND, who, step + 1)
         else:
             took = service if step < 0 else ring.message_bytes / ring.link_bytes_per_s
             start = max(now, out[who])
@@ -96,7 +105,8 @@ def _once(ring: RingBeside, rng: np.random.Generator) -> float:
             received[step + 1, who] = start + took + ring.latency_s
             last = max(last, received[step + 1, who])
             if step + 1 < ring.steps:
-                push(max(received[step + 1, who], into[who] if sent[who] > step else 0.0), SEND, who, step + 1)
+                if sent[who] > step:
+                    push(max(received[step + 1, who], left[who]), SEND, who, step + 1)
             elif np.isfinite(received[ring.steps]).all():
                 break
-    return last - begin
+    return last - begin, begun

@@ -33,11 +33,12 @@ def gains_by_compute(frames: Mapping[float, pd.DataFrame], model: str) -> Figure
         best[column] = {share: float(frame[column].max()) for share, frame in frames.items()}
     most, least = max(frames), min(frames)
     gain, few = best["throughput_gain"][most], best["throughput_gain"][least]
-    headline(figure, f"{model}: the appliance's memory gives up to {gain:.1f} times the throughput where answers are "
-             f"long, "
-             f""
-             f"{few:.1f} with {least:g} of the compute; one request gains at most "
-             f"{best['latency_gain'][most]:.2f}")  # fmt: skip
+    one = best["latency_gain"][most]
+    headline(
+        figure,
+        f"{model}: the appliance's memory gives up to {gain:.1f} times the throughput where answers are long,"
+        f" {few:.1f} with {least:g} of the compute; one request gains at most {one:.2f}",
+    )
     return figure
 
 
@@ -63,7 +64,9 @@ def throughput_by_batch(scenario: Scenario, model: str) -> Figure:
         plain_ticks(axes, "y", (100, 1e3, 1e4), ("100", "1 k", "10 k"))
         name_ends(axes, ends)
     more = largest[1][-1] / largest[0][-1]
-    headline(figure, f"{model}: memory ends the DGX's lines while they still rise; the appliance holds {more:,.0f} "
-             f"times the "
-             "long sequences and ends where arithmetic does")  # fmt: skip
+    headline(
+        figure,
+        f"{model}: memory ends the DGX's lines while they still rise; the appliance holds {more:,.0f} times the long"
+        " sequences and ends where arithmetic does",
+    )
     return figure

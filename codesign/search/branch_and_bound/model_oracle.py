@@ -46,9 +46,7 @@ class AbstractModelOracle(AbstractOracle):
             return dict.fromkeys(
                 self.names, "single precision: jax.config.update('jax_enable_x64', True) before JAX runs"
             )
-        said = self.problem.objective.doubt()
-        found = self.judged(held).unproven
-        return {row: said if said and "expressions.py" in why else why for row, why in found.items()}
+        return self.judged(held).unproven
 
     def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
         """Plan fields and hardware values of a design."""
