@@ -24,8 +24,8 @@ sources that they were not fitted on, and of kernels neither were the learned fa
 predicts its own rows better than others: strata that leave a device out, read another source's constants or fit nothing
 say what to expect of a machine that nobody measured.
 """
-CHOSEN = """Each width is the smallest that covers nine in ten of the rows left out, one number a stratum; where a part has
-no such width, that of its stratum counts. The shares show that such a width exists; they do not promise the same
+CHOSEN = """Each width is the smallest that covers nine in ten of the rows left out, one number a stratum; where a part
+has no such width, that of its stratum counts. The shares show that such a width exists; they do not promise the same
 coverage on a table that nobody has seen. `inside` of single devices and sources is not chosen."""
 FEWEST = 5  # rows of a device that are worth a line
 FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
