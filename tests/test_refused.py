@@ -231,6 +231,11 @@ class TestFiles:
         with pytest.raises(ConfigError, match="key 'b' stands there twice"):
             tree_of_yaml("a: 1\nb: 2\nb: 3", "file")
 
+    @pytest.mark.parametrize("value", ["0", "abc"])
+    def test_a_value_where_a_pool_stands(self, value, capsys):
+        said = line(capsys, "evaluate", "experiment=disaggregation", f"cluster.prefill={value}")
+        assert "cluster.prefill must be codesign.scenario.PrefillPool or null, not" in said
+
     def test_an_own_file(self, tmp_path, capsys):
         (tmp_path / "plan").mkdir()
         (tmp_path / "plan" / "mine.yaml").write_text("_target_: codesign.workloads.Plan\ntp: 1:30\n", encoding="utf-8")

@@ -146,7 +146,8 @@ def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> A
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         for field in dataclasses.fields(target):
             if field.name in arguments:
-                _check_field(arguments[field.name], field, f"{path}.{field.name}")
+                hint = typing.get_type_hints(target)[field.name] if isinstance(field.type, str) else field.type
+                _check_field(arguments[field.name], field, hint, f"{path}.{field.name}")
     try:
         return _made(target, arguments)
     except ConfigError as error:
@@ -169,8 +170,8 @@ def _below(path: str, text: str) -> str:
     return f"{path}.{rest.removeprefix(path.rpartition('.')[2] + '.')}"
 
 
-def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
-    """Refuse a value that the field cannot hold."""
+def _check_field(value: Any, field: dataclasses.Field[Any], hint: Any, path: str) -> None:
+    """Refuse a value that the field, of this type, cannot hold."""
     converter = field.metadata.get("converter")
     if converter is as_leaf or ("words" in field.metadata and not isinstance(value, str)):
         if isinstance(value, bool) and not field.metadata["high"] <= 1:
@@ -185,7 +186,7 @@ def _check_field(value: Any, field: dataclasses.Field[Any], path: str) -> None:
                 raise ConfigError(f"{path}.{key} = {str(entry).lower()} is not a plain number{_of_unit(field.name)}")
             _check_number(entry, f"{path}.{key}", field.name)
     elif converter is None or converter is tuple:
-        _check_type(value, field.type, path)
+        _check_type(value, hint, path)
 
 
 def _check_number(value: Any, path: str, name: str) -> None:
