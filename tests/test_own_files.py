@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,14 @@ from rich.console import Console
 
 import codesign
 from codesign.cli import main
-from codesign.config import available, own_files, scenario_from_config, study_from_config, study_from_resolved
+from codesign.config import (
+    available,
+    catalogue,
+    own_files,
+    scenario_from_config,
+    study_from_config,
+    study_from_resolved,
+)
 from codesign.config.own import texts
 from codesign.errors import ConfigError
 from codesign.explorer.beginning import given, own_words
@@ -92,6 +100,28 @@ def test_a_command_takes_the_folder_and_a_file_that_changes_is_read_anew(mine: P
     os.utime(mine / "accelerator" / "chip.yaml", ns=(1, 1))
     assert float(scenario_from_config("accelerator=chip", conf=mine).cluster.accelerator.tdp_w) == 600
     assert float(scenario_from_config("accelerator=h100_sxm", conf=str(mine)).cluster.accelerator.tdp_w) != 600
+
+
+def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The devices of the designs are named by the files as they were when the study was composed."""
+    few = ("plan.virtual_stages=1", "~space.plan", "+space.plan={tp: [4, 8], pp: [1]}")
+    more = ("accelerator=chip", "model=llama31_8b", "search=certified", "accelerator.hbm.capacity_bytes=150e9")
+    study = study_from_config(*more, *few, conf=mine)
+    search = type(study.search).run
+
+    def begun(*arguments: Any) -> Any:
+        for path in mine.rglob("*.yaml"):
+            path.unlink()
+        for name in ("compose", "chosen_options"):
+            monkeypatch.setattr(catalogue, name, None)
+        return search(*arguments)
+
+    monkeypatch.setattr(type(study.search), "run", begun)
+    (tmp_path / "run").mkdir()
+    done = run_study(study, tmp_path / "run", Console(quiet=True), alone=False)
+    assert done.results.designs["device"].tolist() == ["chip (modified)"] * len(done.results.designs)
+    (text,) = done.results.catalogue
+    assert text.startswith("HBM capacity 150 GB (catalogue: ")
 
 
 def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -4,34 +4,21 @@ The catalogue's design is what the same choices of groups compose to, with no va
 nothing varied. Prices may differ without making another product.
 """
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from ..fields import walk, with_numpy
+from ..fields import with_numpy
 from ..movers import ordered
 from ..report.labels import variable
-from ..scenario import Cluster, Scenario
+from ..scenario import Scenario
 from ..units import unit_of
-from .composition import chosen_options, compose
-from .construct import build
-from .groups import edition, expand
-from .own import own_files
-from .parts_built import plain
+from .catalogue import hardware_numbers
 from .plausibility import readable
-from .starting import started
 from .study import Study
 
-HARDWARE = (
-    "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out", "residual",
-)  # fmt: skip
-ENGINE = ("framework", "workload", "model")  # whose kernels and exchange of tokens stand in place of the catalogue's
-PLACES = ("accelerator", "host", "network")
 CLOSE = 1e-9  # relative; what a search rounds away
 _SUFFIX = re.compile(r"_(bytes|flops|bits|s|j|w|hz|usd|mm2|mm)(_per_\w+)?$|_per_\w+$")
 
@@ -64,7 +51,7 @@ class Difference(NamedTuple):
 
 def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
     """Numbers of a scenario's accelerators, hosts and networks that are not the catalogue's."""
-    return tuple(_differing(_known(study), _numbers(scenario.cluster))) if _may_differ(study) else ()
+    return tuple(_differing(study.catalogue, hardware_numbers(scenario.cluster)))
 
 
 def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Difference, ...]]:
@@ -72,9 +59,10 @@ def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Differe
 
     Only what a variable moves is read again for each of them.
     """
-    if not _may_differ(study):
+    known = study.catalogue
+    if not known:
         return [()] * len(frame)
-    known, cluster = _known(study), _numbers(study.scenario.cluster)
+    cluster = hardware_numbers(study.scenario.cluster)
     return [
         tuple(_differing(known, cluster | {path: value for path, value in moved.items() if path in cluster}))
         for moved in moved_by_rows(study, frame)
@@ -112,42 +100,11 @@ def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterato
             yield Difference(path, usual, value)
 
 
-def _known(study: Study) -> Mapping[str, float]:
-    """What the catalogue says, by path."""
-    with own_files(*study.conf):
-        options = chosen_options(started(list(study.overrides)))
-        groups = HARDWARE + (ENGINE if options.get("framework", "none") != "none" else ())
-        return _catalogue(tuple(f"{group}={options[group]}" for group in groups if options.get(group)), edition())
-
-
 def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
     """The accelerator's name; `h100_sxm (modified)` where the product has other numbers."""
     name = scenario.cluster.accelerator.name
     own = ("cluster.accelerator.", "cluster.network.scale_up.")
     return f"{name} (modified)" if any(one.path.startswith(own) and not one.is_price for one in found) else name
-
-
-def _may_differ(study: Study) -> bool:
-    """Whether anything but choices of groups could have moved a number of the hardware."""
-    keys = [expand(text.lstrip("+~").partition("=")[0]) for text in study.overrides]
-    by_hand = any(key.startswith("cluster.") and key != "cluster.device_count" for key in keys)
-    return bool(study.space.hardware) or by_hand or "experiment" in keys
-
-
-@functools.lru_cache(maxsize=16)
-def _catalogue(chosen: tuple[str, ...], _: Any) -> Mapping[str, float]:
-    """The numbers of these options of the hardware's groups."""
-    found = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
-    return MappingProxyType(_numbers(found.objects["cluster"]))
-
-
-def _numbers(cluster: Cluster) -> dict[str, float]:
-    """Path -> number of each leaf of the hardware that is one."""
-    found: dict[str, float] = {}
-    for path, _, value in walk(with_numpy(cluster), "cluster"):
-        if path.split(".")[1] in PLACES and np.ndim(value) == 0:
-            found[path] = float(value)
-    return found
 
 
 def as_plain(found: tuple[Difference, ...]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from .traced_requests import with_trace
 
 SCENARIO = ("cluster", "workload", "plan")
 MOST_KEPT = 8  # scenarios
+OVERRIDE = "override"  # the source of a number that was set by hand
 _scenarios: OrderedDict[Any, Scenario] = OrderedDict()
 
 
@@ -117,5 +118,5 @@ def overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, An
         key, _, value = text.lstrip("+~").partition("=")
         path = expand(key)
         if path.split(".")[0] in SCENARIO and "." in path:
-            entries[path] = {"source": "override", "kind": "assumed", "note": f"set to {value} by hand"}
+            entries[path] = {"source": OVERRIDE, "kind": "assumed", "note": f"set to {value} by hand"}
     return entries

@@ -1,7 +1,7 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,13 @@ from ..search import (
     under_assumption,
 )
 from ..space import DesignSpace
+from .catalogue import catalogue_numbers
 from .checks import check_asked
 from .composition import compose
 from .construct import build
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins
-from .parts_built import SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
+from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .space_checks import refuse_overruled
 from .starting import names, started
@@ -83,6 +84,20 @@ class Study:
         return tuple(
             {one.text: one for p in problems for one in unusual(p.scenario, p.space, self.provenance)}.values()
         )
+
+    @functools.cached_property
+    def catalogue(self) -> Mapping[str, float]:
+        """Path -> number that the catalogue has for the hardware; empty where only options of groups were chosen.
+
+        Composed when first asked for: a run asks before it searches, so that nothing is composed after.
+        """
+        by_hand = any(
+            path.startswith("cluster.") and path != "cluster.device_count" and origin.get("source") == OVERRIDE
+            for path, origin in self.provenance.items()
+        )
+        if self.space.hardware or by_hand or names(self.overrides, "experiment"):
+            return catalogue_numbers(self.overrides, self.conf)
+        return {}
 
     def __repr__(self) -> str:
         """What is searched, for what and how; its parts show themselves."""

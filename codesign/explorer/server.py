@@ -6,7 +6,6 @@ of a page are that makes its name lead here. A socket is opened for a session th
 Bokeh's protocol and the session's own token.
 """
 
-import logging
 import secrets
 import signal
 import zlib
@@ -25,6 +24,7 @@ from ..errors import ConfigError
 from .answers import Answerer
 from .beginning import Given
 from .knobs import Knob
+from .log_lines import shorten_log_lines
 from .reader_page import Page
 
 ADDRESS = "127.0.0.1"
@@ -90,8 +90,7 @@ def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer |
         pages[:] = [page for page in pages if page.document.session_context is not None]
         pages.append(Page(found, shared, document, address, moved(found.knobs, asked)))
 
-    for name in ("bokeh", "tornado"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    shorten_log_lines()
     try:
         made = Server(
             {"/": Application(FunctionHandler(told))}, address=ADDRESS, port=port, prefix=f"/{token}",

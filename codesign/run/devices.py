@@ -13,6 +13,12 @@ def all_devices(scenario: Scenario) -> float:
     return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
 
 
+def prepare_devices(study: Study) -> None:
+    """Compose the catalogue's hardware, which `add_devices` compares with: files may change while a search runs."""
+    if not isinstance(study.search, Mix):
+        _ = study.catalogue
+
+
 def add_devices(study: Study, results: Results) -> None:
     """What the device of each design is called, and what of the best one's hardware is not the catalogue's."""
     if isinstance(study.search, Mix):

@@ -28,7 +28,7 @@ from ..search.logarithms import refuse_without_logarithm
 from ..strict_json import dumps
 from ..uncertainty import of_designs, strata_of, trace_with_draws
 from .designs_table import designs_table, shown_columns
-from .devices import add_devices
+from .devices import add_devices, prepare_devices
 from .explanations import of_hardware, of_table, print_explanations
 from .infeasible import refuse_infeasible
 from .interrupt import Interrupt
@@ -180,6 +180,7 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, e
 def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain: bool) -> Done:
     started = time.perf_counter()
     write_inputs(study, folder)
+    prepare_devices(study)
     watched = Watch(out if alone else Console(quiet=True), texts(study))
     with Interrupt() as interrupt:
 
